@@ -1,0 +1,1 @@
+"""Runs on every node: prepares it, reports it, and owns its worker and ps-lite processes."""

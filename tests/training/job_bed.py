@@ -1,0 +1,261 @@
+"""A training job on this machine without any cloud: the real coordinator and workers, hosts as a list in memory, supervisors of a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Target
+from training import channel
+from training.audit import Audit, audit_directory
+from training.coordinator import Coordinator
+from training.generation import Limits
+from training.layout import JobFolder
+from training.ledger import read_lines
+from training.protocol import GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
+from training.session import Options
+
+
+def instance(letter: str) -> str:
+    return f"i-{ord(letter):08x}"
+
+
+class ListedHosts:
+    """Hosts in memory: what a test sets is the target, what the coordinator says is kept."""
+
+    def __init__(self) -> None:
+        self.target: Target | None = None
+        self.endpoint: CoordinatorEndpoint | None = None
+        self.token = ""
+        self.reports: list[JobReport] = []
+
+    def read_target(self) -> Target | None:
+        return self.target
+
+    def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        self.token, self.endpoint = token, endpoint
+
+    def report(self, report: JobReport) -> None:
+        self.reports.append(report)
+
+
+class Supervisor:
+    """A node: blanks and a worker, started and killed as the coordinator says."""
+
+    def __init__(self, bed: JobBed, name: str, base: bool, ip: str) -> None:
+        self.bed, self.name, self.base, self.ip = bed, name, base, ip
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.blanks: list[subprocess.Popen[bytes]] = []
+        self.groups: dict[int, list[subprocess.Popen[bytes]]] = {}
+        self.pids: list[int] = []
+        self._connection: Any = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        while True:
+            endpoint = self.bed.hosts.endpoint
+            if endpoint is not None:
+                with contextlib.suppress(OSError, TimeoutError, Exception):
+                    await self._session(endpoint)
+            await asyncio.sleep(0.1)
+
+    async def _session(self, endpoint: CoordinatorEndpoint) -> None:
+        async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
+            self._connection = connection
+            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, token=self.bed.hosts.token, attempt=1, base=self.base)
+            await self._say(hello)
+            if self.base:
+                await self._offer_group()
+            watch = asyncio.create_task(self._watch_worker())
+            try:
+                async for text in connection:
+                    await self._take(channel.decode(text), endpoint)
+            finally:
+                watch.cancel()
+
+    async def _say(self, message: Any) -> None:
+        await self._connection.send(channel.encode(message))
+
+    async def _offer_group(self) -> None:
+        while len(self.blanks) < 2:
+            argv = [sys.executable, "-m", "training.engine.blank"]
+            self.blanks.append(self.bed.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        for blank in self.blanks:
+            assert blank.stdout is not None
+            await asyncio.to_thread(blank.stdout.readline)
+        await self._say(GroupReady(scheduler_port=free_port(self.ip), blanks=len(self.blanks)))
+
+    async def _take(self, order: Any, endpoint: CoordinatorEndpoint) -> None:
+        match order:
+            case Welcome() | Listed():
+                if self.worker is None:
+                    self._start_worker(endpoint)
+            case StartGroup():
+                for process in order.processes:
+                    blank = self.blanks.pop(0)
+                    assert blank.stdin is not None
+                    blank.stdin.write(
+                        json.dumps({"role": process.role, "environment": {**process.environment, "DMLC_NODE_HOST": self.ip}}).encode() + b"\n"
+                    )
+                    blank.stdin.flush()
+                    self.groups.setdefault(order.generation, []).append(blank)
+                self._offer = asyncio.create_task(self._offer_group())
+            case StopGroup():
+                for generation in [g for g in self.groups if g <= order.generation]:
+                    for process in self.groups.pop(generation):
+                        process.kill()
+            case RestartWorker():
+                if self.worker is not None and (self.worker.pid == order.pid or self.worker.poll() is not None):
+                    self.worker.kill()
+                    self._start_worker(endpoint)
+            case Retire():
+                if self.worker is not None:
+                    self.worker.terminate()
+            case Refused():
+                raise RuntimeError(order.reason)
+
+    def _start_worker(self, endpoint: CoordinatorEndpoint) -> None:
+        control = self.bed.folder / f"control-{self.name}.json"
+        text = ControlFile(
+            cluster="bed",
+            job=endpoint.job,
+            instance_id=self.name,
+            private_ip=self.ip,
+            url=endpoint.url,
+            certificate=endpoint.certificate,
+            token=self.bed.hosts.token,
+            mount=str(self.bed.folder),
+        ).to_json()
+        control.write_text(text)
+        self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(control)})
+        self.pids.append(self.worker.pid)
+
+    async def _watch_worker(self) -> None:
+        said: set[int] = set()
+        while True:
+            if self.worker is not None and (code := self.worker.poll()) is not None and self.worker.pid not in said:
+                said.add(self.worker.pid)
+                if code:
+                    await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
+            await asyncio.sleep(0.05)
+
+
+class JobBed:
+    """Runs an event loop on a thread of its own; tests stay plain functions. Everything it starts dies in `close`."""
+
+    def __init__(self, folder: Path, command: list[str], workers: int = 2, **options: Any) -> None:
+        self.folder, self.command = folder, command
+        self.hosts = ListedHosts()
+        self.job = JobFolder.of(folder, "bed", "job-1")
+        self._options = {"limits": Limits(1, 8), "workers": workers, "start_grace": 30.0, **options}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.supervisors: dict[str, Supervisor] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._coordinator: asyncio.Task[None] | None = None
+        self._revision = 0
+        self.start_coordinator()
+
+    def start_coordinator(self) -> None:
+        async def start() -> None:
+            options = Options(cluster="bed", job="job-1", started_at=1.0, **self._options)
+            self._coordinator = asyncio.create_task(Coordinator(options, self.job, self.hosts, "127.0.0.1", instance("A")).run())
+
+        self.call(start())
+
+    def call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def start(self, argv: list[str], log: str = "ps.log", environment: dict[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[bytes]:
+        out = (self.folder / log).open("ab")
+        kwargs = {"stdout": out, "stderr": out, **kwargs}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        process = subprocess.Popen(argv, env=env, start_new_session=True, **kwargs)
+        self._processes.append(process)
+        return process
+
+    def add_node(self, letter: str, base: bool = False) -> None:
+        name = instance(letter)
+        self.supervisors[name] = Supervisor(self, name, base, f"127.0.77.{ord(letter)}")
+
+        async def start() -> None:
+            self.supervisors[name].task = asyncio.create_task(self.supervisors[name].run())
+
+        self.call(start())
+
+    def want(self, letters: str) -> None:
+        self._revision += 1
+        self.hosts.target = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+
+    def kill_worker(self, letter: str, number: int = signal.SIGKILL) -> int:
+        worker = self.supervisors[instance(letter)].worker
+        assert worker is not None
+        os.kill(worker.pid, number)
+        return worker.pid
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        return [event for event in read_lines(self.job.events) if name in (None, event["event"])]
+
+    def wait_for(self, what: Callable[[], Any], seconds: float = 60.0, message: str = "") -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if value := what():
+                return value
+            time.sleep(0.02)
+        tail = "\n".join(str(event) for event in self.events()[-15:])
+        raise AssertionError(f"not within {seconds} s: {message or what}; last events:\n{tail}")
+
+    def wait_for_epoch(self, epoch: int, seconds: float = 60.0) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            return next((event for event in self.events("segment") if event["to"]["epoch"] >= epoch), None)
+
+        return self.wait_for(found, seconds, f"the end of epoch {epoch - 1}")
+
+    def wait_until_over(self, seconds: float = 90.0) -> None:
+        assert self._coordinator is not None
+        self.wait_for(self._coordinator.done, seconds, "the job's end")
+        self._coordinator.result()
+
+    def audit(self) -> Audit:
+        return audit_directory(self.job.ledger)
+
+    def close(self) -> None:
+        async def stop() -> None:
+            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=5) if tasks else None
+
+        self.call(stop())
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait(10)
+            for pipe in (process.stdin, process.stdout):
+                if pipe:
+                    pipe.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+def free_port(host: str) -> int:
+    """Below the ephemeral range, so that no outgoing connection sits on it by chance."""
+    while True:
+        port = random.randint(10_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port

@@ -1,0 +1,210 @@
+"""The coordinator's end of the control channel: who may speak, and whose words reach the session.
+
+A connection's first message must be a hello of this cluster with its token, within `HELLO_SECONDS`. After that it may only say what its
+kind says, and always for the instance that said hello. Anything else ends the connection with one log line, never with a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+
+from pydantic import ValidationError
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from training.orders import Order
+from training.protocol import (
+    MAX_BYTES,
+    PROTOCOL,
+    CheckIn,
+    Committed,
+    FirstStep,
+    Formed,
+    FromCoordinator,
+    FromNode,
+    FromWorker,
+    GroupFailed,
+    GroupReady,
+    Left,
+    NodeHello,
+    NodeNotice,
+    Progress,
+    Refused,
+    WorkerExited,
+    WorkerHello,
+    parse_to_coordinator,
+)
+from training.protocol import ToNode as NodeMessage
+from training.protocol import ToWorker as WorkerMessage
+from training.session import Session
+
+HELLO_SECONDS = 10.0
+PING_SECONDS = 5.0
+QUEUE = 1000  # messages that a slow reader may be behind before it counts as gone
+log = logging.getLogger("control")
+
+
+class _Line:
+    """One accepted connection: what is to be sent goes through a queue, so that order is kept and nobody waits for a slow reader."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self.connection = connection
+        self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
+
+    def send(self, message: FromCoordinator | None) -> None:
+        try:
+            self.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self.connection.transport.abort()
+
+    async def write(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while (message := await self.queue.get()) is not None:
+                await self.connection.send(message.model_dump_json())
+            await self.connection.close()
+
+
+class ControlServer:
+    def __init__(self, session: Session, cluster: str, token: str, carry_out: Callable[[list[Order]], None]) -> None:
+        self._session, self._cluster, self._token, self._carry_out = session, cluster, token.encode(), carry_out
+        self._nodes: dict[str, _Line] = {}
+        self._workers: dict[str, tuple[_Line, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def listen(self, host: str, context: ssl.SSLContext) -> AsyncIterator[int]:
+        """Yields the port."""
+        async with serve(
+            self._serve,
+            host,
+            0,
+            ssl=context,
+            max_size=MAX_BYTES,
+            ping_interval=PING_SECONDS,
+            ping_timeout=4 * PING_SECONDS,
+            open_timeout=HELLO_SECONDS,
+        ) as server:
+            yield next(iter(server.sockets)).getsockname()[1]
+
+    def send_node(self, instance: str, message: NodeMessage) -> None:
+        if line := self._nodes.get(instance):
+            line.send(message)
+
+    def send_worker(self, instance: str, message: WorkerMessage) -> None:
+        if entry := self._workers.get(instance):
+            entry[0].send(message)
+
+    def drop_worker(self, instance: str, reason: str) -> None:
+        if entry := self._workers.pop(instance, None):
+            entry[0].send(Refused(reason=reason))
+            entry[0].send(None)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything ordered is sent, and the nodes have gone or `seconds` have passed."""
+        deadline = time.monotonic() + seconds
+        while (self._nodes or self._workers) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)  # lines come and go; there is no one event to await
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        peer = connection.remote_address[0] if connection.remote_address else "?"
+        try:
+            hello = await self._hello(connection)
+        except (TimeoutError, ValidationError, ValueError) as error:
+            reason = "the first message is not a hello" if isinstance(error, ValidationError) else str(error) or "no hello in time"
+            log.warning("refused a connection from %s: %s", peer, reason)
+            with contextlib.suppress(ConnectionClosed):
+                await connection.send(Refused(reason=reason).model_dump_json())
+            return
+        except ConnectionClosed:
+            return
+        line = _Line(connection)
+        writer = asyncio.create_task(line.write())
+        try:
+            if isinstance(hello, NodeHello):
+                await self._serve_node(line, hello)
+            else:
+                await self._serve_worker(line, hello)
+        except ConnectionClosed as error:
+            log.debug("connection of %s closed: %s", hello.instance_id, error)
+        except ValidationError:
+            log.warning("connection of %s closed: it sent something that is no message of protocol %d", hello.instance_id, PROTOCOL)
+        finally:
+            line.send(None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(writer, 2.0)
+
+    async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
+        """Raises TimeoutError, ValidationError, ConnectionClosed, or ValueError with the reason for a refusal."""
+        hello = parse_to_coordinator(await asyncio.wait_for(connection.recv(), HELLO_SECONDS))
+        if not isinstance(hello, NodeHello | WorkerHello):
+            raise ValueError("the first message is not a hello")  # one error tree for refusals
+        if not hmac.compare_digest(hello.token.get_secret_value().encode(), self._token):
+            raise ValueError(f"wrong token from {hello.instance_id}")
+        if hello.cluster != self._cluster:
+            raise ValueError(f"{hello.instance_id} is of cluster {hello.cluster}, this is {self._cluster}")
+        if hello.protocol != PROTOCOL:
+            raise ValueError(f"{hello.instance_id} speaks protocol {hello.protocol}, this coordinator {PROTOCOL}: run the same version on all nodes")
+        return hello
+
+    async def _serve_node(self, line: _Line, hello: NodeHello) -> None:
+        instance = hello.instance_id
+        if earlier := self._nodes.get(instance):
+            earlier.send(None)
+        self._nodes[instance] = line
+        self._carry_out(self._session.node_connected(hello, time.time()))
+        try:
+            async for text in line.connection:
+                message = parse_to_coordinator(text)
+                if isinstance(message, FromNode) and not isinstance(message, NodeHello):
+                    self._carry_out(self._from_node(instance, message, time.time()))
+        finally:
+            if self._nodes.get(instance) is line:
+                del self._nodes[instance]
+                self._carry_out(self._session.node_lost(instance, time.time()))
+
+    def _from_node(self, instance: str, message: GroupReady | GroupFailed | WorkerExited | NodeNotice, now: float) -> list[Order]:
+        match message:
+            case GroupReady():
+                return self._session.group_ready(instance, message, now)
+            case GroupFailed():
+                return self._session.group_failed(instance, message, now)
+            case WorkerExited():
+                return self._session.worker_exited(instance, message, now)
+            case NodeNotice():
+                return self._session.node_notice(instance, message, now)
+
+    async def _serve_worker(self, line: _Line, hello: WorkerHello) -> None:
+        instance = hello.instance_id
+        if earlier := self._workers.get(instance):
+            earlier[0].send(None)
+        self._workers[instance] = (line, hello.pid)
+        self._carry_out(self._session.worker_connected(hello, time.time()))
+        try:
+            async for text in line.connection:
+                message = parse_to_coordinator(text)
+                if isinstance(message, FromWorker) and not isinstance(message, WorkerHello) and self._workers.get(instance) == (line, hello.pid):
+                    self._carry_out(self._from_worker(instance, message, time.time()))
+        finally:
+            if self._workers.get(instance) == (line, hello.pid):
+                del self._workers[instance]
+                self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
+
+    def _from_worker(self, instance: str, message: CheckIn | Formed | Left | FirstStep | Committed | Progress, now: float) -> list[Order]:
+        match message:
+            case CheckIn():
+                return self._session.check_in(instance, message, now)
+            case Formed():
+                return self._session.worker_formed(instance, message, now)
+            case Left():
+                return self._session.worker_left(instance, now)
+            case FirstStep():
+                return self._session.first_step(instance, message, now)
+            case Committed():
+                return self._session.committed(instance, message, now)
+            case Progress():
+                return self._session.progressed(instance, message, now)

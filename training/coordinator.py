@@ -1,0 +1,212 @@
+"""The coordinator process on the master node: the session's clock, sockets and files.
+
+    python -m training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume --num-workers 2
+
+Exit code 0: the job is over (finished or failed, which the report says); anything else: start it again, it goes on where its journal ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import logging
+import random
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+from controller.contract import CoordinatorEndpoint, JobReport
+from training.certificate import make_certificate
+from training.control import ControlServer
+from training.generation import Limits
+from training.hosts import AwsHosts, Hosts, HostsError
+from training.layout import JobFolder, current_job_file
+from training.ledger import JOURNAL, LineLog, read_lines
+from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from training.progress import describe
+from training.session import Options, Session
+
+TICK_SECONDS = 0.1
+TARGET_SECONDS = 0.7  # between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
+REPORT_SECONDS = 5.0  # a report at least this often: it is also the lease
+FAREWELL_SECONDS = 15.0
+log = logging.getLogger("coordinator")
+
+
+class Coordinator:
+    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str) -> None:
+        self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
+        journal = folder.ledger / JOURNAL
+        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), list(read_lines(journal)), time.time())
+        self._journal, self._events = LineLog(journal, sync=True), LineLog(folder.events)
+        self._token = secrets.token_urlsafe(32)
+        self._server = ControlServer(self._session, options.cluster, self._token, self.carry_out)
+        self._reported: JobReport | None = None
+        self._reported_at = 0.0
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the job is over and the last report is out."""
+        certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
+        async with self._server.listen(self._host, certificate.server_context()) as port:
+            endpoint = CoordinatorEndpoint(
+                cluster=self._options.cluster,
+                job=self._options.job,
+                instance_id=self._instance_id,
+                url=f"wss://{self._host}:{port}",
+                certificate=certificate.pem,
+                published_at=time.time(),
+            )
+            await self._publish(endpoint)
+            async with asyncio.TaskGroup() as tasks:
+                background = [tasks.create_task(coroutine) for coroutine in (self._tick(), self._watch_target(), self._report())]
+                await self._over.wait()
+                await self._server.drain(FAREWELL_SECONDS)
+                for task in background:
+                    task.cancel()
+            await self._last_report()
+
+    def carry_out(self, orders: list[Order]) -> None:
+        """In order; nothing here blocks but the journal's fsync, which must come first."""
+        for order in orders:
+            match order:
+                case Journal():
+                    self._journal.append(order.record)
+                case ToNode():
+                    self._server.send_node(order.instance_id, order.message)
+                case ToWorker():
+                    self._server.send_worker(order.instance_id, order.message)
+                case DropWorker():
+                    self._server.drop_worker(order.instance_id, order.reason)
+                case Announce():
+                    self._events.append({"event": order.event, "at": time.time(), **order.fields})
+                    if line := describe(order):
+                        log.info("%s", line)
+                case Over():
+                    self._over.set()
+
+    async def _publish(self, endpoint: CoordinatorEndpoint) -> None:
+        delay = 0.5
+        while True:
+            try:
+                await asyncio.to_thread(self._hosts.publish, endpoint, self._token)
+            except HostsError as error:
+                log.warning("%s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+                delay = min(10.0, delay * 2)
+            else:
+                log.info("coordinator of cluster %s, job %s, listens at %s", self._options.cluster, self._options.job, endpoint.url)
+                return
+
+    async def _tick(self) -> None:
+        while True:
+            self.carry_out(self._session.tick(time.time()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _watch_target(self) -> None:
+        failures = 0
+        while True:
+            try:
+                target = await asyncio.to_thread(self._hosts.read_target)
+                failures = 0
+            except HostsError as error:
+                failures += 1
+                log.warning("%s; the present membership stands", error)
+            else:
+                if target is not None:
+                    self.carry_out(self._session.new_target(target, time.time()))
+            await asyncio.sleep(TARGET_SECONDS * (1 + random.random() * 0.4) * min(8, 2**failures))
+
+    async def _report(self) -> None:
+        """At once when something that the controller acts on changed, else at the lease's pace."""
+        while True:
+            report = self._next_report()
+            if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
+                try:
+                    await asyncio.to_thread(self._hosts.report, report)
+                    self._reported, self._reported_at = report, time.monotonic()
+                except HostsError as error:
+                    log.warning("%s; it is repeated", error)
+                    await asyncio.sleep(1.0)
+            await asyncio.sleep(0.05)
+
+    async def _last_report(self) -> None:
+        for delay in (0.5, 1, 2, 4, 8):
+            try:
+                await asyncio.to_thread(self._hosts.report, self._next_report())
+                return
+            except HostsError as error:
+                log.warning("%s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+
+    def _next_report(self) -> JobReport:
+        now = time.time()
+        self._session.sequence = max(self._session.sequence + 1, int(now * 1000))  # grows over restarts too
+        return self._session.report(now)
+
+
+def _decisive(report: JobReport | None) -> object:
+    return report and (report.state, report.generation, report.revision, report.members, report.reason)
+
+
+def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
+    """The unfinished job of the cluster and when it started, or a new one. A finished job's name is never used again."""
+    file = current_job_file(mount, cluster)
+    if file.exists():
+        current = json.loads(file.read_text())
+        ended = any(record["kind"] in ("finished", "failed") for record in read_lines(JobFolder.of(mount, cluster, current["job"]).ledger / JOURNAL))
+        if not ended:
+            return current["job"], current["started_at"]
+    job = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".new")
+    partial.write_text(json.dumps({"job": job, "started_at": now}))
+    partial.rename(file)
+    return job, now
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m training.coordinator", description="Coordinates the training job of one cluster.")
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--instance-id", required=True)
+    parser.add_argument("--host", required=True, help="this node's private address, where nodes and workers connect")
+    parser.add_argument("--mount", required=True, type=Path, help="the volume that all nodes share")
+    parser.add_argument("--num-workers", type=int, default=1, help="workers that the first generation waits for")
+    parser.add_argument("--min-workers", type=int, default=1)
+    parser.add_argument("--max-workers", type=int, default=64)
+    parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    if not args.mount.is_dir():
+        parser.error(f"--mount {args.mount} is not a directory")
+    job, started_at = open_job(args.mount, args.cluster, time.time())
+    options = Options(
+        cluster=args.cluster,
+        job=job,
+        started_at=started_at,
+        limits=Limits(args.min_workers, args.max_workers),
+        workers=args.num_workers,
+        segment_steps=args.segment_steps,
+    )
+
+    async def serve() -> None:
+        coordinator = Coordinator(options, JobFolder.of(args.mount, args.cluster, job), AwsHosts(args.cluster), args.host, args.instance_id)
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await coordinator.run()
+
+    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+        asyncio.run(serve())
+        return 0
+    return 128 + signal.SIGTERM
+
+
+if __name__ == "__main__":
+    sys.exit(main())

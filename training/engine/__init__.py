@@ -1,0 +1,26 @@
+"""What the job needs of a communication engine; ps-lite is the one there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Engine(Protocol):
+    """Sums gradients over the workers of one generation at a time."""
+
+    @property
+    def kvstore(self) -> Any:
+        """The store of the present generation, with `pushpull`. Hold no reference over a boundary: it would keep the old group alive."""
+
+    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> None:
+        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for each gradient.
+
+        Blocks until all its workers are in, without a bound of its own.
+        """
+
+    def dissolve(self) -> None:
+        """Leave the generation without waiting for the others. Call it at a boundary only: nothing may be in flight."""
+
+    def abandon(self) -> None:
+        """Let the process end without waiting for the generation's others, whatever is still in flight."""

@@ -1,0 +1,51 @@
+"""The engine on stock MXNet 1.9.1: one ps-lite group a generation, left and formed anew inside the process."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet.base import _LIB, check_call
+
+# Every key whole on one server: when a worker dies between the halves of a split key, the servers' counts are out of step for ever.
+_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}
+
+
+class PsLite:
+    """`kind` is the store's type, `dist_sync` or `dist_device_sync`; `host` is the address that this worker's ps-lite listens on."""
+
+    def __init__(self, kind: str = "dist_sync", host: str | None = None) -> None:
+        self._kind, self._host = kind, host
+        self._kvstore: Any = None
+
+    @property
+    def kvstore(self) -> Any:
+        if self._kvstore is None:
+            raise RuntimeError("no generation is formed: gradients can only be pushed between form() and dissolve()")
+        return self._kvstore
+
+    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> None:
+        os.environ.update(environment, DMLC_ROLE="worker", **_WHOLE_KEYS)
+        if self._host:
+            os.environ["DMLC_NODE_HOST"] = self._host
+        self._kvstore = mx.kv.create(self._kind)
+        # The values do not matter (state travels by another road); fresh arrays, as live ones abort the server now and then; one list, one barrier.
+        self._kvstore.init([name for name, _, _ in keys], [mx.nd.zeros(shape, dtype=dtype) for _, shape, dtype in keys])
+
+    def dissolve(self) -> None:
+        if self._kvstore is None:
+            return
+        mx.nd.waitall()
+        self.abandon()
+        self._kvstore = None
+        gc.collect()  # the group is left when the last reference goes
+
+    def abandon(self) -> None:
+        if self._kvstore is not None:
+            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self._kvstore.handle, ctypes.c_int(0)))

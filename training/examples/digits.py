@@ -1,0 +1,112 @@
+"""LeNet on scikit-learn's handwritten digits: a plain Gluon script that can train elastically.
+
+    python -m training.examples.digits --epochs 10                 alone, on one worker
+    (as a cluster's training command)                              elastic
+
+The 1,797 images of 8 x 8 pixels ship inside scikit-learn; they are scaled up, so that an epoch takes seconds rather than milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon
+
+from training.batches import ArrayBatches
+from training.job import ElasticJob
+
+VALIDATION = 297  # of the 1,797 images, the last ones
+
+
+def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:
+    """(training, validation): float32 images (1, size, size) in 0..1 and int32 labels, from the .npz that prepare-data wrote, or the package."""
+    if path is not None:
+        with np.load(path, allow_pickle=False) as data:
+            images, labels = data["images"], data["labels"]
+    else:
+        from sklearn.datasets import load_digits as load
+
+        images, labels = load(return_X_y=True)
+    images = images.reshape(-1, 8, 8).astype(np.float32) / 16.0
+    scale = max(1, size // 8)
+    images = images.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
+    labels = labels.astype(np.int32)
+    return ArrayBatches(images[:-VALIDATION], labels[:-VALIDATION]), ArrayBatches(images[-VALIDATION:], labels[-VALIDATION:])
+
+
+def lenet(width: int) -> Any:
+    """LeNet-5's shape (LeCun et al. 1998) with ReLU and max pooling; `width` is the first layer's number of filters."""
+    net = gluon.nn.HybridSequential()
+    net.add(
+        gluon.nn.Conv2D(channels=width, kernel_size=5, activation="relu"),
+        gluon.nn.MaxPool2D(pool_size=2, strides=2),
+        gluon.nn.Conv2D(channels=2 * width, kernel_size=5, activation="relu"),
+        gluon.nn.MaxPool2D(pool_size=2, strides=2),
+        gluon.nn.Flatten(),
+        gluon.nn.Dense(120, activation="relu"),
+        gluon.nn.Dense(84, activation="relu"),
+        gluon.nn.Dense(10),
+    )
+    return net
+
+
+def correct(output: Any, label: Any) -> float:
+    return float((output.argmax(axis=1).astype("int32") == label).sum().asscalar())
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.examples.digits", description="Train LeNet on handwritten digits, elastically or alone."
+    )
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=60, help="samples in a step over all workers")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--size", type=int, default=32, help="pixels on a side after scaling up; a multiple of 8, at least 16")
+    parser.add_argument("--width", type=int, default=20, help="filters of the first layer")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, help="the .npz that prepare-data wrote; default: from scikit-learn")
+    parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    args = parser.parse_args(argv)
+    if args.size < 16 or args.size % 8:
+        parser.error(f"--size {args.size}: must be a multiple of 8 and at least 16")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    mx.random.seed(args.seed)
+
+    job = ElasticJob.join(args.kv_store)
+    train, validation = load_digits(args.data, args.size)
+    net = lenet(args.width)
+    net.initialize(mx.init.Xavier())
+    net.hybridize(static_alloc=True)
+    net(mx.nd.zeros((1, 1, args.size, args.size)))
+    loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": args.lr, "momentum": args.momentum}, kvstore=job.kvstore)
+
+    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), global_batch=args.batch_size, seed=args.seed):
+        for data, label in epoch.batches(train):
+            with autograd.record():
+                output = net(data)
+                loss = loss_function(output, label)
+            loss.backward()
+            epoch.step(trainer)
+            epoch.record("train_accuracy", correct(output, label), len(label))
+            epoch.record("loss", float(loss.sum().asscalar()), len(label))
+        mine = np.array(epoch.share(len(validation)))
+        if len(mine):
+            data, label = validation.rows(mine)
+            epoch.record("val_accuracy", correct(net(data), label), len(label))
+        logging.info("epoch %d done as worker %d of %d", epoch.number, epoch.rank, epoch.workers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

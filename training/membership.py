@@ -1,0 +1,246 @@
+"""A worker's part in the job's membership: stands by, forms generations, checks in at boundaries, leaves.
+
+`Membership.join()` gives the real one under a supervisor, and one that is always alone without.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+from controller.contract import ControlFile
+from training.checkpoint import CheckpointError, CommitStore
+from training.client import CoordinatorClient, CoordinatorLost, read_control_file
+from training.engine.pslite import PsLite
+from training.kvstore import ElasticKVStore
+from training.layout import JobFolder
+from training.ledger import IntentLog
+from training.protocol import CheckIn, Committed, FirstStep, Form, Formed, Leave, Left, Position, Proceed, Progress, WorkerHello
+from training.sharding import Indices
+from training.state import TrainingState, digest
+from training.transfer import StateServer, fetch
+
+PROGRESS_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Alone: one worker, for ever. Each method is what a coordinated worker overrides."""
+
+    def __init__(self, kvstore: ElasticKVStore) -> None:
+        self.kvstore = kvstore
+        self.segment_steps: int | None = None
+        self.first_step = 0
+        self._metrics: dict[str, tuple[float, float]] = {}
+
+    @staticmethod
+    def join(kind: str) -> Membership:
+        control = read_control_file()
+        return CoordinatedMembership(control, kind) if control else Membership(ElasticKVStore(None))
+
+    def enter(self, state: TrainingState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
+        """Blocks until this worker is a member; returns where the job is."""
+        return Position(epoch=0, offset=0, step=0)
+
+    def boundary(self, position: Position) -> Position:
+        """Blocks until the coordinator says how it goes on; SystemExit(0) when this worker is to leave before the job's end."""
+        self._metrics.clear()
+        return position
+
+    def intend(self, position: Position, indices: Indices) -> None:
+        """To the ledger: what this worker is about to train on."""
+
+    def stepped(self, position: Position) -> None:
+        """A step's update is issued; `position` is after it."""
+
+    def record(self, name: str, total: float, count: float) -> None:
+        before = self._metrics.get(name, (0.0, 0.0))
+        self._metrics[name] = (before[0] + total, before[1] + count)
+
+    def finished(self) -> None:
+        """All epochs are done."""
+
+    def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+
+
+class CoordinatedMembership(Membership):
+    def __init__(self, control: ControlFile, kind: str) -> None:
+        self._control = control
+        self._engine = PsLite(kind, control.private_ip)
+        super().__init__(ElasticKVStore(self._engine))
+        self._server = StateServer(control.private_ip)
+        folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
+        self._commits = CommitStore(folder.commits)
+        self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
+        self._generation = 0
+        self._epochs = 0
+        self._taken = 0  # samples of this worker since the last proceed
+        self._steps = 0  # likewise
+        self._proceeded = self._stepped = self._progressed = time.monotonic()
+        self._step_seconds = 0.0
+        self._first = False  # the next step is the generation's first
+        self._survivor = False
+
+    def enter(self, state: TrainingState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
+        self._state, self._epochs = state, epochs
+        hello = WorkerHello(
+            cluster=self._control.cluster,
+            instance_id=self._control.instance_id,
+            private_ip=self._control.private_ip,
+            token=self._control.token,
+            pid=os.getpid(),
+            state_port=self._server.port,
+            epochs=epochs,
+            samples=samples,
+            global_batch=global_batch,
+            seed=seed,
+            layout=state.layout,
+        )
+        self._client = CoordinatorClient(self._control, hello)
+        log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
+        order = self._client.order()  # admission may take an hour: what bounds it is the supervisor, who ends us with the job
+        if isinstance(order, Leave):
+            raise SystemExit(0)
+        if not isinstance(order, Form):
+            raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
+        return self._form(order)
+
+    def boundary(self, position: Position) -> Position:
+        mx.nd.waitall()
+        self._stepped = time.monotonic()
+        if self._steps:
+            self._step_seconds = (self._stepped - self._proceeded) / self._steps
+        self._client.say(
+            CheckIn(
+                generation=self._generation,
+                position=position,
+                samples=self._taken,
+                seconds=self._stepped - self._proceeded,
+                metrics=self._metrics,
+            ),
+            awaits_answer=True,
+        )
+        order = self._client.order()  # bounded by the coordinator: it restarts us when somebody does not come
+        if isinstance(order, Form):
+            self._survivor = True
+            position = self._form(order)
+        elif isinstance(order, Leave):
+            self._leave(order)
+            if position.epoch < self._epochs:
+                raise SystemExit(0)
+        elif isinstance(order, Proceed):
+            self._proceed(order, position, None)
+        else:
+            raise CoordinatorLost(f"expected the word how to go on from the boundary, got {order.type}")
+        return position
+
+    def _form(self, order: Form) -> Position:
+        began = time.monotonic()
+        self._generation = order.generation
+        source = order.source == self._control.instance_id
+        block: bytearray | None = None
+        if source:
+            if order.commit:
+                self._state.install(self._commits.read(order.commit))
+            block = self._state.pack(order.position)
+            self._server.offer(order.generation, order.transfer_token.get_secret_value(), block)
+        packed = time.monotonic()
+        receiver = _Receiver(order) if order.fetch else None
+        self._engine.dissolve()
+        dissolved = time.monotonic()
+        self._engine.form(order.environment, self._state.gradient_keys)
+        formed = time.monotonic()
+        if receiver:
+            block = receiver.wait()
+            self._state.install(block)
+        elif block is None:
+            block = self._state.pack(order.position)
+        self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
+        self.segment_steps, self.first_step = order.segment_steps, order.position.step
+        self._client.generation = order.generation
+        phases = {"teardown": dissolved - packed, "create": formed - dissolved, "state": packed - began + time.monotonic() - formed}
+        self._client.say(Formed(generation=order.generation, digest=digest(block), phases=phases), awaits_answer=True)
+        answer = self._client.order()  # bounded by the coordinator's formation deadline
+        if not isinstance(answer, Proceed):
+            raise CoordinatorLost(f"generation {order.generation} formed, then got {answer.type} instead of the word to proceed")
+        if source:
+            threading.Thread(target=self._server.withdraw, args=(order.receivers, 60.0), daemon=True).start()
+        self._first = True
+        self._proceed(answer, order.position, block)
+        return order.position
+
+    def _proceed(self, order: Proceed, position: Position, block: bytearray | None) -> None:
+        if order.commit:
+            block = self._state.pack(position) if block is None else block
+            threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True).start()
+        self._metrics = {}
+        self._taken = self._steps = 0
+        self._proceeded = self._progressed = time.monotonic()
+
+    def _commit(self, generation: int, position: Position, block: bytearray) -> None:
+        try:
+            name = self._commits.write(position.step, generation, block)
+        except CheckpointError as error:
+            log.error("%s", error)  # the message is the whole story; training goes on with the commit before
+            return
+        self._client.say(Committed(generation=generation, position=position, name=name))
+
+    def _leave(self, order: Leave) -> None:
+        self._engine.dissolve()
+        log.info("leaving generation %d: %s", order.generation, order.reason)
+        self._client.say(Left(generation=order.generation))
+
+    def intend(self, position: Position, indices: Indices) -> None:
+        self._intents.intend(self._generation, position, indices.tolist())
+        self._taken += len(indices)
+
+    def stepped(self, position: Position) -> None:
+        self._steps += 1
+        if self._first:
+            self._first = False
+            mx.nd.waitall()
+            pause = max(0.0, time.monotonic() - self._stepped - self._step_seconds) if self._survivor else None
+            self._client.say(FirstStep(generation=self._generation, pause=pause))
+        now = time.monotonic()
+        if now - self._progressed >= PROGRESS_SECONDS:
+            self._progressed = now
+            self._client.say(Progress(generation=self._generation, position=position, samples_per_second=self._taken / (now - self._proceeded)))
+
+    def close(self) -> None:
+        self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it
+        self._server.close()
+        self._intents.close()
+        if hasattr(self, "_client"):
+            self._client.close()
+
+
+class _Receiver:
+    """Fetches the state on a thread of its own while the training thread waits inside ps-lite."""
+
+    def __init__(self, order: Form) -> None:
+        self._order = order
+        self._block: bytearray | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        order = self._order
+        try:
+            self._block = fetch(order.source_host, order.source_port, order.generation, order.transfer_token.get_secret_value())
+        except RuntimeError as error:
+            self._error = error
+
+    def wait(self) -> bytearray:
+        self._thread.join()
+        if self._block is None:
+            raise self._error or RuntimeError("the state was not fetched")
+        return self._block

@@ -1,0 +1,54 @@
+"""What the coordinator's state machine asks to be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from training.protocol import ToNode as NodeMessage
+from training.protocol import ToWorker as WorkerMessage
+
+
+@dataclass(frozen=True)
+class ToNode:
+    instance_id: str
+    message: NodeMessage
+
+
+@dataclass(frozen=True)
+class ToWorker:
+    instance_id: str
+    message: WorkerMessage
+
+
+@dataclass(frozen=True)
+class DropWorker:
+    """Close the worker's connection; what still arrives on it is void."""
+
+    instance_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A decision that must survive the coordinator: on disk before any later order is carried out."""
+
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Something for people and for the events file."""
+
+    event: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Over:
+    """The job is over, nothing more will be ordered."""
+
+    outcome: str
+
+
+Order = ToNode | ToWorker | DropWorker | Journal | Announce | Over

@@ -1,0 +1,46 @@
+"""One line for people for each thing that the coordinator announces."""
+
+from __future__ import annotations
+
+from training.orders import Announce
+
+
+def describe(order: Announce) -> str | None:
+    """The line, or None for what only programs want to know."""
+    fields = order.fields
+    match order.event:
+        case "segment":
+            rate = fields["samples"] / fields["seconds"] if fields["seconds"] else 0.0
+            metrics = " ".join(f"{name}={value:.4f}" for name, value in fields["metrics"].items())
+            where = f"epoch {fields['epoch']} step {fields['to']['step']} generation {fields['generation']}"
+            return f"{where} workers {fields['workers']} {rate:.0f} samples/s {metrics}"
+        case "forming":
+            return (
+                f"forming generation {fields['number']} at epoch {fields['position']['epoch']} sample {fields['position']['offset']}: "
+                f"{len(fields['members'])} workers, joining {_names(fields['joining'])}, leaving {_names(fields['leaving'])}"
+            )
+        case "formed":
+            phases = " ".join(f"{name} {seconds:.2f} s" for name, seconds in fields["phases"].items())
+            return f"formed generation {fields['generation']}: {phases}"
+        case "pause":
+            return f"survivors paused {fields['seconds']:.2f} s for generation {fields['generation']}"
+        case "joined":
+            return f"{fields['instance']} joined (generation {fields['generation']}, pid {fields['pid']})"
+        case "left":
+            return f"{fields['instance']} left"
+        case "worker_lost" | "worker_refused" | "given_up":
+            return f"{fields['instance']} {order.event.replace('_', ' ')}: {fields['reason']}"
+        case "restart":
+            at = fields["commit"]
+            where = f"step {at['step']} (epoch {at['epoch']})" if at else "the beginning"
+            return f"restarting the workers from {where}: {fields['reason']}"
+        case "failed":
+            return f"job failed: {fields['reason']}"
+        case "finished":
+            return f"job finished at step {fields['position']['step']}"
+        case _:
+            return f"{order.event.replace('_', ' ')}: {', '.join(f'{k} {v}' for k, v in fields.items())}"
+
+
+def _names(instances: list[str]) -> str:
+    return ", ".join(instances) or "none"

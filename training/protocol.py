@@ -1,0 +1,273 @@
+"""The messages of the control channel between the coordinator, node supervisors and worker processes.
+
+One JSON text message each, at most `MAX_BYTES`, told apart by `type`. `PROTOCOL` is in both hellos; the coordinator refuses others.
+The first message of a connection must be a hello with the cluster's token. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field_serializer
+
+PROTOCOL = 1
+MAX_BYTES = 256 * 1024
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Position(Message):
+    """A point between two steps: `offset` samples of `epoch` are done, `step` steps since the job began."""
+
+    epoch: int = Field(ge=0)
+    offset: int = Field(ge=0)
+    step: int = Field(ge=0)
+
+
+class Hello(Message):
+    protocol: int = PROTOCOL
+    cluster: str
+    instance_id: str
+    private_ip: str
+    token: SecretStr
+
+    @field_serializer("token", when_used="json")
+    def _in_the_clear(self, token: SecretStr) -> str:  # only ever serialised into the encrypted channel
+        return token.get_secret_value()
+
+
+# ---- from a node's supervisor
+
+
+class NodeHello(Hello):
+    """The signal that a node is prepared: sent on every (re)connection, so a coordinator that was down learns of it."""
+
+    type: Literal["node_hello"] = "node_hello"
+    attempt: int = Field(ge=1)
+    base: bool
+    worker_pid: int | None = None
+
+
+class GroupReady(Message):
+    """A base node holds blank ps-lite processes and a free port for a scheduler; sent again after each use."""
+
+    type: Literal["group_ready"] = "group_ready"
+    scheduler_port: int = Field(ge=1, le=65535)
+    blanks: int = Field(ge=0)
+
+
+class GroupFailed(Message):
+    """A ps-lite process of the generation died, or could not be started."""
+
+    type: Literal["group_failed"] = "group_failed"
+    generation: int
+    reason: str
+
+
+class WorkerExited(Message):
+    type: Literal["worker_exited"] = "worker_exited"
+    pid: int
+    code: int
+    reason: str
+
+
+class NodeNotice(Message):
+    """The machine will be taken at `deadline` (Spot, maintenance)."""
+
+    type: Literal["node_notice"] = "node_notice"
+    kind: str
+    deadline: float
+
+
+# ---- to a node's supervisor
+
+
+class Welcome(Message):
+    type: Literal["welcome"] = "welcome"
+    job: str
+
+
+class Listed(Message):
+    """Whether the controller's target holds the node: the acknowledgement of its report. Sent after the welcome and at each change."""
+
+    type: Literal["listed"] = "listed"
+    listed: bool
+
+
+class PsProcess(Message):
+    role: Literal["scheduler", "server"]
+    environment: dict[str, str]
+
+
+class StartGroup(Message):
+    type: Literal["start_group"] = "start_group"
+    generation: int
+    processes: tuple[PsProcess, ...]
+
+
+class StopGroup(Message):
+    """Kill the ps-lite processes of this and of earlier generations."""
+
+    type: Literal["stop_group"] = "stop_group"
+    generation: int
+
+
+class RestartWorker(Message):
+    """Kill the worker process `pid` if it still runs, and start another. Another pid than the present worker's: nothing to do."""
+
+    type: Literal["restart_worker"] = "restart_worker"
+    pid: int
+    reason: str
+
+
+class Retire(Message):
+    """The node has left the job: stop the worker and all else, and exit."""
+
+    type: Literal["retire"] = "retire"
+    reason: str
+
+
+# ---- from a worker process
+
+
+class WorkerHello(Hello):
+    """`generation` is that of a worker that reconnects in the middle of training, None for one that stands by."""
+
+    type: Literal["worker_hello"] = "worker_hello"
+    pid: int
+    state_port: int = Field(ge=1, le=65535, description="where this worker hands its state to joiners")
+    epochs: int = Field(ge=1)
+    samples: int = Field(ge=1)
+    global_batch: int = Field(ge=1)
+    seed: int
+    layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
+    generation: int | None = None
+
+
+class CheckIn(Message):
+    """The worker stands at a boundary (or at the end of the job) and waits for the coordinator's word."""
+
+    type: Literal["check_in"] = "check_in"
+    generation: int
+    position: Position
+    samples: int = Field(0, description="samples this worker took since the last check-in")
+    seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
+    metrics: dict[str, tuple[float, float]] = Field(
+        {}, description="name: (sum, count) over this worker's share; merged as sum of sums / sum of counts"
+    )
+
+
+class Formed(Message):
+    """The worker is in the new generation, with its state: `digest` covers what must be equal on all workers."""
+
+    type: Literal["formed"] = "formed"
+    generation: int
+    digest: str
+    phases: dict[str, float] = Field({}, description="seconds of teardown, create, state")
+
+
+class Left(Message):
+    type: Literal["left"] = "left"
+    generation: int
+
+
+class FirstStep(Message):
+    """The first step of the generation is applied. `pause` is last old step to first new step less one step; None for a joiner."""
+
+    type: Literal["first_step"] = "first_step"
+    generation: int
+    pause: float | None = None
+
+
+class Committed(Message):
+    """The state at `position` is safe outside the workers, in the commit of this name."""
+
+    type: Literal["committed"] = "committed"
+    generation: int
+    position: Position
+    name: str
+
+
+class Progress(Message):
+    """Proof of life between boundaries; at most once a second."""
+
+    type: Literal["progress"] = "progress"
+    generation: int
+    position: Position
+    samples_per_second: float
+
+
+# ---- to a worker process
+
+
+class Proceed(Message):
+    """Step on. `commit`: first copy the state at this boundary, then write it in the background and say committed."""
+
+    type: Literal["proceed"] = "proceed"
+    generation: int
+    commit: bool = False
+
+
+class Form(Message):
+    """Join generation `generation` as number `number` of `workers`, then say formed and wait for proceed.
+
+    The state comes from `source` (an instance id): itself hands over from memory, or first loads `commit`; everyone whose state is not that
+    of `position` fetches it from `source_host:source_port` with `transfer_token`.
+    """
+
+    type: Literal["form"] = "form"
+    generation: int
+    number: int = Field(ge=0)
+    workers: int = Field(ge=1)
+    environment: dict[str, str]
+    position: Position
+    source: str
+    source_host: str
+    source_port: int
+    transfer_token: SecretStr
+    fetch: bool = Field(description="whether this worker lacks the state")
+    receivers: int = Field(ge=0, description="how many will fetch from the source")
+    commit: str | None = None
+    segment_steps: int | None = Field(None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only")
+
+    @field_serializer("transfer_token", when_used="json")
+    def _in_the_clear(self, token: SecretStr) -> str:
+        return token.get_secret_value()
+
+
+class Leave(Message):
+    """Drop the store and exit with code 0: at a boundary after an admitted change, or when the job is over."""
+
+    type: Literal["leave"] = "leave"
+    generation: int
+    reason: str
+
+
+class Refused(Message):
+    """The hello was not accepted; the connection is closed after it."""
+
+    type: Literal["refused"] = "refused"
+    reason: str
+
+
+FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
+ToNode = Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
+FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | Progress
+ToWorker = Proceed | Form | Leave | Refused
+ToCoordinator = FromNode | FromWorker
+FromCoordinator = ToNode | ToWorker
+
+_to_coordinator: TypeAdapter[ToCoordinator] = TypeAdapter(Annotated[ToCoordinator, Field(discriminator="type")])
+_from_coordinator: TypeAdapter[FromCoordinator] = TypeAdapter(Annotated[FromCoordinator, Field(discriminator="type")])
+
+
+def parse_to_coordinator(text: str | bytes) -> ToCoordinator:
+    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    return _to_coordinator.validate_json(text)
+
+
+def parse_from_coordinator(text: str | bytes) -> FromCoordinator:
+    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    return _from_coordinator.validate_json(text)

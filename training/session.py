@@ -1,0 +1,489 @@
+"""The coordinator's state machine: what happened goes in, orders come out; no clock, no socket, no file.
+
+A generation lives through: WAITING (nobody formed) -> FORMING (orders are out) -> TRAINING -> at each boundary TRAINING again, or FORMING the next
+one -> OVER. A loss that may leave others blocked inside ps-lite leads back to WAITING: their supervisors kill and restart the workers,
+and the next generation starts from the last commit.
+
+Callers feed every event through a method with `now` (seconds), and carry out the returned orders in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from controller.contract import JobReport, Target
+from training.generation import Generation, Limits, Member, Reason, settle
+from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from training.planning import Node, choose_scheduler, disagreement, plan_formation, plan_group, report_members, segment_record
+from training.protocol import (
+    CheckIn,
+    Committed,
+    FirstStep,
+    Formed,
+    GroupFailed,
+    GroupReady,
+    Leave,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    Position,
+    Proceed,
+    Progress,
+    RestartWorker,
+    Retire,
+    StopGroup,
+    Welcome,
+    WorkerExited,
+    WorkerHello,
+)
+
+START = Position(epoch=0, offset=0, step=0)
+
+
+class Phase(Enum):
+    RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
+    WAITING = "waiting"
+    FORMING = "forming"
+    TRAINING = "training"
+    OVER = "over"
+
+
+@dataclass(frozen=True)
+class Options:
+    cluster: str
+    job: str
+    started_at: float
+    limits: Limits
+    workers: int  # how many the first generation waits for
+    segment_steps: int | None = None
+    reconnect_grace: float = 3.0  # how long a worker may be without a connection before it counts as lost
+    start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
+    formation_seconds: float = 60.0  # from the orders to the last "formed"
+    boundary_seconds: float = 600.0  # how long the first at a boundary waits for the last
+    restarts_per_node: int = 5  # within restart_window
+    restart_window: float = 600.0
+
+
+@dataclass
+class Session:
+    options: Options
+    transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
+    phase: Phase = Phase.WAITING
+    generation: Generation | None = None
+    number: int = 0  # of the latest generation, also over restarts
+    position: Position = START
+    commit: tuple[Position, str] | None = None
+    target: Target | None = None
+    nodes: dict[str, Node] = field(default_factory=dict)
+    standing: dict[str, WorkerHello] = field(default_factory=dict)
+    members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
+    checked_in: dict[str, CheckIn] = field(default_factory=dict)
+    formed: dict[str, Formed] = field(default_factory=dict)
+    first_steps: dict[str, FirstStep] = field(default_factory=dict)
+    leaving: dict[str, WorkerHello] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)
+    failures: dict[str, list[float]] = field(default_factory=dict)
+    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    progress: dict[str, Progress] = field(default_factory=dict)
+    since: float = 0.0  # of the phase, or of the first check-in at a boundary
+    sequence: int = 0
+    paused: Reason | None = None
+    outcome: str = ""
+
+    @classmethod
+    def recovered(cls, options: Options, transfer_token: Callable[[], str], journal: Sequence[dict[str, Any]], now: float) -> Session:
+        """The session as its journal leaves it: with the last generation's members expected back, or waiting from the last commit."""
+        session = cls(options, transfer_token, since=now)
+        for record in journal:
+            if record["kind"] == "generation":
+                session.number, session.position = record["number"], Position(**record["position"])
+                members = tuple(Member(i, joined_epoch=session.position.epoch, joined_at=record["at"]) for i in record["members"])
+                session.generation = Generation(session.number, members, session.position, source=record["members"][0])
+            elif record["kind"] == "commit":
+                session.commit = (Position(**record["position"]), record["name"])
+            elif record["kind"] == "restart":
+                session.generation = None
+        if session.generation is not None:
+            session.phase = Phase.RECOVERING
+        return session
+
+    # ---- who is there
+
+    def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
+        self.nodes[hello.instance_id] = Node(hello)
+        listed = self.target is not None and hello.instance_id in (self.target.members or ())
+        orders: list[Order] = [
+            ToNode(hello.instance_id, Welcome(job=self.options.job)),
+            ToNode(hello.instance_id, Listed(listed=listed)),
+            Announce("node_ready", {"instance": hello.instance_id, "attempt": hello.attempt}),
+        ]
+        if self.phase is Phase.OVER:
+            orders.append(ToNode(hello.instance_id, Retire(reason="job finished")))
+        return orders + self._advance(now)
+
+    def node_lost(self, instance: str, now: float) -> list[Order]:
+        """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
+        self.nodes.pop(instance, None)
+        return [Announce("node_lost", {"instance": instance})]
+
+    def group_ready(self, instance: str, message: GroupReady, now: float) -> list[Order]:
+        if node := self.nodes.get(instance):
+            node.group = message
+        return self._advance(now)
+
+    def group_failed(self, instance: str, message: GroupFailed, now: float) -> list[Order]:
+        if self.generation is None or message.generation != self.generation.number or self.phase is Phase.WAITING:
+            return []
+        return self._restart(f"ps-lite process on {instance}: {message.reason}", now)
+
+    def worker_connected(self, hello: WorkerHello, now: float) -> list[Order]:
+        instance = hello.instance_id
+        if hello.generation is not None:
+            return self._worker_back(hello, now)
+        orders: list[Order] = []
+        if instance in self.members or instance in self.standing or instance in self.leaving:
+            orders += self.worker_lost(instance, self._pid(instance), "another worker of the node connected", now)
+        if problem := disagreement(hello, [*self.members.values(), *self.standing.values()]):
+            return [*orders, DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
+        self.standing[instance] = hello
+        orders.append(Announce("worker_ready", {"instance": instance, "pid": hello.pid}))
+        return orders + self._advance(now)
+
+    def _worker_back(self, hello: WorkerHello, now: float) -> list[Order]:
+        """A worker that is in the middle of training: it is a member of the present generation, or of none any more."""
+        instance = hello.instance_id
+        known = self.members.get(instance)
+        if (
+            self.generation is None
+            or hello.generation != self.number
+            or instance not in self.generation.instances
+            or (known and known.pid != hello.pid)
+        ):
+            return [DropWorker(instance, f"generation {hello.generation} is over; start afresh")]
+        self.absent.pop(instance, None)
+        self.members[instance] = hello
+        if self.phase is Phase.RECOVERING and set(self.members) == set(self.generation.instances):
+            self.phase, self.since, self.active = Phase.TRAINING, now, set(self.members)
+            return [Announce("recovered", {"generation": self.number, "members": list(self.generation.instances)})]
+        return []
+
+    def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
+        """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
+        if pid == self._pid(instance):
+            if instance in self.standing:
+                self.standing.pop(instance)
+                return [Announce("worker_lost", {"instance": instance, "pid": pid, "reason": "connection closed"})]
+            self.absent.setdefault(instance, now)
+        return []
+
+    def worker_lost(self, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
+        """The worker's connection or process is gone; a notice about an earlier process (`pid`) changes nothing."""
+        if pid is None or pid != self._pid(instance):
+            return []
+        self.absent.pop(instance, None)
+        orders: list[Order] = [DropWorker(instance, reason)]
+        if self.leaving.pop(instance, None):
+            return [*orders, *self._finish(now)]
+        orders.append(Announce("worker_lost", {"instance": instance, "pid": pid, "reason": reason}))
+        if self.standing.pop(instance, None):
+            return [*orders, *self._revive(instance, pid, reason, now)]
+        self.members.pop(instance)
+        if self.phase is Phase.TRAINING and instance in self.checked_in:
+            # Its last step is in, so nobody can be blocked: the next generation just goes without it.
+            return [*orders, *self._revive(instance, pid, reason, now), *self._advance(now)]
+        orders += self._revive(instance, pid, reason, now)
+        return orders + self._restart(f"worker on {instance} lost: {reason}", now)
+
+    def worker_exited(self, instance: str, message: WorkerExited, now: float) -> list[Order]:
+        known = self._pid(instance)
+        if known == message.pid:
+            return self.worker_lost(instance, message.pid, message.reason, now)
+        if known is None and self.phase is not Phase.OVER:
+            return self._revive(instance, message.pid, message.reason, now)
+        return []
+
+    def node_notice(self, instance: str, message: NodeNotice, now: float) -> list[Order]:
+        """Said for people and programs: the controller hears it from the node too, and puts the deadline into the target."""
+        return [Announce("node_notice", {"instance": instance, "kind": message.kind, "deadline": message.deadline})]
+
+    # ---- what the workers say
+
+    def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
+        if not self._current(instance, message.generation) or self.phase is not Phase.TRAINING:
+            return []
+        if not self.checked_in:
+            self.since = now
+        self.checked_in[instance] = message
+        return self._advance(now)
+
+    def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
+        if not self._current(instance, message.generation):
+            return []
+        if self.phase is Phase.TRAINING:  # the coordinator came back in the middle of a formation that it had journaled
+            return [ToWorker(instance, Proceed(generation=self.number))]
+        self.formed[instance] = message
+        return self._finish_formation(now)
+
+    def worker_left(self, instance: str, now: float) -> list[Order]:
+        if not (hello := self.leaving.pop(instance, None)):
+            return []
+        orders: list[Order] = [Announce("left", {"instance": instance, "pid": hello.pid, "generation": self.number, "at": now})]
+        return orders + self._finish(now)
+
+    def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
+        if not self._current(instance, message.generation):
+            return []
+        joined = instance not in self.active
+        self.active.add(instance)
+        self.first_steps[instance] = message
+        orders: list[Order] = []
+        if joined:
+            orders.append(
+                Announce(  # noqa: keep
+                    "joined",
+                    {"instance": instance, "pid": self._pid(instance), "generation": message.generation, "epoch": self.position.epoch, "at": now},
+                )
+            )
+        pauses = [step.pause for step in self.first_steps.values() if step.pause is not None]
+        if len(self.first_steps) == len(self.members) and pauses:
+            orders.append(Announce("pause", {"generation": message.generation, "seconds": max(pauses)}))
+        return orders
+
+    def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
+        if not self._current(instance, message.generation) or (self.commit and message.position.step <= self.commit[0].step):
+            return []
+        self.commit = (message.position, message.name)
+        record = {"kind": "commit", "generation": message.generation, "position": message.position.model_dump(), "name": message.name}
+        return [Journal(record)]
+
+    def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
+        if self._current(instance, message.generation):
+            self.progress[instance] = message
+        return []
+
+    # ---- what the controller says, and time
+
+    def new_target(self, target: Target, now: float) -> list[Order]:
+        """A revision below the one in force is refused: it is an old read."""
+        if self.target is not None and target.revision < self.target.revision:
+            return []
+        before = set(self.target.members or ()) if self.target else set()
+        after = set(target.members or ())
+        changed = [instance for instance in self.nodes if (instance in before) != (instance in after)]
+        self.target = target
+        orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
+        return orders + self._advance(now)
+
+    def tick(self, now: float) -> list[Order]:
+        for instance, since in list(self.absent.items()):
+            if now - since > self.options.reconnect_grace and self.phase is not Phase.RECOVERING:
+                return self.worker_lost(instance, self._pid(instance), f"no connection for {self.options.reconnect_grace:.0f} s", now)
+        if self.phase is Phase.RECOVERING and now - self.since > self.options.start_grace:
+            return self._restart("not all members came back to the restarted coordinator", now)
+        if self.phase is Phase.FORMING and now - self.since > self.options.formation_seconds:
+            late = ", ".join(sorted(set(self.members) - set(self.formed)))
+            return self._restart(f"generation {self.number} not formed within {self.options.formation_seconds:.0f} s; waited for {late}", now)
+        if self.leaving and now - self.since > self.options.formation_seconds:
+            instance = next(iter(self.leaving))
+            return self.worker_lost(instance, self._pid(instance), f"did not leave within {self.options.formation_seconds:.0f} s", now)
+        if self.phase is Phase.TRAINING and self.checked_in and now - self.since > self.options.boundary_seconds:
+            if late := ", ".join(sorted(set(self.members) - set(self.checked_in))):
+                return self._restart(f"{late} not at the boundary within {self.options.boundary_seconds:.0f} s of the first", now)
+        return self._advance(now)
+
+    def report(self, now: float) -> JobReport:
+        """The coordinator's word for the controller; leaving members count until they have left."""
+        state = {Phase.WAITING: "starting" if self.number == 0 else "paused", Phase.OVER: self.outcome or "finished"}.get(self.phase, "running")
+        # RECOVERING counts as running: the members of the journal are, as far as anyone knows, training.
+        generation = self.generation if self.phase is not Phase.OVER else None
+        ahead = max(self.progress.values(), key=lambda p: p.position.step, default=None)
+        position = ahead.position if ahead else self.position
+        return JobReport(
+            cluster=self.options.cluster,
+            job=self.options.job,
+            state=state,
+            started_at=self.options.started_at,
+            sequence=self.sequence,
+            generation=self.number,
+            revision=self.target.revision if self.target else 0,
+            members=report_members(generation, self.active, self.leaving),
+            epoch=position.epoch,
+            epochs=self._epochs,
+            step=position.step,
+            samples_per_second=sum(p.samples_per_second for p in self.progress.values()),
+            reason=self.paused.value if self.paused else "",
+        )
+
+    # ---- decisions
+
+    @property
+    def _epochs(self) -> int:
+        return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
+
+    def _pid(self, instance: str) -> int | None:
+        for group in (self.members, self.standing, self.leaving):
+            if instance in group:
+                return group[instance].pid
+        return None
+
+    def _current(self, instance: str, generation: int) -> bool:
+        return self.generation is not None and generation == self.generation.number and instance in self.members
+
+    def _revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
+        """Have the supervisor start the worker again, within the node's budget."""
+        if instance not in self.nodes or self.phase is Phase.OVER:
+            return []
+        recent = [at for at in self.failures.get(instance, []) if now - at < self.options.restart_window]
+        self.failures[instance] = [*recent, now]
+        if len(recent) >= self.options.restarts_per_node:
+            budget = f"{len(recent) + 1} failures in {self.options.restart_window:.0f} s"
+            return [Announce("given_up", {"instance": instance, "reason": f"{budget}; last: {reason}"})]
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+
+    def _advance(self, now: float) -> list[Order]:
+        """Take the next decision if all that it needs is there."""
+        if self.phase is Phase.WAITING:
+            return self._start(now)
+        if self.phase is Phase.TRAINING and self.checked_in and set(self.checked_in) >= set(self.members):
+            return self._at_boundary(now)
+        return []
+
+    def _start(self, now: float) -> list[Order]:
+        expected = [instance for instance in (self.target.members or ()) if instance in self.nodes] if self.target else []
+        missing = [instance for instance in expected if instance not in self.standing]
+        enough = len(expected) >= (self.options.workers if self.number == 0 else self.options.limits.min_workers)
+        if (missing or not enough) and now - self.since < self.options.start_grace:
+            return []
+        decision = settle((), self.standing, self._wanted(), self.options.limits, choose_scheduler(self.nodes) is not None)
+        self.paused = None if decision.members else decision.reason
+        if not decision.members:
+            return []
+        start, commit = self.commit or (START, None)
+        return self._form(decision.members, start, commit, fresh=True, now=now)
+
+    def _at_boundary(self, now: float) -> list[Order]:
+        assert self.generation is not None
+        positions = {check_in.position for check_in in self.checked_in.values()}
+        if len(positions) > 1:
+            return self._fail(f"workers stand at different positions: {sorted(p.step for p in positions)}", now)
+        position = positions.pop()
+        orders: list[Order] = []
+        if position != self.position:
+            orders.append(segment_record(self.number, self.position, position, list(self.checked_in.values())))
+            self.position = position
+        if not self.members:
+            return [*orders, *self._restart("every worker was lost at the boundary", now)]
+        if position.epoch >= self._epochs:
+            return [*orders, *self._end(now)]
+        current = [instance for instance in self.generation.instances if instance in self.members]
+        intact = len(current) == len(self.generation.members)
+        decision = settle(current, self.standing, self._wanted(), self.options.limits, choose_scheduler(self.nodes) is not None, intact)
+        self.paused = None if decision.members else decision.reason
+        if decision.members is None:
+            return orders
+        if intact and decision.members == self.generation.instances:
+            self.checked_in.clear()
+            return orders + self._proceed(committer=current[0])
+        return orders + self._form(decision.members, position, None, fresh=False, now=now)
+
+    def _wanted(self) -> Sequence[str] | None:
+        return None if self.target is None else (self.target.members or ())
+
+    def _form(self, members: tuple[str, ...], position: Position, commit: str | None, fresh: bool, now: float) -> list[Order]:
+        """Settle the next generation and order it. `fresh`: nobody holds the state, the source makes it or loads the commit."""
+        scheduler = choose_scheduler(self.nodes)
+        assert scheduler is not None
+        previous = {member.instance_id: member for member in self.generation.members} if self.generation and not fresh else {}
+        staying = [instance for instance in members if instance in previous and instance in self.members]
+        self.number += 1
+        self.position = position
+        self.generation = Generation(
+            number=self.number,
+            members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
+            position=position,
+            source=(staying or list(members))[0],
+        )
+        self.leaving.update({instance: self.members[instance] for instance in self.members if instance not in members})
+        self.members = {i: self.members[i] if i in staying else self.standing.pop(i) for i in members}
+        self.active &= set(members)
+        self.phase, self.since = Phase.FORMING, now
+        self.checked_in, self.formed, self.first_steps, self.progress = {}, {}, {}, {}
+
+        source = self.members[self.generation.source]
+        job = {"kind": "job", "job": self.options.job, "samples": source.samples, "global_batch": source.global_batch, "seed": source.seed, "at": now}
+        at = {"number": self.number, "members": list(members), "position": position.model_dump(), "commit": commit, "at": now}
+        changes = {"joining": [i for i in members if i not in previous], "leaving": sorted(self.leaving)}
+        orders: list[Order] = [Journal(job)] if self.number == 1 else []
+        orders += [Journal({"kind": "generation", **at}), Announce("forming", {**at, **changes})]
+        group = plan_group(self.number, self.nodes, scheduler, len(members))
+        for host in group.hosts:
+            self.nodes[host].group = None
+        orders += group.orders
+        orders += [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.leaving]
+        holders = {self.generation.source} if fresh else set(staying)
+        return orders + plan_formation(
+            self.generation, self.members, holders, group.environment, self.transfer_token(), commit, self.options.segment_steps
+        )
+
+    def _finish_formation(self, now: float) -> list[Order]:
+        """When all have formed with equal state, they step. Leavers are not waited for: leaving needs nobody's help."""
+        if self.phase is not Phase.FORMING or set(self.formed) < set(self.members):
+            return []
+        digests = {formed.digest for formed in self.formed.values()}
+        if len(digests) > 1:
+            found = ", ".join(f"{instance} {formed.digest}" for instance, formed in self.formed.items())
+            return self._fail(f"workers differ in state after forming generation {self.number}: {found}", now)
+        self.phase, self.since = Phase.TRAINING, now
+        assert self.generation is not None
+        orders = self._proceed(committer=self.generation.source)
+        orders += self._stop_groups(self.number - 1)
+        phases = {name: max(formed.phases.get(name, 0.0) for formed in self.formed.values()) for name in ("teardown", "create", "state")}
+        fields = {"generation": self.number, "members": list(self.generation.instances), "digest": digests.pop(), "phases": phases}
+        return [*orders, Announce("formed", fields)]
+
+    def _proceed(self, committer: str) -> list[Order]:
+        return [ToWorker(instance, Proceed(generation=self.number, commit=instance == committer)) for instance in self.members]
+
+    def _stop_groups(self, generation: int) -> list[Order]:
+        return [ToNode(i, StopGroup(generation=generation)) for i, node in self.nodes.items() if node.hello.base] if generation else []
+
+    def _restart(self, reason: str, now: float) -> list[Order]:
+        """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from the last commit."""
+        commit = self.commit[0].model_dump() if self.commit else None
+        orders: list[Order] = [Announce("restart", {"generation": self.number, "reason": reason, "commit": commit})]
+        orders.append(Journal({"kind": "restart", "generation": self.number, "reason": reason, "at": now}))
+        killed = {**self.members, **self.leaving}
+        self.members, self.leaving, self.generation = {}, {}, None
+        self.checked_in, self.formed, self.first_steps, self.progress, self.active, self.absent = {}, {}, {}, {}, set(), {}
+        self.phase, self.since = Phase.WAITING, now
+        for instance, hello in killed.items():
+            orders.append(DropWorker(instance, reason))
+            if instance in self.nodes:
+                orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
+        return orders + self._stop_groups(self.number)
+
+    def _end(self, now: float) -> list[Order]:
+        orders: list[Order] = [
+            Journal({"kind": "finished", "position": self.position.model_dump(), "at": now}),
+            Announce("finished", {"position": self.position.model_dump()}),
+        ]
+        orders += [ToWorker(instance, Leave(generation=self.number, reason="job finished")) for instance in self.members]
+        self.leaving, self.members, self.phase, self.since, self.outcome = dict(self.members), {}, Phase.OVER, now, "finished"
+        return orders + self._finish(now)
+
+    def _fail(self, reason: str, now: float) -> list[Order]:
+        orders: list[Order] = [Journal({"kind": "failed", "reason": reason, "at": now}), Announce("failed", {"reason": reason})]
+        orders += [DropWorker(instance, reason) for instance in {**self.members, **self.leaving, **self.standing}]
+        self.members, self.leaving, self.standing = {}, {}, {}
+        self.phase, self.outcome = Phase.OVER, "failed"
+        return orders + self._finish(now)
+
+    def _finish(self, now: float) -> list[Order]:
+        """The job is over once the last worker has left."""
+        if self.phase is not Phase.OVER or self.leaving:
+            return []
+        orders: list[Order] = [ToNode(instance, Retire(reason=f"job {self.outcome}")) for instance in self.nodes]
+        return [*orders, Over(self.outcome)]
