@@ -76,6 +76,7 @@ class CoordinatorClient:
         down_since, delay = time.monotonic(), 0.1
         while not self._closed:
             try:
+                self._control = read_control_file() or self._control  # a coordinator that came back has another address and token
                 connection = connect_sync(self._control.url, self._control.certificate)
                 self._greet(connection)
                 for text in connection:
@@ -92,7 +93,7 @@ class CoordinatorClient:
             delay = min(2.0, delay * 2)
 
     def _greet(self, connection: ClientConnection) -> None:
-        connection.send(encode(self._hello.model_copy(update={"generation": self.generation})))
+        connection.send(encode(self._hello.model_copy(update={"generation": self.generation, "token": self._control.token})))
         with self._write:
             self._connection = connection
             if self._pending is not None and self.generation is not None:

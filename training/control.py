@@ -107,7 +107,7 @@ class ControlServer:
     async def drain(self, seconds: float) -> None:
         """Wait until everything ordered is sent, and the nodes have gone or `seconds` have passed."""
         deadline = time.monotonic() + seconds
-        while (self._nodes or self._workers) and time.monotonic() < deadline:
+        while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110  # lines come and go; no one event to await
             await asyncio.sleep(0.05)  # lines come and go; there is no one event to await
 
     async def _serve(self, connection: ServerConnection) -> None:

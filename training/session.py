@@ -85,6 +85,8 @@ class Session:
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
+    left: dict[str, int] = field(default_factory=dict)  # nodes whose worker left, with its pid: they may be wanted again
+    revived: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
     failures: dict[str, list[float]] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
     progress: dict[str, Progress] = field(default_factory=dict)
@@ -230,8 +232,9 @@ class Session:
     def worker_left(self, instance: str, now: float) -> list[Order]:
         if not (hello := self.leaving.pop(instance, None)):
             return []
+        self.left[instance] = hello.pid
         orders: list[Order] = [Announce("left", {"instance": instance, "pid": hello.pid, "generation": self.number, "at": now})]
-        return orders + self._finish(now)
+        return orders + self._call_back() + self._finish(now)
 
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
         if not self._current(instance, message.generation):
@@ -242,7 +245,7 @@ class Session:
         orders: list[Order] = []
         if joined:
             orders.append(
-                Announce(  # noqa: keep
+                Announce(
                     "joined",
                     {"instance": instance, "pid": self._pid(instance), "generation": message.generation, "epoch": self.position.epoch, "at": now},
                 )
@@ -275,7 +278,7 @@ class Session:
         changed = [instance for instance in self.nodes if (instance in before) != (instance in after)]
         self.target = target
         orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
-        return orders + self._advance(now)
+        return orders + self._call_back() + self._advance(now)
 
     def tick(self, now: float) -> list[Order]:
         for instance, since in list(self.absent.items()):
@@ -284,14 +287,14 @@ class Session:
         if self.phase is Phase.RECOVERING and now - self.since > self.options.start_grace:
             return self._restart("not all members came back to the restarted coordinator", now)
         if self.phase is Phase.FORMING and now - self.since > self.options.formation_seconds:
-            late = ", ".join(sorted(set(self.members) - set(self.formed)))
-            return self._restart(f"generation {self.number} not formed within {self.options.formation_seconds:.0f} s; waited for {late}", now)
+            absent = ", ".join(sorted(set(self.members) - set(self.formed)))
+            return self._restart(f"generation {self.number} not formed within {self.options.formation_seconds:.0f} s; waited for {absent}", now)
         if self.leaving and now - self.since > self.options.formation_seconds:
             instance = next(iter(self.leaving))
             return self.worker_lost(instance, self._pid(instance), f"did not leave within {self.options.formation_seconds:.0f} s", now)
-        if self.phase is Phase.TRAINING and self.checked_in and now - self.since > self.options.boundary_seconds:
-            if late := ", ".join(sorted(set(self.members) - set(self.checked_in))):
-                return self._restart(f"{late} not at the boundary within {self.options.boundary_seconds:.0f} s of the first", now)
+        late = ", ".join(sorted(set(self.members) - set(self.checked_in)))
+        if self.phase is Phase.TRAINING and self.checked_in and late and now - self.since > self.options.boundary_seconds:
+            return self._restart(f"{late} not at the boundary within {self.options.boundary_seconds:.0f} s of the first", now)
         return self._advance(now)
 
     def report(self, now: float) -> JobReport:
@@ -332,10 +335,18 @@ class Session:
     def _current(self, instance: str, generation: int) -> bool:
         return self.generation is not None and generation == self.generation.number and instance in self.members
 
-    def _revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
-        """Have the supervisor start the worker again, within the node's budget."""
-        if instance not in self.nodes or self.phase is Phase.OVER:
+    def _call_back(self) -> list[Order]:
+        """A node that left and is wanted again, before the controller took it away, gets a new worker."""
+        if self.phase is Phase.OVER:
             return []
+        wanted = [instance for instance in self.left if instance in (self._wanted() or ()) and instance in self.nodes]
+        return [ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in wanted]
+
+    def _revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
+        """Have the supervisor start the worker again, within the node's budget; one loss may be told twice, by connection and by supervisor."""
+        if instance not in self.nodes or self.phase is Phase.OVER or self.revived.get(instance) == pid:
+            return []
+        self.revived[instance] = pid
         recent = [at for at in self.failures.get(instance, []) if now - at < self.options.restart_window]
         self.failures[instance] = [*recent, now]
         if len(recent) >= self.options.restarts_per_node:

@@ -124,9 +124,7 @@ class TrainingState:
         return {
             "num_update": optimizer.num_update,
             "lr": optimizer.lr,
-            "updates": [
-                [str(device), [[int(i), n] for i, n in sorted(counts.items())]] for device, counts in optimizer._all_index_update_counts.items()
-            ],
+            "updates": [[int(device), sorted(counts.items())] for device, counts in optimizer._all_index_update_counts.items()],
             "scheduler": {k: v for k, v in sorted(vars(scheduler).items()) if isinstance(v, int | float | str)} if scheduler is not None else {},
         }
 

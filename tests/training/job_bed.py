@@ -62,9 +62,10 @@ class Supervisor:
         self.pids: list[int] = []
         self._connection: Any = None
         self.task: asyncio.Task[None] | None = None
+        self.retired = False
 
     async def run(self) -> None:
-        while True:
+        while not self.retired:
             endpoint = self.bed.hosts.endpoint
             if endpoint is not None:
                 with contextlib.suppress(OSError, TimeoutError, Exception):
@@ -121,8 +122,8 @@ class Supervisor:
                     self.worker.kill()
                     self._start_worker(endpoint)
             case Retire():
-                if self.worker is not None:
-                    self.worker.terminate()
+                self.retired = True
+                await self._connection.close()
             case Refused():
                 raise RuntimeError(order.reason)
 

@@ -1,0 +1,57 @@
+"""Where things are on the host, below one root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`root` prefixes every file of the host, but not the shared volume: its path comes from the node's configuration."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / "var/lib/dyntrain"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "var/log/dyntrain"
+
+    @property
+    def workers(self) -> Path:
+        return self.root / "opt/deeplearning/workers"
+
+    @property
+    def profile(self) -> Path:
+        return self.root / "etc/profile.d/deeplearning.sh"
+
+    @property
+    def gpus(self) -> Path:
+        """One directory a GPU, made by the NVIDIA driver."""
+        return self.root / "proc/driver/nvidia/gpus"
+
+    @property
+    def node_log(self) -> Path:
+        return self.logs / "node.log"
+
+    @property
+    def control_file(self) -> Path:
+        return self.state / "control.json"
+
+    @property
+    def attempt(self) -> Path:
+        return self.state / "attempt"
+
+    @property
+    def tries(self) -> Path:
+        return self.state / "prepare.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    def prepare_log(self, attempt: int) -> Path:
+        return self.logs / f"prepare-{attempt}.log"

@@ -1,0 +1,49 @@
+"""How long to wait before the next try, and every interval of the node in one place. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Doubling delays from `first` to `limit` seconds."""
+
+    first: float
+    limit: float
+
+    def delay(self, tries: int) -> float:
+        """The pause after `tries` earlier pauses (0: the first). Never overflows, however many tries."""
+        return min(self.limit, self.first * 2.0 ** min(tries, 32))
+
+
+def spread(delay: float, chance: float, share: float = 0.2) -> float:
+    """`delay` changed by up to `share` either way; `chance` in [0, 1) is the caller's random number."""
+    return delay * (1.0 + share * (2.0 * chance - 1.0))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds, except where a name says tries."""
+
+    metadata_tries: int = 8
+    metadata_timeout: float = 2.0
+    metadata: Backoff = field(default=Backoff(0.25, 5.0))
+    setup_tries: int = 40  # about ten minutes: the stack may still be writing parameters or mounting the volume
+    setup: Backoff = field(default=Backoff(0.5, 20.0))
+    prepare: Backoff = field(default=Backoff(1.0, 60.0))
+    report: Backoff = field(default=Backoff(2.0, 60.0))
+    endpoint: Backoff = field(default=Backoff(0.5, 5.0))
+    refused: Backoff = field(default=Backoff(2.0, 30.0))
+    welcome: float = 10.0
+    own_restart: Backoff = field(default=Backoff(1.0, 30.0))
+    restart_budget: int = 5
+    restart_window: float = 600.0
+    order: float = 120.0  # how long a crashed worker waits for the coordinator's word
+    coordinator: Backoff = field(default=Backoff(0.5, 30.0))
+    coordinator_steady: float = 60.0  # a coordinator that lived this long starts its backoff anew
+    coordinator_exit: float = 30.0
+    blank: Backoff = field(default=Backoff(1.0, 30.0))
+    notices: float = 5.0
+    grace: float = 5.0  # SIGTERM to SIGKILL of a retiring worker
+    stop_grace: float = 3.0  # the same when the whole node stops: EC2 and systemd do not wait long

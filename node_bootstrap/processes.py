@@ -1,0 +1,170 @@
+"""Child processes: each leads a process group of its own, writes to a log file, and cannot outlive the bootstrap.
+
+Three nets under each other: the group is killed as a whole; the kernel kills a child when the bootstrap dies (exec_child);
+and every child carries a mark in its environment, which its own children inherit, so that even those that left the group
+are found: when their parent is stopped, or at the next start of the bootstrap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from node_bootstrap import exec_child
+from node_bootstrap.errors import Interrupted
+
+MARK = "DYNTRAIN_SUPERVISED"
+KILL_SECONDS = 5.0  # for the kernel to take a killed process away; longer only in uninterruptible sleep
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Child:
+    name: str
+    mark: str
+    log_path: Path
+    log_start: int
+    process: asyncio.subprocess.Process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def wait(self) -> int:
+        """The exit code; minus the signal's number when a signal ended it."""
+        return await self.process.wait()
+
+    @property
+    def pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+        """stdin and stdout. Raises ValueError for a child that was not started with pipes."""
+        if self.process.stdin is None or self.process.stdout is None:
+            raise ValueError(f"{self.name} has no pipes")
+        return self.process.stdin, self.process.stdout
+
+    def send(self, signum: signal.Signals) -> None:
+        """To the whole group, as long as its leader is not reaped: its number may be somebody else's afterwards."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signum)
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Ask, wait up to `grace` seconds (0: do not ask), kill what is left with everything it started. Returns within grace + 2 * KILL_SECONDS."""
+        if grace > 0:
+            self.send(signal.SIGTERM)
+            await self._gone(grace)
+        self.send(signal.SIGKILL)
+        if not await self._gone(KILL_SECONDS):
+            log.error("a process does not go away after SIGKILL", extra={"child": self.name, "pid": self.pid})
+        await sweep(self.mark)
+
+    async def _gone(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.process.wait()
+        return self.process.returncode is not None
+
+
+@dataclass(eq=False)
+class Children:
+    """All children of this life. `scope` is unique to the node on its host (its state directory)."""
+
+    scope: str
+    attempt: int
+    _started: int = 0
+    _alive: set[Child] = field(default_factory=set)
+    _stopping: bool = False
+
+    async def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log_path: Path,
+        environment: Mapping[str, str],
+        cwd: str | None = None,
+        piped: bool = False,
+        nice: int = 0,
+    ) -> Child:
+        """Raises OSError, and Interrupted once the node is stopping. A program that cannot be run exits with 126 or 127 and says why in its log.
+
+        `piped`: stdin and stdout are pipes, only stderr goes to the log.
+        """
+        if self._stopping:
+            raise Interrupted(f"{name} is not started: the node is stopping")
+        self._started += 1
+        mark = f"{self.scope}#{self.attempt}.{self._started}"
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        with log_path.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), str(nice), *command),
+                stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE if piped else output,
+                stderr=output,
+                cwd=cwd,
+                env={**os.environ, **environment, MARK: mark},
+                process_group=0,
+            )
+            child = Child(name, mark, log_path, output.tell(), process)
+        self._alive = {other for other in self._alive if other.process.returncode is None} | {child}
+        log.info("started", extra={"child": name, "pid": child.pid})
+        return child
+
+    async def stop_all(self, grace: float) -> None:
+        """Nothing that this or an earlier life started runs any more, and nothing can be started. Bounded by grace + 3 * KILL_SECONDS."""
+        self._stopping = True
+        await asyncio.gather(*(child.stop(grace) for child in self._alive))
+        await sweep_scope(self.scope)
+
+    async def sweep_earlier_lives(self) -> int:
+        """Kill what an earlier life left behind when it was killed itself; returns how many."""
+        return await sweep_scope(self.scope)
+
+
+async def sweep(mark: str) -> int:
+    """Kill every process that carries exactly this mark, and wait until they are gone; returns how many. Bounded by KILL_SECONDS."""
+    return await _kill_where(lambda value: value == mark)
+
+
+async def sweep_scope(scope: str) -> int:
+    """The same for every process that any life of the node started."""
+    return await _kill_where(lambda value: value.startswith(f"{scope}#"))
+
+
+async def _kill_where(matches: Callable[[str], bool]) -> int:
+    """Again until a look finds nobody: a process may fork while it is looked for, and dies some time after it was killed."""
+    killed: set[int] = set()
+    until = time.monotonic() + KILL_SECONDS
+    while found := {pid for pid, value in _marked() if matches(value)}:
+        if time.monotonic() > until:
+            log.error("processes do not go away after SIGKILL", extra={"pids": sorted(found)})
+            break
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+        await asyncio.sleep(0.005)
+    return len(killed)
+
+
+def _marked() -> list[tuple[int, str]]:
+    prefix = f"{MARK}=".encode()
+    marked = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:  # gone, or another user's
+            continue
+        for item in environment.split(b"\0"):
+            if item.startswith(prefix):
+                marked.append((int(entry.name), os.fsdecode(item[len(prefix) :])))
+    return marked

@@ -1,0 +1,162 @@
+"""The node's end of the control channel: says that the node is prepared, and hands on the coordinator's orders.
+
+The channel may be down at any time, for any length of time. So nothing is queued for later: after each welcome the receiver
+says anew what still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from pydantic import SecretStr, ValidationError
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from node_bootstrap.config import Access, read_access
+from node_bootstrap.errors import ServiceUnavailable
+from node_bootstrap.pacing import Timing, spread
+from node_bootstrap.ports import Parameters
+from training.channel import connect, decode, encode
+from training.protocol import FromCoordinator, FromNode, NodeHello, Refused, Welcome
+
+CLOSE_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+class Receiver(Protocol):
+    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+        """A new connection stands: say what the coordinator must know."""
+        ...
+
+    async def received(self, message: FromCoordinator) -> None: ...
+
+    def lost(self) -> None:
+        """The connection that was welcomed is gone."""
+        ...
+
+
+class Ending(Enum):
+    CLOSED = "the coordinator closed the connection"
+    REFUSED = "the coordinator refused this node"
+    FAILED = "no connection to the coordinator"
+
+
+class ControlChannel:
+    """`hello` makes the first message of each connection from the present state and the token."""
+
+    def __init__(self, parameters: Parameters, cluster: str, hello: Callable[[SecretStr], NodeHello], receiver: Receiver, timing: Timing) -> None:
+        self._parameters, self._cluster, self._hello = parameters, cluster, hello
+        self._receiver, self._timing = receiver, timing
+        self._outbox: asyncio.Queue[FromNode] | None = None
+        self._said = ""
+
+    @property
+    def connected(self) -> bool:
+        return self._outbox is not None
+
+    def tell(self, message: FromNode) -> bool:
+        """Queue it on the present connection; False, and nothing kept, when there is none."""
+        if self._outbox is None:
+            return False
+        self._outbox.put_nowait(message)
+        return True
+
+    async def run(self) -> None:
+        """Connects, and connects again, until cancelled. A new coordinator publishes another address and token, so both are read anew each time."""
+        failures = refusals = 0
+        while True:
+            access = await self._published()
+            try:
+                ending = await self._converse(access)
+            except (OSError, TimeoutError, ValueError, WebSocketException) as error:
+                # ValueError: a certificate or address that is none, published by a broken coordinator
+                ending = Ending.FAILED
+                self._say(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
+            failures = failures + 1 if ending is Ending.FAILED else 0
+            refusals = refusals + 1 if ending is Ending.REFUSED else 0
+            pause = self._timing.refused.delay(refusals - 1) if refusals else self._timing.endpoint.delay(max(0, failures - 1))
+            await asyncio.sleep(spread(pause, random.random()))
+
+    async def _published(self) -> Access:
+        tries = 0
+        while True:
+            try:
+                if access := await read_access(self._parameters, self._cluster):
+                    return access
+                self._say(f"no coordinator of cluster {self._cluster} has published its address yet")
+            except ServiceUnavailable as error:
+                self._say(str(error))
+            await asyncio.sleep(spread(self._timing.endpoint.delay(tries), random.random()))
+            tries += 1
+
+    async def _converse(self, access: Access) -> Ending:
+        connection = await connect(access.endpoint.url, access.endpoint.certificate)
+        sender: asyncio.Task[None] | None = None
+        try:
+            await connection.send(encode(self._hello(access.token)))
+            async with asyncio.timeout(self._timing.welcome):
+                first = self._decode(await connection.recv())
+            if isinstance(first, Refused):
+                return self._refused(first)
+            if not isinstance(first, Welcome):
+                self._say(f"the coordinator answered the hello with {first.type if first else 'something unknown'}", access.endpoint.url)
+                return Ending.FAILED
+            self._said = ""
+            log.info("connected to the coordinator", extra={"job": first.job, "url": access.endpoint.url})
+            self._outbox = asyncio.Queue()
+            sender = asyncio.create_task(_send(connection, self._outbox))
+            await self._receiver.welcomed(access, first)
+            return await self._listen(connection)
+        finally:
+            if self._outbox is not None:
+                self._outbox = None
+                self._receiver.lost()
+            if sender is not None:
+                sender.cancel()
+            with contextlib.suppress(TimeoutError, OSError, WebSocketException):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await connection.close()
+
+    async def _listen(self, connection: ClientConnection) -> Ending:
+        try:
+            async for text in connection:
+                message = self._decode(text)
+                if isinstance(message, Refused):
+                    return self._refused(message)
+                if message is not None:
+                    await self._receiver.received(message)
+        except ConnectionClosed as error:
+            log.warning("connection to the coordinator lost", extra={"reason": str(error)})
+        else:
+            log.info("the coordinator closed the connection")
+        return Ending.CLOSED
+
+    def _decode(self, text: str | bytes) -> FromCoordinator | None:
+        """None for what a newer coordinator may say and this node does not know."""
+        try:
+            return decode(text)
+        except ValidationError as error:
+            log.warning("ignored a message of the coordinator", extra={"reason": error.title, "errors": error.error_count()})
+            return None
+
+    def _refused(self, message: Refused) -> Ending:
+        self._say(f"{Ending.REFUSED.value}: {message.reason}")
+        return Ending.REFUSED
+
+    def _say(self, text: str, url: str = "") -> None:
+        """Once, until something else is to be said: this goes on for as long as the coordinator is away."""
+        if text != self._said:
+            self._said = text
+            log.warning(text, extra={"url": url} if url else {})
+
+
+async def _send(connection: ClientConnection, outbox: asyncio.Queue[FromNode]) -> None:
+    with contextlib.suppress(ConnectionClosed):  # the listener says so
+        while True:
+            await connection.send(encode(await outbox.get()))

@@ -1,0 +1,167 @@
+"""Carries out the coordinator's orders on this host, and tells it what happens here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from controller.contract import ControlFile, NodeReport
+from node_bootstrap.config import Access
+from node_bootstrap.files import write_atomically
+from node_bootstrap.group import PsGroup
+from node_bootstrap.identity import Identity
+from node_bootstrap.layout import Layout
+from node_bootstrap.master import CoordinatorKeeper
+from node_bootstrap.notices import Notice
+from node_bootstrap.pacing import Timing
+from node_bootstrap.report import Reporter
+from node_bootstrap.worker import Worker
+from training.protocol import (
+    FromCoordinator,
+    FromNode,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    RestartWorker,
+    Retire,
+    StartGroup,
+    StopGroup,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Post:
+    """Where this supervisor stands."""
+
+    identity: Identity
+    attempt: int
+    mount: str
+    layout: Layout
+    timing: Timing
+
+
+class Supervisor:
+    """The `Receiver` of the control channel. `tell` and the parts are set by whoever wires them: they need one another."""
+
+    def __init__(self, post: Post, reporter: Reporter, retired: asyncio.Future[str]) -> None:
+        self._post, self._reporter, self._retired = post, reporter, retired
+        self._notices: dict[str, Notice] = {}
+        self.worker: Worker | None = None
+        self.group: PsGroup | None = None
+        self.coordinator: CoordinatorKeeper | None = None
+        self.tell = _nobody
+
+    def hello(self, token: SecretStr) -> NodeHello:
+        identity = self._post.identity
+        return NodeHello(
+            cluster=identity.cluster,
+            instance_id=identity.instance_id,
+            private_ip=identity.private_ip,
+            token=token,
+            attempt=self._post.attempt,
+            base=identity.base,
+            worker_pid=self.worker.pid if self.worker else None,
+        )
+
+    def noticed(self, notice: Notice) -> None:
+        """The machine will be taken: both the coordinator and the controller must know."""
+        self._notices[notice.kind] = notice
+        self.tell(NodeNotice(kind=notice.kind, deadline=notice.deadline))
+        self.report("interrupted", notice.kind, notice.deadline)
+
+    def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
+        identity = self._post.identity
+        self._reporter.set(
+            NodeReport.model_validate(
+                {
+                    "cluster": identity.cluster,
+                    "instance_id": identity.instance_id,
+                    "private_ip": identity.private_ip,
+                    "attempt": self._post.attempt,
+                    "outcome": outcome,
+                    "reason": reason[:2000],
+                    "at": time.time(),
+                    "deadline": deadline,
+                }
+            )
+        )
+
+    # ---- the control channel's receiver
+
+    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+        self.write_control_file(access)
+        if self.group is not None:
+            for message in self.group.state():
+                self.tell(message)
+        for notice in self._notices.values():
+            self.tell(NodeNotice(kind=notice.kind, deadline=notice.deadline))
+        if self.worker is not None:
+            await self.worker.welcomed(welcome.job)
+
+    def lost(self) -> None:
+        if self.worker is not None:
+            self.worker.disconnected()
+
+    async def received(self, message: FromCoordinator) -> None:
+        match message:
+            case Listed(listed=listed):
+                self._reporter.listed(listed)
+            case StartGroup() if self.group is not None:
+                await self.group.start(message)
+            case StopGroup(generation=generation) if self.group is not None:
+                await self.group.stop(generation)
+            case RestartWorker(pid=pid, reason=reason) if self.worker is not None:
+                await self.worker.restart(pid, reason)
+            case Retire(reason=reason):
+                if not self._retired.done():
+                    self._retired.set_result(reason)
+            case _:
+                log.warning("ignored an order that is not for this node", extra={"type": message.type})
+
+    def write_control_file(self, access: Access) -> None:
+        """How the worker finds its coordinator; a running worker reads it again when its connection breaks."""
+        endpoint, identity = access.endpoint, self._post.identity
+        control = ControlFile(
+            cluster=identity.cluster,
+            job=endpoint.job,
+            instance_id=identity.instance_id,
+            private_ip=identity.private_ip,
+            url=endpoint.url,
+            certificate=endpoint.certificate,
+            token=access.token,
+            mount=self._post.mount,
+        )
+        write_atomically(self._post.layout.control_file, control.to_json(), mode=0o600)
+
+    async def coordinator_finished(self) -> None:
+        """On the master: the end of the coordinator is the end of the job, also when its word to retire was lost."""
+        if self.coordinator is not None:
+            await self.coordinator.finished.wait()
+            if not self._retired.done():
+                self._retired.set_result("the coordinator finished")
+
+    async def retire(self, reason: str) -> None:
+        """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself. Bounded."""
+        log.info("retiring", extra={"reason": reason})
+        if self.worker is not None:
+            await self.worker.stop(self._post.timing.grace)
+        if self.group is not None:
+            await self.group.stop_all()
+        if self.coordinator is not None:
+            try:
+                async with asyncio.timeout(self._post.timing.coordinator_exit):
+                    await self.coordinator.finished.wait()
+            except TimeoutError:
+                log.error("the coordinator did not finish in time, it is stopped", extra={"seconds": self._post.timing.coordinator_exit})
+
+
+def _nobody(message: FromNode) -> bool:
+    """Stands in for the channel before there is one."""
+    return False

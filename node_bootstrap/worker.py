@@ -1,0 +1,174 @@
+"""Keeps the node's one worker process: starts it for a job, and after a crash does what the coordinator says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from node_bootstrap.errors import NodeError
+from node_bootstrap.files import tail
+from node_bootstrap.pacing import Timing
+from node_bootstrap.prepare import explain
+from node_bootstrap.processes import Child, Children
+from node_bootstrap.restarts import Reason, Step, after_crash
+from training.protocol import FromNode, WorkerExited
+
+log = logging.getLogger(__name__)
+
+
+class State(Enum):
+    ABSENT = "not started"
+    RUNNING = "running"
+    CRASHED = "crashed"
+    LEFT = "left"  # exit code 0: the coordinator let it go, or the job is over
+    FAILED = "failed"
+    RETIRED = "retired"
+
+
+@dataclass(frozen=True)
+class Program:
+    command: Sequence[str]
+    cwd: str
+    environment: Mapping[str, str]
+    log_path: Path
+
+
+class Worker:
+    """`tell` sends to the coordinator and is False when nobody listens. `failed` is called when the node gives up on the worker, `revived`
+    when the coordinator has it started all the same."""
+
+    def __init__(
+        self,
+        program: Program,
+        children: Children,
+        tell: Callable[[FromNode], bool],
+        failed: Callable[[str], None],
+        revived: Callable[[], None],
+        timing: Timing,
+    ) -> None:
+        self._program, self._children, self._timing = program, children, timing
+        self._tell, self._failed, self._revived = tell, failed, revived
+        self.state = State.ABSENT
+        self._connected = False
+        self._job = ""
+        self._child: Child | None = None
+        self._exit: WorkerExited | None = None
+        self._crashed_at = 0.0
+        self._own_restarts: tuple[float, ...] = ()
+        self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()  # orders and the node's own restarts take turns
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running process."""
+        return self._child.pid if self._child and self.state is State.RUNNING else None
+
+    async def welcomed(self, job: str) -> None:
+        """The coordinator of `job` is there. Starts the worker unless this job's is running or has left; a crash is told again."""
+        async with self._turn:
+            self._connected = True
+            another, self._job = job != self._job, job
+            if self.state is State.ABSENT or (another and self.state is not State.RETIRED):
+                await self._replace(f"job {job}")
+            elif self.state in (State.CRASHED, State.FAILED) and self._exit is not None:
+                self._tell(self._exit)
+                self._crashed_at = time.monotonic()
+            self._changed.set()
+
+    def disconnected(self) -> None:
+        self._connected = False
+        self._changed.set()
+
+    async def restart(self, pid: int, reason: str) -> None:
+        """By order; an order about another process than the present or the last one is old and changes nothing."""
+        async with self._turn:
+            known = self._child.pid if self._child else None
+            if pid != known or self.state is State.RETIRED:
+                log.info("ignored an order to restart another worker", extra={"pid": known, "ordered": pid, "reason": reason})
+                return
+            failed = self.state is State.FAILED
+            await self._replace(reason)
+            if failed:
+                self._revived()
+
+    async def stop(self, grace: float) -> None:
+        """For good. Bounded as `Child.stop`."""
+        async with self._turn:
+            self.state = State.RETIRED
+            if self._child:
+                await self._child.stop(grace)
+
+    async def run(self) -> None:
+        """Watches the process and acts on its end, until cancelled."""
+        while True:
+            self._changed.clear()
+            if self.state is State.RUNNING and self._child is not None:
+                await self._watch(self._child)
+            elif self.state is State.CRASHED:
+                await self._recover()
+            else:
+                await self._changed.wait()
+
+    async def _watch(self, child: Child) -> None:
+        code = await child.wait()
+        async with self._turn:
+            if child is not self._child or self.state is not State.RUNNING:
+                return  # replaced or retired meanwhile
+            await child.stop()  # what it left running
+            if code == 0:
+                self.state = State.LEFT
+                log.info("the worker left", extra={"pid": child.pid})
+                return
+            self.state, self._crashed_at = State.CRASHED, time.monotonic()
+            reason = explain(code, 0.0)
+            if output := tail(child.log_path, child.log_start, limit=1000):
+                reason = f"{reason}; its last output:\n{output}"
+            self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)
+            log.warning("the worker crashed", extra={"pid": child.pid, "code": code, "reason": reason})
+            self._tell(self._exit)
+
+    async def _recover(self) -> None:
+        now = time.monotonic()
+        decision = after_crash(now, self._crashed_at, self._connected, self._own_restarts, self._timing)
+        if decision.step is Step.WAIT:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(decision.due - now):
+                    await self._changed.wait()
+            return
+        async with self._turn:
+            if self.state is not State.CRASHED:
+                return
+            if decision.step is Step.START:
+                self._own_restarts = (*(at for at in self._own_restarts if now - at < self._timing.restart_window), now)
+                await self._replace(decision.reason.value)
+            else:
+                self._give_up(decision.reason)
+
+    def _give_up(self, reason: Reason) -> None:
+        self.state = State.FAILED
+        last = self._exit.reason if self._exit else ""
+        log.error("gave up on the worker", extra={"reason": reason.value})
+        self._failed(f"{reason.value}; the last time: {last}")
+
+    async def _replace(self, reason: str) -> None:
+        """Kill the present process, if any, and start another. Call in turn."""
+        if self._child and self.state is State.RUNNING:
+            await self._child.stop()
+        program = self._program
+        try:
+            self._child = await self._children.start(
+                "worker", program.command, log_path=program.log_path, environment=program.environment, cwd=program.cwd
+            )
+        except (OSError, NodeError) as error:
+            log.error("the worker cannot be started", extra={"reason": str(error)})
+            self.state, self._crashed_at = State.CRASHED, time.monotonic()
+        else:
+            self.state = State.RUNNING
+            log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
+        self._changed.set()

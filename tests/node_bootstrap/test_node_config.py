@@ -1,0 +1,150 @@
+"""The node's configuration, its environment files and its counter of lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from node_coordinator import dead_endpoint
+from node_fakes import INSTANCE, MemoryParameters
+
+from controller.contract import NodeConfig, parameter
+from node_bootstrap.attempt import following, next_attempt
+from node_bootstrap.config import parse_node_config, read_access
+from node_bootstrap.environment import hosts_with, profile, write_environment
+from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
+from node_bootstrap.files import tail, write_atomically
+from node_bootstrap.identity import Identity
+from node_bootstrap.layout import Layout
+
+GOOD = {"cluster": "demo", "mount": "/shared", "training_cmd": ["python", "train.py"]}
+IDENTITY = Identity(INSTANCE, "10.0.0.7", "eu-west-1", "demo", base=False, master=False, tags={"aws:ec2launchtemplate:id": "lt-0abc"})
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"mount": None}, "field mount"),
+        ({"mount": "relative/path"}, "field mount"),
+        ({"training_cmd": []}, "field training_cmd"),
+        ({"training_cmd": "python train.py"}, "field training_cmd"),
+        ({"prepare_timeout_seconds": -1}, "field prepare_timeout_seconds"),
+        ({"prepare_scrip": "/typo"}, "field prepare_scrip"),
+        ({"cluster": "other"}, "field cluster"),
+        ({"environment": {"A; reboot": "x"}}, "field environment"),
+    ],
+)
+def test_bad_configuration_names_the_field(change: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        parse_node_config("demo", json.dumps({**GOOD, **change}))
+    assert field in str(caught.value)
+    assert "/dyntrain/demo/node" in str(caught.value)
+
+
+def test_configuration_that_is_no_json_is_named() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        parse_node_config("demo", "{")
+    assert "/dyntrain/demo/node" in str(caught.value)
+
+
+def test_token_is_read_decrypted() -> None:
+    """An encrypted token would be refused by every coordinator."""
+    name = parameter("demo", "token")
+    parameters = MemoryParameters({parameter("demo", "coordinator"): dead_endpoint().model_dump_json(), name: "plain"}, secrets={name})
+    access = asyncio.run(read_access(parameters, "demo"))
+    assert access is not None
+    assert access.token.get_secret_value() == "plain"
+    assert "plain" not in repr(access)
+
+
+def test_half_published_endpoint_is_waited_for() -> None:
+    """Coordinators write two parameters, one after the other; and a broken one must not end the node."""
+    parameters = MemoryParameters({parameter("demo", "coordinator"): dead_endpoint().model_dump_json()})
+    assert asyncio.run(read_access(parameters, "demo")) is None
+    parameters = MemoryParameters({parameter("demo", "coordinator"): "{}", parameter("demo", "token"): "plain"})
+    with pytest.raises(ServiceUnavailable, match="field url"):
+        asyncio.run(read_access(parameters, "demo"))
+
+
+NASTY = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)
+
+
+def test_profile_keeps_every_value_as_it_is(tmp_path: Path) -> None:
+    """A value with quotes or $(...) must neither break people's login shells nor run."""
+    values = {"PLAIN": "x", "QUOTES": """it's "so" `id` $(id) $HOME \\ !""", "LINES": "a\nb", "EMPTY": "", "UMLAUT": "ä"}
+    script = tmp_path / "profile.sh"
+    script.write_text(profile(values) + "env -0\n")
+    shown = subprocess.run(["sh", str(script)], capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout.decode().split("\0")
+    assert {name: value for name, _, value in (item.partition("=") for item in shown) if name in values} == values
+
+
+def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    config = NodeConfig.model_validate({**GOOD, "training_cmd": ["python", "my train.py"], "workers": 2, "environment": {"EXTRA": "1"}})
+    layout.workers.parent.mkdir(parents=True)
+    layout.workers.write_text("10.0.0.1\n\nnonsense\n")
+    (layout.gpus / "0000:00:1e.0").mkdir(parents=True)
+    first = write_environment(layout, IDENTITY, config)
+    files = (layout.profile.read_bytes(), layout.workers.read_bytes())
+    second = write_environment(layout, IDENTITY, config)
+    assert first == second
+    assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
+    assert files[1] == b"10.0.0.1\n10.0.0.7\n"
+    assert first == {
+        "DEEPLEARNING_WORKERS_PATH": str(layout.workers),
+        "DEEPLEARNING_WORKERS_COUNT": "2",
+        "DEEPLEARNING_WORKER_GPU_COUNT": "1",
+        "EFS_MOUNT": "/shared",
+        "AWS_REGION": "eu-west-1",
+        "ELASTIC_WORKER_TAG": "demo-aws-dl-cfn-elastic-worker",
+        "WORKER_LAUNCH_TEMPLATE_ID": "lt-0abc",
+        "TRAINING_CMD": "python 'my train.py'",
+        "EXTRA": "1",
+    }
+
+
+@given(st.lists(st.ip_addresses(v=4).map(str)), st.ip_addresses(v=4).map(str))
+def test_hosts_hold_this_one_once(known: list[str], own: str) -> None:
+    """A host listed twice would be counted, and by a launcher started, twice."""
+    hosts = hosts_with("\n".join(known), own)
+    assert hosts.count(own) == 1
+    assert len(set(hosts)) == len(hosts)
+    assert hosts_with("\n".join(hosts), own) == hosts
+
+
+def test_attempts_grow_over_lives_and_survive_a_damaged_record(tmp_path: Path) -> None:
+    """The controller takes the highest attempt for the latest: a counter that falls back makes the node deaf."""
+    path = tmp_path / "state/attempt"
+    assert [next_attempt(path, 1e9) for _ in range(3)] == [1, 2, 3]
+    path.write_text("\0\0")
+    assert next_attempt(path, 1e9) == 10**9
+    assert next_attempt(path, 1e9) == 10**9 + 1
+
+
+@given(NASTY)
+def test_any_record_gives_a_usable_attempt(recorded: str) -> None:
+    assert following(recorded, 1e9) >= 1
+
+
+def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_tail_is_bounded(tmp_path: Path) -> None:
+    """A script may print gigabytes on one line; a report holds 2000 characters."""
+    path = tmp_path / "log"
+    path.write_text("x" * 100_000 + "\n" + "\n".join(f"line {number}" for number in range(100)))
+    assert tail(path).splitlines() == [f"line {number}" for number in range(80, 100)]
+    path.write_text("y" * 100_000)
+    assert len(tail(path)) == 1500
+    assert tail(path, start=100_000) == ""

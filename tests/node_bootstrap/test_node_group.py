@@ -1,0 +1,271 @@
+"""The ps-lite processes of a base node: kept ready, handed out, watched, killed; and the master's coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from node_coordinator import start_coordinator
+from node_fakes import BASE_TAGS, MASTER_TAGS, World, alive, living, processes_of, wait_until, world
+
+from node_bootstrap.group import PORTS, free_port
+from node_bootstrap.node import RETIRED
+from training.protocol import GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
+
+BLANK = """
+import json, os, pathlib, sys, time
+here = pathlib.Path(sys.argv[1])
+time.sleep(float((here / "slow").read_text()) if (here / "slow").exists() else 0)
+print("ready", flush=True)
+line = sys.stdin.readline()
+if not line:
+    sys.exit(0)
+order = json.loads(line)
+with open(here / "roles", "a") as file:
+    file.write(json.dumps({**order, "pid": os.getpid(), "nice": os.nice(0)}) + "\\n")
+while not (here / f"end-{os.getpid()}").exists():
+    time.sleep(0.02)
+sys.exit(int((here / f"end-{os.getpid()}").read_text()))
+"""
+
+
+def base_world(here: World) -> World:
+    path = here.directory / "blank.py"
+    path.write_text(BLANK)
+    here.blank = (sys.executable, str(path), str(here.directory))
+    return here
+
+
+def roles(here: World) -> list[dict[str, object]]:
+    path = here.directory / "roles"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def start(generation: int, *kinds: str) -> StartGroup:
+    return StartGroup(
+        generation=generation, processes=tuple(PsProcess.model_validate({"role": kind, "environment": {"DMLC_NUM_WORKER": "2"}}) for kind in kinds)
+    )
+
+
+def end(here: World, pid: object, code: int) -> None:
+    path = here.directory / f"end-{pid}"
+    path.with_suffix(".new").write_text(str(code))
+    path.with_suffix(".new").rename(path)
+
+
+def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
+    """Blanks must be ready before the boundary: a generation that waits for their import stops the job for seconds."""
+
+    async def scenario() -> None:
+        with world(tmp_path, **BASE_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting()) as node:
+                offer = (await wait_until(lambda: coordinator.said(GroupReady), "the group is offered"))[-1]
+                assert offer.blanks == 2
+                assert offer.scheduler_port in PORTS
+                await coordinator.send(start(1, "scheduler", "server"))
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                assert sorted(entry["role"] for entry in given) == ["scheduler", "server"]
+                assert given[0]["environment"] == {"DMLC_NUM_WORKER": "2"}
+                again = (await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered"))[-1]
+                assert again.blanks == 2
+
+                await coordinator.send(start(1, "scheduler", "server"))  # delivered twice
+                await wait_until(lambda: "ignored an order to start" in here.logged(), "the repetition is handled")
+                await coordinator.send(StopGroup(generation=1))
+                await wait_until(lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "the old group is killed")
+                await coordinator.retire()
+                assert await node == RETIRED
+            await coordinator.stop()
+            assert len(roles(here)) == 2
+            assert coordinator.said(GroupFailed) == []
+
+    asyncio.run(scenario())
+    assert processes_of(tmp_path) == []
+
+
+def test_blanks_import_quietly_and_serve_at_full_priority(tmp_path: Path) -> None:
+    """The import must not slow the step that runs beside it, and a server that stays nice would slow every step after."""
+
+    async def scenario() -> tuple[set[int], set[object]]:
+        with world(tmp_path, **BASE_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting()):
+                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await coordinator.send(start(1, "scheduler", "server"))
+                await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered")
+                lines = [json.loads(line) for line in here.layout.node_log.read_text().splitlines()]
+                spare = [line["pid"] for line in lines if line.get("child") == "ps-lite"][-2:]
+                waiting = {os.getpriority(os.PRIO_PROCESS, pid) for pid in spare}
+                await coordinator.send(start(2, "scheduler", "server"))
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 4 else None, "both generations have their roles")
+            await coordinator.stop()
+            return waiting, {entry["nice"] for entry in given}
+
+    own = os.nice(0)
+    waiting, serving = asyncio.run(scenario())
+    assert waiting == {own + 10}
+    assert serving == ({own} if os.geteuid() == 0 else {own, own + 10})  # only root may take niceness back
+
+
+def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
+    """Workers would hang inside ps-lite: nobody else can see that death."""
+
+    async def scenario() -> list[GroupFailed]:
+        with world(tmp_path, **BASE_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting()):
+                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await coordinator.send(start(3, "scheduler", "server"))
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                end(here, given[0]["pid"], 0)  # the workers left in good order
+                end(here, given[1]["pid"], 11)
+                failed = await wait_until(lambda: coordinator.said(GroupFailed), "the death is told")
+                await coordinator.present.close()  # type: ignore[union-attr]
+                await wait_until(lambda: len(coordinator.said(GroupFailed)) == 2, "and told again on the next connection")
+                await coordinator.send(StopGroup(generation=3))
+                await coordinator.send(start(2, "server"))
+                await wait_until(lambda: "ignored an order to start" in here.logged(), "an order for an earlier generation is handled")
+            await coordinator.stop()
+            assert len(roles(here)) == 2
+            return list(failed)
+
+    failed = asyncio.run(scenario())
+    assert failed[0].generation == 3
+    assert "exit code 11" in failed[0].reason
+
+
+def test_roles_wait_for_slow_blanks(tmp_path: Path) -> None:
+    """After a restart the blanks may still import when the order comes: it must reach them all the same, and more than are kept are started."""
+
+    async def scenario() -> list[str]:
+        with world(tmp_path, **BASE_TAGS) as here:
+            (tmp_path / "slow").write_text("0.5")
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting()):
+                await wait_until(lambda: coordinator.hellos, "the node signals")
+                await coordinator.send(start(1, "scheduler", "server", "server"))
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 3 else None, "all roles are handed out")
+            await coordinator.stop()
+            assert coordinator.said(GroupFailed) == []
+            return sorted(str(entry["role"]) for entry in given)
+
+    assert asyncio.run(scenario()) == ["scheduler", "server", "server"]
+
+
+def test_blanks_that_cannot_start_do_not_spin(tmp_path: Path) -> None:
+    """A broken mxnet must show in the log, and leave the machine usable."""
+
+    async def scenario() -> int:
+        with world(tmp_path, **BASE_TAGS) as here:
+            here.blank = (sys.executable, "-c", "raise SystemExit('no mxnet here')")
+            async with living(here.setting()):
+                await wait_until(lambda: "no mxnet here" in here.layout.node_log.read_text() if here.layout.node_log.exists() else False, "logged")
+                began, before = time.monotonic(), here.logged().count('"message": "started"')
+                await wait_until(lambda: time.monotonic() - began > 1.0, "a second")
+                return here.logged().count('"message": "started"') - before
+
+    assert asyncio.run(scenario()) <= 25  # two blanks, a pause of at least 0.1 s each time
+
+
+def test_port_is_one_that_nobody_listens_on() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = free_port("127.0.0.1")
+        assert port in PORTS
+        assert port != taken.getsockname()[1]
+
+
+def master_program(here: World, text: str) -> None:
+    path = here.directory / "coordinator.py"
+    path.write_text(text)
+    here.coordinator = (sys.executable, str(path))
+
+
+def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
+    """The death of the coordinator must cost seconds, not the job; its end is the end of the master's bootstrap."""
+
+    async def scenario() -> list[str]:
+        with world(tmp_path, **MASTER_TAGS) as here:
+            base_world(here).configure(segment_steps=20, max_workers=5)
+            calls = tmp_path / "calls"
+            text = (
+                f"import sys; f = open({str(calls)!r}, 'a+'); f.write(' '.join(sys.argv[1:]) + chr(10)); f.seek(0); sys.exit(len(f.readlines()) < 3)"
+            )
+            master_program(here, text)
+            async with living(here.setting()) as node:
+                assert await node == RETIRED
+            return calls.read_text().splitlines()
+
+    calls = asyncio.run(scenario())
+    assert len(calls) == 3
+    words = calls[0].split()
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert options == {
+        "--cluster": "demo",
+        "--instance-id": "i-0123456789abcdef0",
+        "--host": "127.0.0.1",
+        "--mount": str(tmp_path / "shared"),
+        "--min-workers": "1",
+        "--max-workers": "5",
+        "--segment-steps": "20",
+    }
+    assert processes_of(tmp_path) == []
+
+
+def test_retired_master_waits_for_its_coordinator(tmp_path: Path) -> None:
+    """The coordinator still has its last report to write: without it the controller would take the job for a silent one."""
+
+    async def scenario() -> bool:
+        with world(tmp_path, **MASTER_TAGS) as here:
+            done = tmp_path / "wrote-its-last-report"
+            go = tmp_path / "go"
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            text = f"""
+import pathlib, time
+while not pathlib.Path({str(go)!r}).exists():
+    time.sleep(0.02)
+time.sleep(0.5)
+pathlib.Path({str(done)!r}).touch()
+"""
+            master_program(here, text)
+            async with living(here.setting()) as node:
+                await wait_until(here.workers_started, "the worker is started")
+                await coordinator.retire()
+                go.touch()
+                assert await node == RETIRED
+            await coordinator.stop()
+            return done.exists()
+
+    assert asyncio.run(scenario())
+    assert processes_of(tmp_path) == []
+
+
+def test_coordinator_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    """A retired master that waits for ever would be billed for ever."""
+
+    async def scenario() -> int:
+        with world(tmp_path, **MASTER_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            master_program(here, "import time; time.sleep(600)")
+            async with living(here.setting(coordinator_exit=0.3)) as node:
+                await wait_until(here.workers_started, "the worker is started")
+                await coordinator.retire()
+                async with asyncio.timeout(10):
+                    code = await node
+            await coordinator.stop()
+            return code
+
+    assert asyncio.run(scenario()) == RETIRED
+    assert processes_of(tmp_path) == []

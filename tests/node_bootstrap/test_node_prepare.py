@@ -1,0 +1,159 @@
+"""The user's prepare-data script: retries, the timeout, and whose marker counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from node_fakes import INSTANCE, QUICK, processes_of
+
+from controller.contract import NodeConfig
+from node_bootstrap.identity import Identity
+from node_bootstrap.layout import Layout
+from node_bootstrap.marker import Marker, Verdict, judge, marker_path, script_digest
+from node_bootstrap.prepare import Outcome, Preparation, explain
+from node_bootstrap.processes import Children
+
+IP = "10.0.0.7"
+IDENTITY = Identity(INSTANCE, IP, "eu-west-1", "demo", base=False, master=False, tags={})
+
+
+def prepare(directory: Path, script: str | None, attempt: int = 1, **settings: object) -> Outcome:
+    layout = Layout(directory / "root")
+    layout.state.mkdir(parents=True, exist_ok=True)
+    mount = directory / "shared"
+    mount.mkdir(exist_ok=True)
+    config = NodeConfig.model_validate({"cluster": "demo", "mount": str(mount), "training_cmd": ["true"], "prepare_script": script, **settings})
+
+    async def scenario() -> Outcome:
+        children = Children(str(layout.state), attempt)
+        try:
+            outcome = await Preparation(config, IDENTITY, attempt, layout, children, {"GREETING": "hello"}, QUICK).run()
+            assert processes_of(directory) == []  # already before the node itself stops
+            return outcome
+        finally:
+            await children.stop_all(0.5)
+
+    return asyncio.run(scenario())
+
+
+def script(directory: Path, text: str, name: str = "prepare-data.py") -> str:
+    path = directory / name
+    path.write_text(text)
+    return str(path)
+
+
+def marker(directory: Path) -> Path:
+    return marker_path(str(directory / "shared"), IP)
+
+
+def test_n1_fails_twice_then_succeeds(tmp_path: Path) -> None:
+    """A flaky download must not cost the instance; and people must see how often it took."""
+    count = tmp_path / "count"
+    outcome = prepare(tmp_path, script(tmp_path, f"import sys; f = open({str(count)!r}, 'a+'); f.write('x'); sys.exit(f.tell() < 3)"))
+    assert outcome == Outcome(True, 3, "prepared at try 3")
+    tries = [json.loads(line) for line in Layout(tmp_path / "root").tries.read_text().splitlines()]
+    assert [(entry["attempt"], entry["number"], entry["exit_code"]) for entry in tries] == [(1, 1, 1), (1, 2, 1), (1, 3, 0)]
+    assert Marker.model_validate_json(marker(tmp_path).read_text()).exit_code == 0
+
+
+def test_n2_endless_script_is_killed_with_its_children(tmp_path: Path) -> None:
+    """Left-overs would go on writing to the shared volume, and keep the instance busy; even those that made a session of their own."""
+    text = """
+import subprocess, sys, time
+sleep = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
+subprocess.Popen(sleep)
+subprocess.Popen(sleep, start_new_session=True)
+print("started both", flush=True)
+time.sleep(600)
+"""
+    began = time.monotonic()
+    outcome = prepare(tmp_path, script(tmp_path, text), prepare_timeout_seconds=0.7, prepare_attempts=1)
+    assert not outcome.prepared
+    assert "still running after 0.7 s, killed with its children" in outcome.reason
+    assert "started both" in outcome.reason
+    assert time.monotonic() - began < 5.0
+    assert processes_of(tmp_path) == []
+    assert not marker(tmp_path).exists()
+
+
+def test_n3_marker_of_an_earlier_life_of_the_address_is_ignored(tmp_path: Path) -> None:
+    """Addresses are used again: the data of the earlier instance is not on this one."""
+    (tmp_path / "shared").mkdir()
+    text = script(tmp_path, "print('ran')")
+    stale = Marker(instance_id="i-00000000000000000", attempt=7, script_sha256=script_digest(text), exit_code=0, at=1.0)
+    marker(tmp_path).write_text(stale.model_dump_json())
+    assert prepare(tmp_path, text).tries == 1
+    assert Marker.model_validate_json(marker(tmp_path).read_text()).instance_id == INSTANCE
+
+
+def test_n3_stale_marker_does_not_outlive_a_failure(tmp_path: Path) -> None:
+    """Scripts that only look for the file's name would take the node for prepared."""
+    (tmp_path / "shared").mkdir()
+    marker(tmp_path).touch()
+    assert not prepare(tmp_path, script(tmp_path, "raise SystemExit(1)"), prepare_attempts=1).prepared
+    assert not marker(tmp_path).exists()
+
+
+def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
+    """A reboot must not prepare hours of data again; a mended script must run."""
+    runs = tmp_path / "runs"
+    path = script(tmp_path, f"open({str(runs)!r}, 'a').write('1')")
+    assert prepare(tmp_path, path).tries == 1
+    assert prepare(tmp_path, path, attempt=2).tries == 0
+    script(tmp_path, f"open({str(runs)!r}, 'a').write('2')")
+    assert prepare(tmp_path, path, attempt=3).tries == 1
+    assert runs.read_text() == "12"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (None, Verdict.ABSENT),
+        ("", Verdict.UNREADABLE),
+        ('{"instance_id": "i-0123', Verdict.UNREADABLE),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', Verdict.COUNTS),
+        ('{"instance_id":"i-b","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', Verdict.OTHER_INSTANCE),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"t","exit_code":0,"at":1.0}', Verdict.OTHER_SCRIPT),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":1,"at":1.0}', Verdict.FAILED),
+    ],
+)
+def test_marker_counts_only_for_its_instance_and_script(text: str | None, verdict: Verdict) -> None:
+    assert judge(text, "i-a", "s") is verdict
+
+
+def test_nothing_to_prepare_is_prepared_at_once(tmp_path: Path) -> None:
+    assert prepare(tmp_path, None) == Outcome(True, 0, "nothing to prepare")
+    assert Marker.model_validate_json(marker(tmp_path).read_text()).script_sha256 is None
+
+
+def test_missing_script_is_a_failure_that_says_so(tmp_path: Path) -> None:
+    """It may appear with the volume, so it is tried again; and then the status must name the path."""
+    outcome = prepare(tmp_path, str(tmp_path / "nowhere.py"), prepare_attempts=2)
+    assert (outcome.prepared, outcome.tries) == (False, 2)
+    assert "nowhere.py" in outcome.reason
+
+
+def test_shell_script_runs_by_itself_in_the_volume_with_the_environment(tmp_path: Path) -> None:
+    path = script(tmp_path, "#!/bin/sh\necho $GREETING > made-here\n", "prepare.sh")
+    assert "cannot be executed (exit code 126)" in prepare(tmp_path, path, prepare_attempts=1).reason
+    os.chmod(path, 0o700)
+    assert prepare(tmp_path, path).prepared
+    assert (tmp_path / "shared/made-here").read_text() == "hello\n"
+
+
+def test_reason_is_bounded_and_ends_with_the_last_words(tmp_path: Path) -> None:
+    """A report with a longer reason would be refused, and nobody would learn of the failure."""
+    outcome = prepare(tmp_path, script(tmp_path, "for n in range(9999): print('x' * 200, n)\nraise SystemExit('out of disk')"), prepare_attempts=1)
+    assert len(outcome.reason) <= 2000
+    assert outcome.reason.endswith("out of disk")
+
+
+def test_explain_names_signals() -> None:
+    assert explain(-9, 1.0) == "killed by SIGKILL"
+    assert explain(-63, 1.0) in ("killed by signal 63", "killed by SIGRTMAX-1")
+    assert explain(0, 1.0) == ""

@@ -1,0 +1,127 @@
+"""Reports, restarts, pauses and notices: the decisions, and the event bus's answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from node_fakes import INSTANCE, QUICK, MemoryReports, wait_until
+
+from controller.contract import NodeReport
+from node_bootstrap.notices import LIFECYCLE, REBALANCE, SPOT, Notice, news, parse_notice
+from node_bootstrap.pacing import Backoff, Timing, spread
+from node_bootstrap.report import Reporter, latest
+from node_bootstrap.restarts import Reason, Step, after_crash
+
+
+def report(outcome: str = "prepared", at: float = 1.0, deadline: float | None = None) -> NodeReport:
+    fields: dict[str, Any] = {"cluster": "demo", "instance_id": INSTANCE, "private_ip": "10.0.0.7", "attempt": 1}
+    return NodeReport.model_validate({**fields, "outcome": outcome, "at": at, "deadline": deadline})
+
+
+def test_c35_lost_report_is_repeated() -> None:
+    """The bus refuses two, and one that it took is lost: without repetition the node stays WAITING for ever."""
+
+    async def scenario() -> int:
+        reports = MemoryReports(failures=2)
+        reporter = Reporter(reports, QUICK)
+        running = asyncio.create_task(reporter.run())
+        reporter.set(report())
+        await wait_until(lambda: len(reports.sent) >= 3, "repeated")
+        running.cancel()
+        return len(set(reports.sent))
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_listed_is_no_answer_to_a_failure() -> None:
+    """A coordinator that still lists a node that failed must not silence its report."""
+
+    async def scenario() -> int:
+        reports = MemoryReports()
+        reporter = Reporter(reports, QUICK)
+        running = asyncio.create_task(reporter.run())
+        reporter.listed(True)
+        reporter.set(report("worker_failed"))
+        await wait_until(lambda: len(reports.sent) >= 3, "repeated")
+        running.cancel()
+        return len(reports.sent)
+
+    assert asyncio.run(scenario()) >= 3
+
+
+def test_interrupted_node_does_not_become_prepared_again() -> None:
+    """It would be taken in minutes before it is taken away."""
+    gone = report("interrupted", 2.0, deadline=100.0)
+    assert latest(gone, report("prepared", 3.0)) is gone
+    assert latest(gone, report("interrupted", 3.0, deadline=200.0)) is gone
+    earlier = report("interrupted", 3.0, deadline=50.0)
+    assert latest(gone, earlier) is earlier
+    assert latest(report(), gone) is gone
+
+
+@given(st.floats(0.01, 10), st.floats(10, 1000), st.integers(0, 10**9))
+def test_pauses_grow_and_are_bounded(first: float, limit: float, tries: int) -> None:
+    backoff = Backoff(first, limit)
+    assert first <= backoff.delay(tries) <= backoff.delay(tries + 1) <= limit
+
+
+@given(st.floats(0, 100), st.floats(0, 1, exclude_max=True))
+def test_jitter_stays_within_its_share(delay: float, chance: float) -> None:
+    assert delay * 0.79 <= spread(delay, chance) <= delay * 1.21
+
+
+TIMING = Timing()
+
+
+def test_n8_coordinator_decides_while_it_is_connected() -> None:
+    assert after_crash(10.0, 10.0, True, (), TIMING).reason is Reason.ORDER_AWAITED
+    late = after_crash(10.0 + TIMING.order, 10.0, True, (), TIMING)
+    assert (late.step, late.reason) == (Step.GIVE_UP, Reason.NO_ORDER)
+
+
+def test_n8_pauses_grow_up_to_the_budget() -> None:
+    pauses = [after_crash(100.0, 100.0, False, tuple(range(count)), TIMING).due - 100.0 for count in range(5)]
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert after_crash(100.0, 100.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is Reason.BUDGET_SPENT
+    assert after_crash(1000.0, 999.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).step is Step.START  # long ago
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.booleans(), st.lists(st.floats(0, 1e6), max_size=8).map(tuple))
+def test_n8_every_wait_has_an_end_in_the_future(now: float, crashed_at: float, connected: bool, own: tuple[float, ...]) -> None:
+    """A wait that is due already would spin, one without an end would hang the node."""
+    decision = after_crash(now, crashed_at, connected, own, TIMING)
+    if decision.step is Step.WAIT:
+        assert now < decision.due <= crashed_at + max(TIMING.order, TIMING.own_restart.limit)
+    else:
+        assert decision.due <= now
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "notice"),
+    [
+        (SPOT, '{"action": "terminate", "time": "2030-01-01T00:00:00Z"}', Notice("spot-terminate", 1893456000.0)),
+        (SPOT, '{"action": "stop", "time": "2030-01-01T00:00:00Z"}', Notice("spot-stop", 1893456000.0)),
+        (REBALANCE, '{"noticeTime": "2030-01-01T00:00:00Z"}', Notice("rebalance", 1893456120.0)),
+        (LIFECYCLE, "InService", None),
+        (LIFECYCLE, "Terminated", Notice("autoscaling-terminated", 1120.0)),
+        (SPOT, "<html>", None),
+        (SPOT, "[]", None),
+        (SPOT, '{"action": "terminate", "time": "soon"}', None),
+    ],
+)
+def test_n7_notices_are_understood(path: str, text: str, notice: Notice | None) -> None:
+    """An answer that makes no sense must neither end the watch nor be taken for a notice."""
+    assert parse_notice(path, text, 1000.0) == notice
+
+
+def test_n7_repeated_notice_is_no_news() -> None:
+    """The service shows a notice for two minutes: it is told once, and again only when it got worse."""
+    known = {SPOT: Notice("spot-terminate", 100.0)}
+    assert not news(known, SPOT, Notice("spot-terminate", 100.0))
+    assert not news(known, SPOT, Notice("spot-terminate", 130.0))
+    assert news(known, SPOT, Notice("spot-terminate", 90.0))
+    assert news(known, REBALANCE, Notice("rebalance", 130.0))

@@ -1,0 +1,67 @@
+"""Who is in the next generation: if this is wrong, people's wishes are not carried out, or a job stops for nothing."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.generation import Limits, Reason, settle
+
+LIMITS = Limits(min_workers=1, max_workers=4)
+names = st.lists(st.sampled_from("abcdefgh"), unique=True)
+
+
+def test_survivors_keep_their_order_and_joiners_follow_the_target() -> None:
+    decision = settle(["c", "a"], {"d", "b"}, ["a", "b", "c", "d"], LIMITS, group_ready=True)
+    assert decision.members == ("c", "a", "b", "d")
+
+
+def test_t4_a_swap_is_one_change() -> None:
+    assert settle(["a", "b"], {"c"}, ["a", "c"], LIMITS, group_ready=True).members == ("a", "c")
+
+
+def test_a_wanted_node_that_is_not_ready_is_left_out_and_does_not_hold_up_the_others() -> None:
+    assert settle(["a"], set(), ["a", "b"], LIMITS, group_ready=True).reason is Reason.UNCHANGED
+
+
+def test_a_ready_node_that_is_not_wanted_stays_outside() -> None:
+    assert settle(["a"], {"b"}, ["a"], LIMITS, group_ready=True).members == ("a",)
+
+
+def test_without_a_target_nothing_changes() -> None:
+    assert settle(["a"], {"b"}, None, LIMITS, group_ready=True).members == ("a",)
+
+
+def test_t11_extras_beyond_the_maximum_wait() -> None:
+    decision = settle(["a", "b", "c", "d"], {"e"}, list("abcde"), LIMITS, group_ready=True)
+    assert (decision.members, decision.reason) == (("a", "b", "c", "d"), Reason.ABOVE_MAXIMUM)
+
+
+def test_t10_below_the_minimum_the_job_pauses_and_says_so() -> None:
+    decision = settle(["a"], set(), ["a"], Limits(2, 4), group_ready=True)
+    assert (decision.members, decision.reason) == (None, Reason.BELOW_MINIMUM)
+
+
+def test_a_change_without_blank_processes_waits_instead_of_stopping_the_job() -> None:
+    decision = settle(["a"], {"b"}, ["a", "b"], LIMITS, group_ready=False)
+    assert (decision.members, decision.reason) == (("a",), Reason.NO_GROUP)
+
+
+def test_when_a_member_is_gone_the_old_formation_cannot_go_on() -> None:
+    decision = settle(["a"], set(), ["a", "b"], LIMITS, group_ready=False, intact=False)
+    assert decision.members is None
+
+
+@given(current=names, standing=names, target=st.none() | names, low=st.integers(1, 3), ready=st.booleans(), intact=st.booleans())
+def test_a_settlement_never_admits_the_unready_or_unwanted_and_keeps_the_limits(
+    current: list[str], standing: list[str], target: list[str] | None, low: int, ready: bool, intact: bool
+) -> None:
+    members = settle(current, set(standing), target, Limits(low, 4), ready, intact).members
+    if members is None or list(members) == current:
+        return
+    assert target is not None
+    assert ready
+    assert set(members) <= set(target)
+    assert set(members) <= set(current) | set(standing)
+    assert low <= len(members) <= 4
+    assert len(set(members)) == len(members)
