@@ -122,6 +122,7 @@ class CoordinatedMembership(Membership):
             CheckIn(
                 generation=self._generation,
                 position=position,
+                pid=os.getpid(),
                 samples=self._taken,
                 seconds=self._stepped - self._proceeded,
                 metrics=self._metrics,

@@ -103,10 +103,10 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
     return None
 
 
-def segment_record(generation: int, start: Position, end: Position, said: Collection[CheckIn]) -> Announce:
+def segment_record(generation: int, start: Position, end: Position, said: Mapping[str, CheckIn]) -> Announce:
     """What the workers did between two boundaries, merged: samples added up, seconds of the slowest, metrics weighted by their counts."""
     totals: dict[str, tuple[float, float]] = {}
-    for check_in in said:
+    for check_in in said.values():
         for name, (total, count) in check_in.metrics.items():
             before = totals.get(name, (0.0, 0.0))
             totals[name] = (before[0] + total, before[1] + count)
@@ -116,8 +116,9 @@ def segment_record(generation: int, start: Position, end: Position, said: Collec
         "from": start.model_dump(),
         "to": end.model_dump(),
         "epoch": start.epoch,
-        "samples": sum(check_in.samples for check_in in said),
-        "seconds": max(check_in.seconds for check_in in said),
+        "samples": sum(check_in.samples for check_in in said.values()),
+        "seconds": max(check_in.seconds for check_in in said.values()),
+        "pids": {instance: check_in.pid for instance, check_in in said.items()},
         "metrics": {name: total / count for name, (total, count) in sorted(totals.items()) if count},
     }
     return Announce("segment", fields)

@@ -152,6 +152,7 @@ class CheckIn(Message):
     type: Literal["check_in"] = "check_in"
     generation: int
     position: Position
+    pid: int = 0
     samples: int = Field(0, description="samples this worker took since the last check-in")
     seconds: float = Field(0.0, description="time since the last check-in without waiting at the boundary")
     metrics: dict[str, tuple[float, float]] = Field(

@@ -383,7 +383,7 @@ class Session:
         position = positions.pop()
         orders: list[Order] = []
         if position != self.position:
-            orders.append(segment_record(self.number, self.position, position, list(self.checked_in.values())))
+            orders.append(segment_record(self.number, self.position, position, self.checked_in))
             self.position = position
         if not self.members:
             return [*orders, *self._restart("every worker was lost at the boundary", now)]

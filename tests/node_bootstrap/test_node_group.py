@@ -215,6 +215,7 @@ def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
         "--instance-id": "i-0123456789abcdef0",
         "--host": "127.0.0.1",
         "--mount": str(tmp_path / "shared"),
+        "--num-workers": "1",
         "--min-workers": "1",
         "--max-workers": "5",
         "--segment-steps": "20",

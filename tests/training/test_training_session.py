@@ -9,7 +9,20 @@ import pytest
 from controller.contract import Target
 from training.generation import Limits
 from training.orders import DropWorker, Journal, Order, Over, ToNode, ToWorker
-from training.protocol import CheckIn, Committed, FirstStep, Form, Formed, GroupReady, Leave, NodeHello, Position, RestartWorker, WorkerExited, WorkerHello
+from training.protocol import (
+    CheckIn,
+    Committed,
+    FirstStep,
+    Form,
+    Formed,
+    GroupReady,
+    Leave,
+    NodeHello,
+    Position,
+    RestartWorker,
+    WorkerExited,
+    WorkerHello,
+)
 from training.session import Options, Phase, Session
 
 A, B, C = "i-0000000a", "i-0000000b", "i-0000000c"

@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
+
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 

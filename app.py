@@ -1,0 +1,80 @@
+"""The Lambda functions of the controller: one handler a rule. Which event goes where is said here, what it means in `controller`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate
+
+from controller import wiring
+
+app = Chalice(app_name="dyntrain")
+TAG_SUFFIX = wiring.settings().elastic_suffix
+STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")  # the merge template names the real one
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.tag"],
+        "detail-type": ["Tag Change on Resource"],
+        "detail": {"service": ["ec2"], "resource-type": ["instance"], "changed-tag-keys": [{"suffix": TAG_SUFFIX}]},
+    }
+)
+def on_tag_change(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.autoscaling"],
+        "detail-type": ["EC2 Instance-launch Lifecycle Action", "EC2 Instance-terminate Lifecycle Action"],
+    }
+)
+def on_lifecycle(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.autoscaling"],
+        "detail-type": [
+            "EC2 Instance Launch Successful",
+            "EC2 Instance Launch Unsuccessful",
+            "EC2 Instance Terminate Successful",
+            "EC2 Instance Terminate Unsuccessful",
+        ],
+    }
+)
+def on_launch_result(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event({"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]})
+def on_instance_state(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event({"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"]})
+def on_interruption(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event({"source": ["dyntrain.node"]})
+def on_node_report(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event({"source": ["dyntrain.coordinator"]})
+def on_job_report(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_dynamodb_record(stream_arn=STREAM, batch_size=100)
+def converge(event: DynamoDBEvent) -> dict[str, int]:
+    return wiring.on_records(record["dynamodb"] for record in event.to_dict()["Records"])
+
+
+@app.schedule(Rate(1, unit=Rate.MINUTES))
+def resync(event: Any) -> dict[str, Any]:
+    return wiring.on_schedule()

@@ -1,0 +1,102 @@
+"""Auto Scaling groups: members, lifecycle actions, termination with decrement, protection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from botocore.exceptions import ClientError
+
+from controller.adapters.aws import Clients, error_code, translated
+from controller.facts import Phase, Transition
+from controller.ports import SeenMember
+
+NAMES = 50
+PROTECTED = 50  # ids of one SetInstanceProtection
+
+
+class AutoScalingGroups:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
+        names = sorted(set(groups))
+        found: list[SeenMember | None] = []
+        with translated("describing Auto Scaling groups"):
+            for start in range(0, len(names), NAMES):
+                pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+                for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
+                    for group in page["AutoScalingGroups"]:
+                        name = group["AutoScalingGroupName"]
+                        found.extend(_member(entry["InstanceId"], name, entry["LifecycleState"]) for entry in group.get("Instances", []))
+        return [member for member in found if member is not None]
+
+    def hooks(self, group: str) -> Mapping[str, Transition]:
+        with translated(f"describing the hooks of {group}"):
+            hooks = self._clients.autoscaling().describe_lifecycle_hooks(AutoScalingGroupName=group)["LifecycleHooks"]
+        kinds: dict[str, Transition] = {"autoscaling:EC2_INSTANCE_LAUNCHING": "launch", "autoscaling:EC2_INSTANCE_TERMINATING": "terminate"}
+        return {hook["LifecycleHookName"]: kinds[hook["LifecycleTransition"]] for hook in hooks}
+
+    def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
+        with translated(f"completing hook {hook} of {instance} in {group}"):
+            try:
+                self._clients.autoscaling().complete_lifecycle_action(
+                    LifecycleHookName=hook, AutoScalingGroupName=group, LifecycleActionResult=result, **_about(instance, token)
+                )
+            except ClientError as error:
+                return _unless_stale(error)
+        return True
+
+    def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
+        with translated(f"heartbeat of hook {hook} of {instance} in {group}"):
+            try:
+                self._clients.autoscaling().record_lifecycle_action_heartbeat(
+                    LifecycleHookName=hook, AutoScalingGroupName=group, **_about(instance, token)
+                )
+            except ClientError as error:
+                return _unless_stale(error)
+        return True
+
+    def terminate(self, instance: str, group: str) -> None:
+        with translated(f"terminating {instance} in {group}"):
+            try:
+                self._clients.autoscaling().terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=True)
+            except ClientError as error:
+                if error_code(error) == "ValidationError" and "not found" in str(error).lower():
+                    return  # the group has let it go already
+                raise
+
+    def protect(self, instances: Sequence[str], group: str) -> None:
+        with translated(f"protecting instances in {group}"):
+            for start in range(0, len(instances), PROTECTED):
+                self._clients.autoscaling().set_instance_protection(
+                    InstanceIds=list(instances[start : start + PROTECTED]), AutoScalingGroupName=group, ProtectedFromScaleIn=True
+                )
+
+
+def _about(instance: str, token: str | None) -> dict[str, Any]:
+    return {"InstanceId": instance, "LifecycleActionToken": token} if token is not None else {"InstanceId": instance}
+
+
+def _unless_stale(error: ClientError) -> bool:
+    if error_code(error) == "ValidationError" and "no active lifecycle action" in str(error).lower():
+        return False
+    raise error
+
+
+def _member(instance: str, group: str, lifecycle_state: str) -> SeenMember | None:
+    """None for instances that are being detached: those are nobody's members any more."""
+    waits: Transition | None = None
+    if lifecycle_state.startswith("Warmed"):
+        phase: Phase = "warm"
+    elif lifecycle_state.startswith("Pending"):
+        phase, waits = "launching", "launch" if lifecycle_state == "Pending:Wait" else None
+    elif lifecycle_state.startswith("Terminating"):
+        phase, waits = "terminating", "terminate" if lifecycle_state == "Terminating:Wait" else None
+    elif lifecycle_state == "Terminated":
+        phase = "left"
+    elif lifecycle_state.startswith("Detach"):
+        return None
+    else:
+        phase = "in_service"
+    return SeenMember(instance, group, phase, waits)

@@ -1,0 +1,106 @@
+"""Clients made on first use, and AWS's errors in the controller's words.
+
+Throttled calls are retried by botocore itself, in adaptive mode; what still fails then is RetryLater.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+)
+
+from controller.errors import Misconfigured, Refused, RetryLater
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ssm import SSMClient
+
+_TRANSIENT = {
+    "InternalError",
+    "InternalFailure",
+    "InternalServerError",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "ResourceContention",
+    "ResourceContentionFault",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "TooManyUpdates",
+    "TransactionInProgressException",
+    "Unavailable",
+}
+
+
+class Clients:
+    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise Misconfigured."""
+
+    def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
+        self._endpoint = endpoint
+        self._config = Config(retries={"mode": "adaptive", "total_max_attempts": attempts}, connect_timeout=3, read_timeout=15)
+
+    @cache  # noqa: B019 - one object for the life of the process
+    def ec2(self) -> EC2Client:
+        with translated("making a client"):
+            return boto3.client("ec2", endpoint_url=self._endpoint, config=self._config)
+
+    @cache  # noqa: B019
+    def autoscaling(self) -> AutoScalingClient:
+        with translated("making a client"):
+            return boto3.client("autoscaling", endpoint_url=self._endpoint, config=self._config)
+
+    @cache  # noqa: B019
+    def dynamodb(self) -> DynamoDBClient:
+        with translated("making a client"):
+            return boto3.client("dynamodb", endpoint_url=self._endpoint, config=self._config)
+
+    @cache  # noqa: B019
+    def ssm(self) -> SSMClient:
+        with translated("making a client"):
+            return boto3.client("ssm", endpoint_url=self._endpoint, config=self._config)
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says to what it happened."""
+    try:
+        yield
+    except NoRegionError as error:
+        raise Misconfigured("no AWS region is set; export AWS_DEFAULT_REGION or configure a profile") from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise Misconfigured("no AWS credentials were found; export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or configure a profile") from error
+    except EndpointConnectionError as error:
+        raise RetryLater(f"{doing}: {error}") from error
+    except ClientError as error:
+        raise _of_client(doing, error) from error
+    except BotoCoreError as error:
+        raise RetryLater(f"{doing}: {error}") from error
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _of_client(doing: str, error: ClientError) -> RetryLater | Refused:
+    code = error_code(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    message = f"{doing}: {error.response.get('Error', {}).get('Message', '')}"
+    return RetryLater(f"{code}: {message}") if code in _TRANSIENT or status >= 500 else Refused(code, message)

@@ -1,0 +1,155 @@
+"""The facts table. Every write but ticks and the audit trail is conditional on the version that was read.
+
+A write that times out after it took effect is repeated by botocore and then loses to itself: the caller reads again and finds its own facts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from controller.adapters.aws import Clients, error_code, translated
+from controller.adapters.items import (
+    Item,
+    cluster_key,
+    job_item,
+    job_key,
+    job_of,
+    membership_item,
+    membership_of,
+    node_item,
+    node_key,
+    node_of,
+    tick_item,
+)
+from controller.errors import Conflict, RetryLater
+from controller.job import JobFacts
+from controller.ports import StoredMembership, StoredNode
+from controller.target import Membership
+
+BATCH = 100  # keys of one BatchGetItem
+BATCH_ROUNDS = 6
+TRAIL_ENTRIES = 500  # keeps an audit item well below DynamoDB's 400 KB
+TRAIL_SECONDS = 30 * 86_400.0
+
+
+class Table:
+    """What the three stores share."""
+
+    def __init__(self, clients: Clients, table: str) -> None:
+        self._clients = clients
+        self._table = table
+
+    def _get(self, key: Item) -> Mapping[str, Any] | None:
+        with translated(f"reading {key['pk']['S']} in table {self._table}"):
+            return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
+
+    def _put(self, item: Item, version: int) -> None:
+        """Over `version`; 0: there must be no item. Raises Conflict."""
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
+        if version:
+            condition = {"ConditionExpression": "version = :version", "ExpressionAttributeValues": {":version": {"N": str(version)}}}
+        with translated(f"writing {item['pk']['S']} in table {self._table}"):
+            try:
+                self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
+            except ClientError as error:
+                if error_code(error) == "ConditionalCheckFailedException":
+                    raise Conflict(f"{item['pk']['S']} is no longer at version {version}") from error
+                raise
+
+
+class TableNodes(Table):
+    def get(self, instance: str) -> StoredNode | None:
+        item = self._get(node_key(instance))
+        return node_of(item) if item is not None else None
+
+    def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
+        wanted = list(dict.fromkeys(instances))
+        found: dict[str, StoredNode] = {}
+        for start in range(0, len(wanted), BATCH):
+            for item in self._batch([node_key(instance) for instance in wanted[start : start + BATCH]]):
+                node = node_of(item)
+                found[node.facts.instance] = node
+        return found
+
+    def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
+        self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
+        found: dict[str, StoredNode] = {}
+        with translated(f"listing the nodes of {cluster} in table {self._table}"):
+            pages = (
+                self._clients.dynamodb()
+                .get_paginator("query")
+                .paginate(
+                    TableName=self._table,
+                    IndexName="by-cluster",
+                    KeyConditionExpression="#cluster = :cluster",
+                    ExpressionAttributeNames={"#cluster": "cluster"},
+                    ExpressionAttributeValues={":cluster": {"S": cluster}},
+                )
+            )
+            for page in pages:
+                for item in page["Items"]:
+                    node = node_of(item)
+                    found[node.facts.instance] = node
+        return found
+
+    def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
+        """All of them or RetryLater: DynamoDB may answer only a part, which is never taken for everything."""
+        pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
+        for attempt in range(BATCH_ROUNDS):
+            with translated(f"reading nodes in table {self._table}"):
+                answer = self._clients.dynamodb().batch_get_item(RequestItems=pending)
+            yield from answer["Responses"].get(self._table, [])
+            pending = answer.get("UnprocessedKeys")
+            if not pending:
+                return
+            time.sleep(random.uniform(0, 0.05 * 2**attempt))
+        raise RetryLater(f"table {self._table} left keys unread {BATCH_ROUNDS} times in a row")
+
+
+class TableJobs(Table):
+    def get(self, cluster: str) -> tuple[JobFacts | None, int]:
+        item = self._get(job_key(cluster))
+        return job_of(item) if item is not None else (None, 0)
+
+    def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
+        self._put(job_item(cluster, job, version + 1, wake), version)
+
+
+class TableClusters(Table):
+    def get(self, cluster: str) -> StoredMembership:
+        item = self._get(cluster_key(cluster))
+        return membership_of(item) if item is not None else StoredMembership(Membership(), published=0, version=0)
+
+    def put(self, cluster: str, stored: StoredMembership) -> None:
+        self._put(membership_item(cluster, stored, stored.version + 1), stored.version)
+
+    def tick(self, cluster: str, at: float) -> None:
+        with translated(f"writing the tick of {cluster} in table {self._table}"):
+            self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at))
+
+    def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
+        moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+        for start in range(0, len(entries), TRAIL_ENTRIES):
+            item: Item = {
+                "pk": {"S": f"audit#{cluster}"},
+                "sk": {"S": f"{moment}#{uuid.uuid4().hex[:12]}"},
+                "entries": {"S": json.dumps(list(entries[start : start + TRAIL_ENTRIES]))},
+                "expires": {"N": str(int(at + TRAIL_SECONDS))},
+                "wake": {"BOOL": False},
+            }
+            with translated(f"writing the audit trail of {cluster} in table {self._table}"):
+                self._clients.dynamodb().put_item(TableName=self._table, Item=item)
+
+    def pointer(self, cluster: str) -> str:
+        key = cluster_key(cluster)
+        return f"{key['pk']['S']}/{key['sk']['S']}"

@@ -1,0 +1,45 @@
+"""The parameters of the clusters, under `/dyntrain/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from botocore.exceptions import ClientError
+
+from controller.adapters.aws import Clients, error_code, translated
+from controller.contract import Target, parameter
+from controller.target import as_parameter
+
+ROOT = "/dyntrain/"
+
+
+class SsmParameters:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def policies(self) -> Mapping[str, str]:
+        """Secrets under the path come back encrypted, and are not looked at."""
+        found = {}
+        with translated(f"reading the parameters under {ROOT}"):
+            pages = self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=ROOT, Recursive=True, WithDecryption=False)
+            for page in pages:
+                for entry in page["Parameters"]:
+                    cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
+                    if leaf == "policy":
+                        found[cluster] = entry["Value"]
+        return found
+
+    def target(self, cluster: str) -> str | None:
+        name = parameter(cluster, "target")
+        with translated(f"reading {name}"):
+            try:
+                return self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"]
+            except ClientError as error:
+                if error_code(error) == "ParameterNotFound":
+                    return None
+                raise
+
+    def put_target(self, cluster: str, target: Target, pointer: str) -> None:
+        name = parameter(cluster, "target")
+        with translated(f"writing {name}"):
+            self._clients.ssm().put_parameter(Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True)

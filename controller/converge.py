@@ -1,0 +1,159 @@
+"""Makes AWS and the job agree with the facts of one cluster. Runs on the table's stream; two runs may overlap.
+
+1. gather: the cluster's nodes (by the index, joined with the records' own images), the job, the membership
+2. decide: pure; what would change the membership or end an instance is first confirmed by consistent reads
+3. apply: settle the membership by compare-and-set, publish it, do the actions, acknowledge what took effect
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from controller.actions import Terminate, TerminateInGroup, instances
+from controller.errors import Conflict, ControllerError, RetryLater
+from controller.execute import perform
+from controller.facts import Ack, Named, NodeFacts
+from controller.intake import merge
+from controller.planning import Decision, decide, status_line
+from controller.ports import Ports, StoredMembership, StoredNode, Wake
+from controller.publish import parameter_target, published_revision
+from controller.registry import Registry
+from controller.resync import facts_of_instance
+from controller.target import Membership
+from controller.view import Rules
+
+log = logging.getLogger("dyntrain.converge")
+
+ATTEMPTS = 6
+CONFIRMATIONS = 3
+
+
+def converge(ports: Ports, registry: Registry, wake: Wake, suffix: str) -> list[Decision]:
+    """Every cluster concerned, each on its own: what fails for one is raised (RetryLater) after the others had their turn."""
+    decisions, failures = [], []
+    for cluster, nodes in _concerned(registry, wake).items():
+        policy = registry.policy(cluster)
+        if policy is None:
+            log.warning("no valid policy: nothing done", extra={"cluster": cluster})
+            continue
+        try:
+            decisions.append(_converge(ports, Rules(policy, suffix), nodes, repair=cluster in wake.ticked))
+        except RetryLater as error:
+            failures.append(f"{cluster}: {error}")
+            log.warning("to be retried", extra={"cluster": cluster, "problem": str(error)})
+        except ControllerError as error:
+            log.error("given up until the next tick", extra={"cluster": cluster, "problem": str(error)})
+    if failures:
+        raise RetryLater("; ".join(failures))
+    return decisions
+
+
+def _concerned(registry: Registry, wake: Wake) -> dict[str, dict[str, StoredNode]]:
+    clusters: dict[str, dict[str, StoredNode]] = {cluster: {} for cluster in sorted(wake.clusters | wake.ticked)}
+    for node in wake.nodes.values():
+        cluster = cluster_of(node.facts, registry)
+        if cluster is not None:
+            clusters.setdefault(cluster, {})[node.facts.instance] = node
+    return clusters
+
+
+def cluster_of(facts: NodeFacts, registry: Registry) -> str | None:
+    """By the name somebody gave, else by the group the instance is in."""
+    if facts.named is not None:
+        return facts.named.cluster
+    group = facts.group_event.group if facts.group_event is not None else None
+    return registry.of_group(group) if group is not None else None
+
+
+def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool) -> Decision:
+    cluster = rules.policy.cluster
+    for _ in range(ATTEMPTS):
+        nodes = _gather(ports, rules, images)
+        job, _version = ports.jobs.get(cluster)
+        stored = _membership(ports, cluster)
+        published = stored.published
+        if repair and stored.membership.revision > 0:
+            published = published_revision(ports, cluster, stored.membership)
+        decision = decide((node.facts for node in nodes.values()), stored.membership, job, rules, ports.clock(), published)
+        for _ in range(CONFIRMATIONS):
+            newer = _confirm(ports, nodes, _critical(decision, stored.membership.members))
+            if not newer:
+                break
+            nodes.update(newer)
+            decision = decide((node.facts for node in nodes.values()), stored.membership, job, rules, ports.clock(), published)
+        if decision.membership is not stored.membership:
+            try:
+                ports.clusters.put(cluster, replace(stored, membership=decision.membership))
+            except Conflict:
+                continue
+        _apply(ports, rules, decision, nodes)
+        return decision
+    raise RetryLater(f"the membership of {cluster} was changed by others {ATTEMPTS} times in a row")
+
+
+def _membership(ports: Ports, cluster: str) -> StoredMembership:
+    """A cluster whose item was lost goes on above the revision that its coordinator has seen: a lower one would be refused."""
+    stored = ports.clusters.get(cluster)
+    if stored.version:
+        return stored
+    published = parameter_target(ports, cluster)
+    seen = published.revision if published is not None else 0
+    return replace(stored, membership=Membership(revision=seen), published=seen)
+
+
+def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode]) -> dict[str, StoredNode]:
+    nodes = dict(ports.nodes.of_cluster(rules.policy.cluster))
+    nodes.update({instance: image for instance, image in images.items() if instance not in nodes or nodes[instance].version < image.version})
+    nodes = {instance: _named(node, rules.policy.cluster) for instance, node in nodes.items()}
+    bare = [instance for instance, node in nodes.items() if not (node.facts.tags_event or node.facts.tags_read or node.facts.terminated)]
+    if bare:
+        started = ports.clock()
+        for seen in ports.instances.by_id(bare):
+            node = nodes[seen.instance]
+            nodes[seen.instance] = replace(node, facts=node.facts.join(facts_of_instance(seen, started, rules.suffix)))
+    return {instance: node for instance, node in nodes.items() if node.facts.named is None or node.facts.named.cluster == rules.policy.cluster}
+
+
+def _named(node: StoredNode, cluster: str) -> StoredNode:
+    """A member of a registered group that nobody has named gets its cluster's name, which the index goes by."""
+    if node.facts.named is not None or node.facts.group_event is None:
+        return node
+    naming = NodeFacts(instance=node.facts.instance, named=Named(at=node.facts.group_event.at, cluster=cluster))
+    return replace(node, facts=node.facts.join(naming))
+
+
+def _critical(decision: Decision, members: tuple[str, ...]) -> set[str]:
+    """Nodes whose facts must not be a moment old: those that join or leave the target, and those that are ended."""
+    ended = [instance for action in decision.actions if isinstance(action, Terminate | TerminateInGroup) for instance in instances(action)]
+    return set(members) ^ set(decision.membership.members) | set(ended)
+
+
+def _confirm(ports: Ports, nodes: Mapping[str, StoredNode], critical: Iterable[str]) -> dict[str, StoredNode]:
+    latest = ports.nodes.get_many(sorted(critical))
+    return {
+        instance: replace(node, facts=node.facts.join(nodes[instance].facts) if instance in nodes else node.facts)
+        for instance, node in latest.items()
+        if instance not in nodes or node.version > nodes[instance].version
+    }
+
+
+def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode]) -> None:
+    cluster, now = rules.policy.cluster, ports.clock()
+    trail: list[dict[str, str]] = []
+    acks: dict[str, dict[str, Ack]] = {}
+    for change in decision.changes:
+        line = status_line(change.standing)
+        acks[change.instance] = {"status": Ack(at=now, value=line)}
+        trail.append({"kind": "status", "instance": change.instance, "before": change.before, "after": line, "detail": change.standing.detail})
+        log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **trail[-1]})
+    done = perform(ports, cluster, decision.actions)
+    for instance, effects in done.acks.items():
+        acks.setdefault(instance, {}).update(effects)
+    for instance, remembered in acks.items():  # one write a node that does not wake the stream: names, first reads, acknowledgements
+        merge(ports, nodes[instance].facts.join(NodeFacts(instance=instance, acks=remembered)), wake=False, known=nodes[instance])
+    if trail or done.trail:
+        ports.clusters.record(cluster, now, [*trail, *done.trail])
+    if done.failures:
+        raise RetryLater("; ".join(done.failures))

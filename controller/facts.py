@@ -1,0 +1,239 @@
+"""What was observed about a node: a record of fields, each with a join of its own.
+
+Merging two records is commutative, associative and idempotent, so neither the order nor the number of deliveries of an event can matter.
+What an event says and what a read says stay apart (`*_event`, `*_read`): which of them counts depends on the time and is decided in `view`.
+Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+State = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
+Phase = Literal["warm", "launching", "in_service", "terminating", "left"]
+Transition = Literal["launch", "terminate"]
+
+_STATES: tuple[State, ...] = ("pending", "running", "stopping", "stopped", "shutting-down", "terminated")
+_PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", "left")
+
+
+class Fact(BaseModel):
+    """Base of all facts: immutable, and deaf to fields of a newer version."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Named(Fact):
+    """Somebody said at `at` that the node belongs to `cluster`."""
+
+    at: float
+    cluster: str
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.cluster)
+
+
+class TagsEvent(Fact):
+    """The tags of the instance after its tag change number `version`."""
+
+    version: float
+    at: float
+    tags: dict[str, str]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.version, self.at, sorted(self.tags.items()))
+
+
+class TagsRead(Fact):
+    """The tags as a describe call that began at `started` returned them."""
+
+    started: float
+    tags: dict[str, str]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.started, sorted(self.tags.items()))
+
+
+class StateEvent(Fact):
+    at: float
+    state: State
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, _STATES.index(self.state))  # event times have whole seconds: within one, EC2's own order decides
+
+
+class StateRead(Fact):
+    started: float
+    state: State
+    launched_at: float | None = None
+    private_ip: str | None = None
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.started, _STATES.index(self.state), self.launched_at or 0.0, self.private_ip or "")
+
+
+class GroupEvent(Fact):
+    """Where the instance stands in an Auto Scaling group, as an event told."""
+
+    at: float
+    group: str
+    phase: Phase
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, _PHASES.index(self.phase), self.group)
+
+
+class GroupRead(Fact):
+    """Where a describe call saw it; `group` None: in none of the registered groups."""
+
+    started: float
+    group: str | None
+    phase: Phase | None
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.started, self.group or "", self.phase or "")
+
+
+class Hook(Fact):
+    """A lifecycle action that waits for an answer. `token` None: seen by a read, to be answered by instance id."""
+
+    at: float
+    group: str
+    hook: str
+    transition: Transition
+    token: str | None
+    warm: bool = False
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.group, self.hook, self.transition, self.token or "", self.warm)
+
+
+class Preparation(Fact):
+    """The node's own latest word. A later attempt overrules every report of an earlier one, however late that one arrives."""
+
+    attempt: int
+    at: float
+    outcome: Literal["prepared", "prepare_failed", "worker_failed"]
+    reason: str = ""
+    private_ip: str = ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.attempt, self.at, self.outcome, self.reason, self.private_ip)
+
+
+class Notice(Fact):
+    """The machine will be taken at `deadline`."""
+
+    kind: str
+    deadline: float
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.deadline, self.kind)
+
+
+class Ack(Fact):
+    """An action's effect, remembered after it was seen to happen; see `actions` for the keys."""
+
+    at: float
+    value: str = ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.value)
+
+
+class _Ordered(Protocol):
+    @property
+    def order(self) -> tuple[Any, ...]: ...
+
+
+_O = TypeVar("_O", bound=_Ordered)
+
+
+class NodeFacts(Fact):
+    """All that is known of one instance. Every field starts empty, which is the identity of its join."""
+
+    instance: str
+    named: Named | None = None
+    tags_event: TagsEvent | None = None
+    tags_read: TagsRead | None = None
+    state_event: StateEvent | None = None
+    state_read: StateRead | None = None
+    terminated: bool = False
+    started_at: float = 0.0
+    group_event: GroupEvent | None = None
+    group_read: GroupRead | None = None
+    hooks: dict[str, Hook] = {}
+    preparation: Preparation | None = None
+    notices: tuple[Notice, ...] = ()
+    acks: dict[str, Ack] = {}
+
+    def join(self, other: NodeFacts) -> NodeFacts:
+        """The facts of both. Raises ValueError for two different instances."""
+        if self.instance != other.instance:
+            raise ValueError(f"facts of {self.instance} and {other.instance} do not merge")
+        return NodeFacts.model_construct(
+            instance=self.instance,
+            named=_latest(self.named, other.named),
+            tags_event=_latest(self.tags_event, other.tags_event),
+            tags_read=_latest(self.tags_read, other.tags_read),
+            state_event=_latest(self.state_event, other.state_event),
+            state_read=_latest(self.state_read, other.state_read),
+            terminated=self.terminated or other.terminated,  # the only tombstone: EC2 never brings an instance id back
+            started_at=max(self.started_at, other.started_at),
+            group_event=_latest(self.group_event, other.group_event),
+            group_read=_latest(self.group_read, other.group_read),
+            hooks=_union(self.hooks, other.hooks),
+            preparation=_latest(self.preparation, other.preparation),
+            notices=_notices(self.notices, other.notices),
+            acks=_union(self.acks, other.acks),
+        )
+
+    def supersedes(self, news: NodeFacts) -> bool:
+        """Whether something in `news` is older than what is known here, so that it is not just a repetition."""
+        pairs = ((getattr(self, name), getattr(news, name)) for name in _REGISTERS)
+        return any(theirs is not None and theirs != ours for ours, theirs in pairs)
+
+
+_REGISTERS = ("tags_event", "tags_read", "state_event", "state_read", "group_event", "group_read", "preparation")
+
+
+def join_all(first: NodeFacts, rest: Iterable[NodeFacts]) -> NodeFacts:
+    for facts in rest:
+        first = first.join(facts)
+    return first
+
+
+def _latest(a: _O | None, b: _O | None) -> _O | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a if a is b or a.order >= b.order else b
+
+
+def _union(a: Mapping[str, _O], b: Mapping[str, _O]) -> dict[str, _O]:
+    if not b:
+        return dict(a)
+    merged = dict(a)
+    for key, value in b.items():
+        mine = merged.get(key)
+        merged[key] = value if mine is None or mine.order < value.order else mine
+    return merged
+
+
+def _notices(a: tuple[Notice, ...], b: tuple[Notice, ...]) -> tuple[Notice, ...]:
+    if not b:
+        return a
+    return tuple(sorted({*a, *b}, key=lambda notice: notice.order))

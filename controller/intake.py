@@ -1,0 +1,100 @@
+"""Events only write facts: parse, read one item, merge, write it once if anything is new.
+
+1. observe: what does the payload say (pure)
+2. gather: the item it is about
+3. merge and write on the version that was read; a lost race starts over
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.errors import Conflict, RetryLater
+from controller.events import Dropped, observe
+from controller.facts import NodeFacts
+from controller.job import JobFacts, matters
+from controller.ports import Ports, StoredNode
+
+log = logging.getLogger("dyntrain.intake")
+
+ATTEMPTS = 8
+UNNAMED_SECONDS = 86_400.0  # facts of an instance that no cluster has claimed
+GONE_SECONDS = 7 * 86_400.0  # a tombstone outlives every replayed event we expect
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an event; `reason` is empty when there is nothing to explain."""
+
+    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
+    reason: str = ""
+    instance: str = ""
+    cluster: str = ""
+
+
+def take_in(ports: Ports, event: Mapping[str, Any], suffix: str) -> Outcome:
+    """Raises RetryLater when the table cannot be written, for the event to be delivered again."""
+    outcome = _take_in(ports, event, suffix)
+    level = logging.ERROR if outcome.kind == "quarantined" else logging.INFO
+    extra = {"outcome": outcome.kind, "reason": outcome.reason, "instance": outcome.instance, "cluster": outcome.cluster}
+    log.log(level, "event", extra={**extra, "detail_type": str(event.get("detail-type", "")), "event_id": str(event.get("id", ""))})
+    return outcome
+
+
+def _take_in(ports: Ports, event: Mapping[str, Any], suffix: str) -> Outcome:
+    news = observe(event, suffix)
+    if isinstance(news, Dropped):
+        return Outcome(news.outcome, news.reason, news.instance)
+    if isinstance(news, JobFacts):
+        return _job(ports, news)
+    cluster = news.named.cluster if news.named is not None else ""
+    before = merge(ports, news, wake=True)
+    if before is None:
+        return Outcome("applied", instance=news.instance, cluster=cluster)
+    if before.supersedes(news):
+        return Outcome("stale", "something newer is known", news.instance, cluster)
+    return Outcome("unchanged", instance=news.instance, cluster=cluster)
+
+
+def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
+    """Join `news` into the node's item; `known` saves the first read.
+
+    Returns None when it was written, else the facts that already held all of it. Raises RetryLater after too many lost races.
+    """
+    for _ in range(ATTEMPTS):
+        stored = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
+        known = None
+        merged = stored.facts.join(news)
+        if merged == stored.facts and stored.version:
+            return merged
+        placed = merged.named is not None or merged.group_event is not None
+        try:
+            ports.nodes.put(StoredNode(merged, stored.version), wake=wake and placed, expires=_expires(merged, ports.clock()))
+        except Conflict:
+            continue
+        return None
+    raise RetryLater(f"the facts of {news.instance} were written by others {ATTEMPTS} times in a row; deliver the event again")
+
+
+def _expires(facts: NodeFacts, now: float) -> float | None:
+    if facts.terminated:
+        return now + GONE_SECONDS
+    return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_SECONDS
+
+
+def _job(ports: Ports, news: JobFacts) -> Outcome:
+    cluster = news.report.cluster
+    for _ in range(ATTEMPTS):
+        known, version = ports.jobs.get(cluster)
+        merged = known.join(news) if known is not None else news
+        if merged == known:
+            return Outcome("unchanged" if known == news else "stale", cluster=cluster)
+        try:
+            ports.jobs.put(cluster, merged, version, wake=matters(known, merged))
+        except Conflict:
+            continue
+        return Outcome("applied", cluster=cluster)
+    raise RetryLater(f"the job report of {cluster} was written by others {ATTEMPTS} times in a row; deliver the event again")

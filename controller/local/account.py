@@ -1,0 +1,53 @@
+"""The AWS account that moto keeps for one cloud, and the one lock around it.
+
+moto's backends are global to a process, apart from each other by account number; every cloud takes a number of its own, so that several
+clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many threads, so every call that
+touches them, and every change the cloud itself makes, holds `lock`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+from moto.autoscaling.models import autoscaling_backends
+from moto.dynamodb.models import dynamodb_backends
+from moto.ec2.models import ec2_backends
+from moto.sqs.models import sqs_backends
+
+_numbers = itertools.count(123456789012)
+
+
+class Account:
+    def __init__(self, region: str) -> None:
+        self.number = str(next(_numbers))
+        self.region = region
+        self.lock = threading.RLock()
+
+    @property
+    def ec2(self) -> Any:
+        return ec2_backends[self.number][self.region]
+
+    @property
+    def autoscaling(self) -> Any:
+        return autoscaling_backends[self.number][self.region]
+
+    @property
+    def dynamodb(self) -> Any:
+        return dynamodb_backends[self.number][self.region]
+
+    @property
+    def sqs(self) -> Any:
+        return sqs_backends[self.number][self.region]
+
+    def arn(self, service: str, resource: str) -> str:
+        return f"arn:aws:{service}:{self.region}:{self.number}:{resource}"
+
+    def instance_arn(self, instance_id: str) -> str:
+        return self.arn("ec2", f"instance/{instance_id}")
+
+    def instance_tags(self, instance_id: str) -> dict[str, str]:
+        """A copy of the tags as they are now; empty for an unknown instance."""
+        with self.lock:
+            return dict(self.ec2.tags.get(instance_id, {}))

@@ -1,0 +1,60 @@
+"""What the cloud does later: one thread that runs due actions in order of time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+
+class Agenda:
+    """Actions must be short; one that raises is written down and does not stop the others."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self._due: list[tuple[float, int, Action]] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="agenda", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What is still due is dropped. The action that runs now is waited for."""
+        with self._changed:
+            self._stopped = True
+            self._due.clear()
+            self._changed.notify_all()
+        self._thread.join(10.0)
+
+    def after(self, seconds: float, action: Action) -> None:
+        """Runs `action` once, `seconds` from now; never when the agenda has been stopped."""
+        with self._changed:
+            if not self._stopped:
+                heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))
+                self._changed.notify_all()
+
+    def _next(self) -> Action | None:
+        with self._changed:
+            while not self._stopped:
+                if not self._due:
+                    self._changed.wait()
+                elif (wait := self._due[0][0] - time.monotonic()) > 0:
+                    self._changed.wait(wait)
+                else:
+                    return heapq.heappop(self._due)[2]
+            return None
+
+    def _run(self) -> None:
+        while (action := self._next()) is not None:
+            try:
+                action()
+            except Exception:  # noqa: BLE001 - whatever one action raises, the cloud's clock goes on
+                self._complain(traceback.format_exc())

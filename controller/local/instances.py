@@ -1,0 +1,270 @@
+"""EC2 instances that live: states that take time, events for each, a machine behind every one, describe calls that lag.
+
+The truth is here; what moto's instance objects show follows `describe_lag` later. All methods hold the account's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from controller.local import events
+from controller.local.account import Account
+from controller.local.addresses import Addresses
+from controller.local.agenda import Agenda
+from controller.local.bus import Bus
+from controller.local.identity import InstanceFacts, Signer, metadata
+from controller.local.imds import Tree
+from controller.local.machines import Machine
+from controller.local.options import Options
+from controller.local.spawner import Spawner
+from controller.local.trace import Trace
+
+State = Literal["pending", "running", "shutting-down", "terminated", "stopping", "stopped"]
+
+CODES: dict[State, int] = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+POLL_SECONDS = 0.05
+WATCH_SECONDS = 0.25
+
+
+@dataclass
+class Instance:
+    """`shown` is what describe calls still say. `life` grows with each change of state, so that a late timer finds itself outdated."""
+
+    instance_id: str
+    address: str
+    state: State = "pending"
+    shown: State = "pending"
+    life: int = 0
+    machine: Machine | None = None
+    notice: tuple[str, float] | None = None
+    rebalance_at: float | None = None
+    boots: int = field(default=0)
+
+
+class Instances:
+    def __init__(
+        self, account: Account, agenda: Agenda, bus: Bus, spawner: Spawner, trace: Trace, options: Options, endpoint: str, port: int, state_dir: Path
+    ) -> None:
+        self._account = account
+        self._agenda = agenda
+        self._bus = bus
+        self._spawner = spawner
+        self._trace = trace
+        self._options = options
+        self._endpoint = endpoint
+        self._addresses = Addresses(port)
+        self._state_dir = state_dir
+        self._instances: dict[str, Instance] = {}
+        self._stopped = False
+        self.signer = Signer()
+        self.on_state: Callable[[str, State], None] = lambda instance_id, state: None
+        self.target_state: Callable[[str], str | None] = lambda instance_id: None
+
+    def start(self) -> None:
+        self._watch()
+
+    def stop(self) -> None:
+        """Every machine off, every metadata port closed."""
+        with self._account.lock:
+            self._stopped = True
+            machines = [instance.machine for instance in self._instances.values() if instance.machine is not None]
+        for machine in machines:
+            machine.cut_power()
+        for machine in machines:
+            machine.close()
+
+    def known(self) -> set[str]:
+        with self._account.lock:
+            return set(self._instances)
+
+    def state(self, instance_id: str) -> State | None:
+        """What is true now, without describe's lag."""
+        with self._account.lock:
+            instance = self._instances.get(instance_id)
+            return None if instance is None else instance.state
+
+    def machine(self, instance_id: str) -> Machine | None:
+        with self._account.lock:
+            instance = self._instances.get(instance_id)
+            return None if instance is None else instance.machine
+
+    def launched(self, instance_id: str) -> None:
+        """moto has made the instance: give it an address, and let it boot."""
+        with self._account.lock:
+            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
+            self._adjust(instance)
+            self._show(instance, "pending")
+            self._enter(instance, "pending")
+            self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+
+    def terminating(self, instance_id: str) -> None:
+        """moto has terminated the instance, at once as it does; it shall take its time, and its machine a shutdown."""
+        self._go_down(instance_id, "shutting-down", self._terminated)
+
+    def stopping(self, instance_id: str) -> None:
+        self._go_down(instance_id, "stopping", self._now_stopped)
+
+    def starting(self, instance_id: str) -> None:
+        with self._account.lock:
+            instance = self._instances[instance_id]
+            self._show(instance, instance.shown)
+            if instance.state == "stopped":
+                self._enter(instance, "pending")
+                self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+
+    def interrupt(self, instance_id: str, seconds: float) -> None:
+        """A Spot interruption: the notice now, on the machine's metadata service and as an event; the end after `seconds`."""
+        with self._account.lock:
+            self._instances[instance_id].notice = ("terminate", time.time() + seconds)
+            self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
+        self._agenda.after(seconds, lambda: self._take_back(instance_id))
+
+    def recommend_rebalance(self, instance_id: str) -> None:
+        with self._account.lock:
+            self._instances[instance_id].rebalance_at = time.time()
+            self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
+
+    def _take_back(self, instance_id: str) -> None:
+        with self._account.lock:
+            if self._instances[instance_id].state not in ("shutting-down", "terminated"):
+                self._account.ec2.terminate_instances([instance_id])
+                self.terminating(instance_id)
+
+    # ---- states
+
+    def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
+        """`action` later, unless the instance changed its state meanwhile or the cloud stopped."""
+        life = instance.life
+
+        def run() -> None:
+            with self._account.lock:
+                if instance.life == life and not self._stopped:
+                    action(instance)
+
+        return run
+
+    def _enter(self, instance: Instance, state: State) -> None:
+        instance.state = state
+        instance.life += 1
+        self._agenda.after(self._options.describe_lag, lambda: self._show_later(instance, state))
+        self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
+        self.on_state(instance.instance_id, state)
+
+    def _show_later(self, instance: Instance, state: State) -> None:
+        with self._account.lock:
+            self._show(instance, state)
+
+    def _show(self, instance: Instance, state: State) -> None:
+        instance.shown = state
+        shown = self._moto(instance.instance_id)._state
+        shown.name, shown.code = state, CODES[state]
+
+    def _boot(self, instance: Instance) -> None:
+        self._power_on(instance)
+        self._enter(instance, "running")
+
+    def _go_down(self, instance_id: str, state: State, done: Callable[[Instance], None]) -> None:
+        with self._account.lock:
+            instance = self._instances[instance_id]
+            self._show(instance, instance.shown)
+            if instance.state in ("pending", "running") or (state == "shutting-down" and instance.state in ("stopping", "stopped")):
+                if instance.machine is not None:
+                    instance.machine.shut_down()
+                self._enter(instance, state)
+                self._await_off(instance, done)
+
+    def _await_off(self, instance: Instance, done: Callable[[Instance], None]) -> None:
+        if instance.machine is not None and instance.machine.on:
+            self._agenda.after(POLL_SECONDS, self._step(instance, lambda same: self._await_off(same, done)))
+            return
+        if instance.machine is not None:
+            instance.machine.close()
+            instance.machine = None
+        done(instance)
+
+    def _terminated(self, instance: Instance) -> None:
+        self._addresses.free(instance.address)
+        self._enter(instance, "terminated")
+
+    def _now_stopped(self, instance: Instance) -> None:
+        self._enter(instance, "stopped")
+
+    # ---- machines
+
+    def _power_on(self, instance: Instance) -> None:
+        if not self._options.machines:
+            return
+        root = self._state_dir / "machines" / instance.instance_id
+        bootstraps = "node_bootstrap" in self._user_data(instance.instance_id)
+        command = self._options.machine_command if bootstraps else ()
+        machine = Machine(self._spawner, root, command, self._endpoint, self._options.machine_stop, lambda: self._metadata(instance))
+        machine.start()
+        instance.machine = machine
+        instance.boots += 1
+        link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
+        if not link.is_symlink():
+            link.symlink_to(machine.console)
+        self._trace.write("machine", instance=instance.instance_id, address=instance.address, pid=machine.pid, command=list(command))
+
+    def _watch(self) -> None:
+        """A machine whose init was killed boots again, as after a kernel panic."""
+        with self._account.lock:
+            if self._stopped:
+                return
+            for instance in self._instances.values():
+                if instance.state == "running" and instance.machine is not None and not instance.machine.on:
+                    self._trace.write("machine-died", instance=instance.instance_id)
+                    instance.machine.close()
+                    self._power_on(instance)
+        self._agenda.after(WATCH_SECONDS, self._watch)
+
+    def _metadata(self, instance: Instance) -> Tree:
+        with self._account.lock:
+            moto = self._moto(instance.instance_id)
+            shows_tags = moto.metadata_options.instance_metadata_tags == "enabled"
+            facts = InstanceFacts(
+                instance_id=instance.instance_id,
+                image_id=moto.image_id,
+                instance_type=moto.instance_type,
+                address=instance.address,
+                zone=str(moto.availability_zone),
+                region=self._account.region,
+                account=self._account.number,
+                launched_at=moto.launch_time.timestamp(),
+                tags=self._account.instance_tags(instance.instance_id) if shows_tags else None,
+                target_state=self.target_state(instance.instance_id),
+                notice=instance.notice,
+                rebalance_at=instance.rebalance_at,
+                user_data=self._user_data(instance.instance_id),
+            )
+        return metadata(facts, self.signer, time.time())
+
+    # ---- moto's objects
+
+    def _moto(self, instance_id: str) -> Any:
+        return self._account.ec2.get_instance(instance_id)
+
+    def _user_data(self, instance_id: str) -> str:
+        data = self._moto(instance_id).user_data
+        return "" if data is None else str(data.decode())
+
+    def _adjust(self, instance: Instance) -> None:
+        """The cloud's address instead of moto's, and the launch template's metadata options, which moto leaves out."""
+        moto = self._moto(instance.instance_id)
+        for interface in moto.nics.values():
+            interface.private_ip_address = instance.address
+            interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": instance.address}]
+        tags = self._account.instance_tags(instance.instance_id)
+        template_id = tags.get("aws:ec2launchtemplate:id")
+        if template_id is None:
+            return
+        version = self._account.ec2.get_launch_template(template_id).get_version(tags["aws:ec2launchtemplate:version"])
+        options = version.data.get("MetadataOptions", {})
+        if moto.metadata_options.http_tokens == "optional":
+            moto.metadata_options.http_tokens = options.get("HttpTokens", "optional")
+        if moto.metadata_options.instance_metadata_tags == "disabled":
+            moto.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")

@@ -1,0 +1,134 @@
+"""The init process of one machine of the embedded cloud: runs node_bootstrap, restarts it, and powers the machine off.
+
+Started by the cloud for each instance. SIGTERM is a shutdown (terminate-instances, stop-instances): the program gets SIGTERM and some
+seconds, then everything below this process is killed. SIGUSR1 is a power cut: everything is killed now; it is also what this process gets
+when the cloud dies. A program that exits with 0 has retired and is not started again; otherwise it is, with a growing delay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+from controller.local.parentage import adopt_orphans, descendants, die_with_parent, kill_all
+
+FIRST_DELAY = 0.5
+LAST_DELAY = 10.0
+STEADY_SECONDS = 30.0
+KILL_SECONDS = 5.0
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
+
+
+class Init:
+    def __init__(self, command: list[str], stop_seconds: float) -> None:
+        self._command = command
+        self._stop_seconds = stop_seconds
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._start_at = time.monotonic()
+        self._delay = FIRST_DELAY
+        self._done = not command
+        self._stopping = False
+
+    def run(self) -> None:
+        """Returns when the machine is off."""
+        while True:
+            now = time.monotonic()
+            if self._child is None and not self._done and now >= self._start_at:
+                self._launch(now)
+            wait = 60.0 if self._child is not None or self._done else self._start_at - now
+            received = signal.sigtimedwait(SIGNALS, max(0.01, wait))
+            if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
+                self._shut_down()
+                return
+            if received is not None and received.si_signo == signal.SIGUSR1:
+                power_off()
+                return
+            self._reap()
+
+    def _launch(self, now: float) -> None:
+        parent = os.getpid()
+
+        def in_child() -> None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            die_with_parent(parent)
+
+        print(f"init: starting {' '.join(self._command)}", flush=True)
+        # This process has one thread, so running Python between fork and exec is safe.
+        self._child = subprocess.Popen(self._command, start_new_session=True, preexec_fn=in_child, stdin=subprocess.DEVNULL)
+        self._started_at = now
+
+    def _reap(self) -> None:
+        for pid, code in reap():
+            if self._child is not None and pid == self._child.pid:
+                self._child.returncode = code
+                self._child = None
+                self._ended(code, time.monotonic())
+
+    def _ended(self, code: int, now: float) -> None:
+        if code == 0 or self._stopping:
+            print(f"init: the program {'stopped' if self._stopping else 'has retired'}", flush=True)
+            self._done = True
+            return
+        if now - self._started_at > STEADY_SECONDS:
+            self._delay = FIRST_DELAY
+        print(f"init: the program ended with {code}; again in {self._delay:.1f} s", flush=True)
+        self._start_at = now + self._delay
+        self._delay = min(LAST_DELAY, self._delay * 2)
+
+    def _shut_down(self) -> None:
+        self._stopping = True
+        if self._child is not None:
+            print("init: shutting down", flush=True)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, signal.SIGTERM)
+            until = time.monotonic() + self._stop_seconds
+            while self._child is not None and (left := until - time.monotonic()) > 0:
+                received = signal.sigtimedwait({signal.SIGCHLD, signal.SIGUSR1}, left)
+                if received is not None and received.si_signo == signal.SIGUSR1:
+                    break
+                self._reap()
+        power_off()
+
+
+def reap() -> list[tuple[int, int]]:
+    """Children that ended, adopted ones too: (pid, exit code or -signal)."""
+    ended = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended.append((pid, os.waitstatus_to_exitcode(status)))
+    return ended
+
+
+def power_off() -> None:
+    """Kills all descendants, again and again until there are none: one may fork while it is being killed."""
+    until = time.monotonic() + KILL_SECONDS
+    while (left := descendants(os.getpid())) and time.monotonic() < until:
+        kill_all(left)
+        reap()
+        time.sleep(0.005)
+    print("init: off", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="controller.local.machine")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--command", required=True, help="JSON list; empty: a machine that runs nothing")
+    parser.add_argument("--stop-seconds", type=float, required=True)
+    arguments = parser.parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    adopt_orphans()
+    die_with_parent(arguments.parent, signal.SIGUSR1)
+    Init(json.loads(arguments.command), arguments.stop_seconds).run()
+
+
+if __name__ == "__main__":
+    main()

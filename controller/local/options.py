@@ -1,0 +1,47 @@
+"""Every knob of the embedded cloud. The defaults do not flatter: duplicates, disorder and lag are on."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+
+def _bootstrap_command() -> tuple[str, ...]:
+    return (sys.executable, "-m", "node_bootstrap", "run")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All durations are seconds.
+
+    `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is AWS's pace.
+    `describe_lag` is how much later than the event a state change shows in describe calls; tags show at once.
+    `launch_tags_emit` makes tags given at launch emit a tag change event: AWS does not promise one, so the default is no.
+    `machine_command` is what a machine whose user data asks for node_bootstrap runs; `--root DIR` is appended.
+    """
+
+    region: str = "us-east-1"
+    table: str = "dyntrain"
+    seed: int = 1
+    duplicate_fraction: float = 0.05
+    duplicate_delay: float = 0.5
+    delivery_jitter: float = 0.03
+    handler_processes: int = 3
+    handler_timeout: float = 60.0
+    retry_delays: tuple[float, ...] = (1.0, 2.0)
+    stream_window: float = 0.075
+    stream_batch: int = 100
+    stream_lanes: int = 2
+    stream_attempts: int = 3
+    stream_retry_delay: float = 0.2
+    schedule_scale: float = 1.0
+    boot_delay: float = 0.2
+    describe_lag: float = 0.3
+    hook_scale: float = 1.0
+    relaunch_delay: float = 1.0
+    replacement_delay: float = 1.0
+    launch_tags_emit: bool = False
+    machines: bool = True
+    machine_command: tuple[str, ...] = field(default_factory=_bootstrap_command)
+    machine_stop: float = 5.0
+    handler_environment: dict[str, str] = field(default_factory=dict)

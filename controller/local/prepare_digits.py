@@ -1,0 +1,59 @@
+"""The demo cluster's prepare-data script: puts scikit-learn's handwritten digits on the shared volume, next to where this script lies.
+
+`cluster.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first writes the file, the
+others find it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+NAME = "digits.npz"
+SAMPLES = 1797
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the file is there with all samples in it."""
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return bool(data["images"].shape == (SAMPLES, 64) and data["labels"].shape == (SAMPLES,))
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        return False
+
+
+def build(path: Path) -> None:
+    """Written aside and renamed: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole file."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez_compressed(file, images=images.astype(np.float32), labels=labels.astype(np.int32))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+def main() -> int:
+    path = Path(__file__).resolve().parent / NAME
+    if is_whole(path):
+        print(f"prepare-data: {path} is there with {SAMPLES} samples")
+        return 0
+    build(path)
+    print(f"prepare-data: wrote {path} with {SAMPLES} samples, {path.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""From facts to a decision: views, the next membership, the status of each node, and the actions that bring AWS in line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from controller.actions import (
+    Action,
+    CompleteLifecycle,
+    HeartbeatLifecycle,
+    Protect,
+    PublishTarget,
+    SetStatusTag,
+    StampOwner,
+    Terminate,
+    TerminateInGroup,
+)
+from controller.contract import OWNER_TAG, Status
+from controller.facts import NodeFacts
+from controller.job import Job, JobFacts, job_at
+from controller.reasons import Reason
+from controller.status import Standing, derive
+from controller.target import Membership, plan_target
+from controller.view import Rules, View, view
+
+REFUSAL_PAUSE_SECONDS = 60.0
+_MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
+
+
+@dataclass(frozen=True)
+class Node:
+    view: View
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Change:
+    """A status or reason that is not the one last remembered."""
+
+    instance: str
+    before: str
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Decision:
+    membership: Membership
+    job: Job
+    nodes: tuple[Node, ...]
+    actions: tuple[Action, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def next_change(self) -> float | None:
+        times = [node.standing.next_change for node in self.nodes if node.standing.next_change is not None]
+        return min(times, default=None)
+
+
+def decide(facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, rules: Rules, now: float, published: int) -> Decision:
+    """`published` is the revision known to be in the parameter store; anything else than the new revision has it published again."""
+    job = job_at(heard, rules.policy.lease_seconds, now)
+    views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
+    plan = plan_target(old, views, rules, job.over)
+    membership = plan.membership
+    nodes = tuple(Node(node, derive(node, membership, job, rules, plan.reasons.get(node.instance))) for node in views)
+    actions: tuple[Action, ...] = plan_actions(nodes, rules, now)
+    if membership.revision > 0 and membership.revision != published:
+        actions = (PublishTarget(membership), *actions)
+    return Decision(membership, job, nodes, actions, tuple(_changes(nodes)))
+
+
+def plan_actions(nodes: Iterable[Node], rules: Rules, now: float) -> tuple[Action, ...]:
+    """In the order in which they are to be done: the tag REMOVED is written before the instance is terminated."""
+    living = [node for node in nodes if not node.view.terminated]
+    return (
+        *_stamps(living, rules),
+        *_tags(living),
+        *_protections(living, rules),
+        *(action for node in living for action in _lifecycle(node, rules, now)),
+        *_terminations(living, rules, now),
+    )
+
+
+def status_line(standing: Standing) -> str:
+    """What the acknowledgement `status` holds, so that a change is told once."""
+    return f"{standing.status} {standing.reason}"
+
+
+def _changes(nodes: Iterable[Node]) -> Iterator[Change]:
+    for node in nodes:
+        known = node.view.facts.acks.get("status")
+        before = known.value if known is not None else ""
+        if before != status_line(node.standing):
+            yield Change(node.view.instance, before, node.standing)
+
+
+def _stamps(nodes: list[Node], rules: Rules) -> Iterator[Action]:
+    """Members of the cluster's groups, at first sight; an instance that another cluster owns is left alone."""
+    new = tuple(node.view.instance for node in nodes if _to_stamp(node.view, rules))
+    if new:
+        yield StampOwner(new, rules.policy.cluster)
+
+
+def _to_stamp(node: View, rules: Rules) -> bool:
+    in_group = node.group in rules.policy.groups and node.phase in ("warm", "launching", "in_service")
+    return in_group and not node.owned and node.tags is not None and OWNER_TAG not in node.tags
+
+
+def _tags(nodes: list[Node]) -> Iterator[Action]:
+    wanted: Mapping[Status, list[str]] = {status: [] for status in _MIRRORED}
+    for node in nodes:
+        standing = node.standing
+        foreign = node.view.base or standing.reason is Reason.NEVER_ASKED
+        if standing.status in wanted and not foreign and node.view.mirror != standing.status:
+            wanted[standing.status].append(node.view.instance)
+    for status, instances in wanted.items():
+        if instances:
+            yield SetStatusTag(tuple(instances), status)
+
+
+def _protections(nodes: list[Node], rules: Rules) -> Iterator[Action]:
+    for group in rules.policy.groups:
+        bare = [node.view for node in nodes if node.view.base and node.view.group == group and node.view.phase == "in_service"]
+        instances = tuple(node.instance for node in bare if f"protect:{group}" not in node.facts.acks)
+        if instances:
+            yield Protect(instances, group)
+
+
+def _lifecycle(node: Node, rules: Rules, now: float) -> Iterator[Action]:
+    status, seen = node.standing.status, node.view
+    if seen.group is not None and seen.group not in rules.policy.groups:
+        return
+    if seen.phase in ("warm", "launching"):
+        for key, hook in seen.waiting_hooks("launch"):
+            if seen.preparation is not None and seen.preparation.outcome == "prepared" and status != "REMOVED":
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "PREPARE_FAILED":
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
+            elif status == "WAITING" and _due(seen, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
+    if seen.phase == "terminating":
+        for key, hook in seen.waiting_hooks("terminate"):
+            if status == "REMOVED":
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "REMOVAL_QUEUED" and _due(seen, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
+
+
+def _due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
+    beaten = node.facts.acks.get(f"heartbeat:{key}")
+    return now - max(asked_at, beaten.at if beaten is not None else 0.0) >= rules.policy.heartbeat_seconds
+
+
+def _terminations(nodes: list[Node], rules: Rules, now: float) -> Iterator[Action]:
+    alone = []
+    for node in nodes:
+        if not _to_terminate(node, rules, now):
+            continue
+        if node.view.group is None:
+            alone.append(node.view.instance)
+        elif node.view.group in rules.policy.groups and node.view.phase not in ("terminating", "left"):
+            yield TerminateInGroup(node.view.instance, node.view.group)
+    if alone:
+        yield Terminate(tuple(alone))
+
+
+def _to_terminate(node: Node, rules: Rules, now: float) -> bool:
+    """Only what the cluster launched. What a person merely stopped, with its tag still on it, may be started again."""
+    seen = node.view
+    if node.standing.status != "REMOVED" or seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down":
+        return False
+    if node.standing.reason is Reason.STOPPED and seen.elastic:
+        return False
+    refused = seen.facts.acks.get("refused")
+    if refused is not None and now - refused.at < REFUSAL_PAUSE_SECONDS:
+        return False
+    return seen.owned or _to_stamp(seen, rules)

@@ -1,0 +1,137 @@
+"""What people ask the controller: the state of a cluster and of one instance, derived from the facts by the same code that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.actions import PublishTarget, instances
+from controller.errors import GiveUp
+from controller.facts import NodeFacts
+from controller.job import JobFacts
+from controller.planning import Decision, Node, decide, status_line
+from controller.ports import Ports
+from controller.registry import Registry
+from controller.view import Rules
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    cluster: str
+    decision: Decision
+    heard: JobFacts | None
+    at: float
+
+
+def snapshot(ports: Ports, registry: Registry, cluster: str, suffix: str) -> Snapshot:
+    """Raises GiveUp for a cluster that is not registered."""
+    policy = registry.policy(cluster)
+    if policy is None:
+        problem = registry.problems().get(cluster)
+        known = ", ".join(sorted(registry.all())) or "none"
+        raise GiveUp(f"the policy of {cluster!r} is invalid: {problem}" if problem else f"no cluster {cluster!r} is registered (known: {known})")
+    stored = ports.clusters.get(cluster)
+    heard, _version = ports.jobs.get(cluster)
+    nodes = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    now = ports.clock()
+    return Snapshot(cluster, decide(nodes, stored.membership, heard, Rules(policy, suffix), now, stored.published), heard, now)
+
+
+def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
+    """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
+    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or node.standing.status != "GONE"]
+    membership = seen.decision.membership
+    return {
+        "cluster": seen.cluster,
+        "job": _job(seen),
+        "target": {"revision": membership.revision, "members": list(membership.members), "leave_by": membership.leave_by},
+        "nodes": sorted(nodes, key=lambda row: (not row["base"], row["rank"] if row["rank"] is not None else 1 << 30, row["instance"])),
+    }
+
+
+def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
+    """For `dyntrain explain`: status, reason, and every fact with where and when it came from. Raises GiveUp for an unknown instance."""
+    node = next((node for node in seen.decision.nodes if node.view.instance == instance), None)
+    if node is None:
+        raise GiveUp(f"nothing is known of {instance} in {seen.cluster}")
+    pending = [type(a).__name__ for a in seen.decision.actions if not isinstance(a, PublishTarget) and instance in instances(a)]
+    view = node.view
+    return {
+        "cluster": seen.cluster,
+        **_row(node, seen),
+        "next_change": node.standing.next_change,
+        "pending_actions": pending,
+        "effective": {
+            "tags": dict(view.tags) if view.tags is not None else None,
+            "state": view.state,
+            "group": view.group,
+            "phase": view.phase,
+            "owned": view.owned,
+            "wanted": view.wanted,
+            "prepared": view.prepared,
+            "leave_by": view.leave_by,
+        },
+        "facts": _facts(view.facts),
+    }
+
+
+def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
+    """Raises GiveUp when no fact names its cluster."""
+    stored = ports.nodes.get(instance)
+    if stored is None:
+        raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
+    if stored.facts.named is not None:
+        return stored.facts.named.cluster
+    group = stored.facts.group_event.group if stored.facts.group_event is not None else None
+    cluster = registry.of_group(group) if group is not None else None
+    if cluster is None:
+        raise GiveUp(f"{instance} belongs to no registered cluster")
+    return cluster
+
+
+def _row(node: Node, seen: Snapshot) -> dict[str, Any]:
+    report = seen.heard.report if seen.heard is not None else None
+    member = (
+        next((m for m in report.members if m.instance_id == node.view.instance), None) if report is not None and seen.decision.job.alive else None
+    )
+    known = node.view.facts.acks.get("status")
+    preparation = node.view.preparation
+    return {
+        "instance": node.view.instance,
+        "status": node.standing.status,
+        "reason": str(node.standing.reason),
+        "sentence": node.standing.reason.sentence,
+        "detail": node.standing.detail,
+        "base": node.view.base,
+        "master": node.view.master,
+        "generation": report.generation if report is not None and member is not None else None,
+        "rank": member.rank if member is not None else None,
+        "since": known.at if known is not None and known.value == status_line(node.standing) else None,
+        "private_ip": preparation.private_ip if preparation is not None else None,
+    }
+
+
+def _job(seen: Snapshot) -> dict[str, Any] | None:
+    if seen.heard is None:
+        return None
+    report = seen.heard.report
+    return {
+        "job": report.job,
+        "state": report.state,
+        "alive": seen.decision.job.alive,
+        "generation": report.generation,
+        "revision": report.revision,
+        "epoch": report.epoch,
+        "epochs": report.epochs,
+        "step": report.step,
+        "workers": sum(member.active for member in report.members),
+        "samples_per_second": report.samples_per_second,
+        "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),
+        "reason": report.reason,
+    }
+
+
+def _facts(facts: NodeFacts) -> Mapping[str, Any]:
+    fields: dict[str, Any] = facts.model_dump(mode="json", exclude_defaults=True)
+    return {name: value for name, value in fields.items() if name != "instance"}

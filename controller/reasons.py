@@ -1,0 +1,68 @@
+"""Why a node has its status: one enum, each member with the sentence that people read."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    TERMINATED = "TERMINATED"
+    TERMINATE_ISSUED = "TERMINATE_ISSUED"
+    TAGS_UNKNOWN = "TAGS_UNKNOWN"
+    NO_BOOTSTRAP = "NO_BOOTSTRAP"
+    PREPARING = "PREPARING"
+    IN_WARM_POOL = "IN_WARM_POOL"
+    PREPARE_FAILED = "PREPARE_FAILED"
+    WORKER_FAILED = "WORKER_FAILED"
+    WAITS_FOR_TARGET = "WAITS_FOR_TARGET"
+    ABOVE_MAXIMUM = "ABOVE_MAXIMUM"
+    NO_JOB = "NO_JOB"
+    WAITS_FOR_BOUNDARY = "WAITS_FOR_BOUNDARY"
+    JOINING = "JOINING"
+    TRAINING = "TRAINING"
+    HELD_BY_MINIMUM = "HELD_BY_MINIMUM"
+    BASE_PROTECTED = "BASE_PROTECTED"
+    LEAVES_AT_BOUNDARY = "LEAVES_AT_BOUNDARY"
+    LEAVE_UNCONFIRMED = "LEAVE_UNCONFIRMED"
+    UNTAGGED = "UNTAGGED"
+    NEVER_ASKED = "NEVER_ASKED"
+    GROUP_TERMINATES = "GROUP_TERMINATES"
+    INTERRUPTED = "INTERRUPTED"
+    STOPPED = "STOPPED"
+    JOB_OVER = "JOB_OVER"
+    NOT_OWNED = "NOT_OWNED"
+    GROUP_REFUSES = "GROUP_REFUSES"
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Reason.TERMINATED: "the instance is terminated",
+    Reason.TERMINATE_ISSUED: "its termination was already ordered, which cannot be taken back; launch another instance",
+    Reason.TAGS_UNKNOWN: "its tags have not been read yet",
+    Reason.NO_BOOTSTRAP: "it was tagged by hand and no bootstrap has been heard of on it; start node_bootstrap there",
+    Reason.PREPARING: "it has not reported that it is prepared",
+    Reason.IN_WARM_POOL: "it waits in the group's warm pool",
+    Reason.PREPARE_FAILED: "its preparation failed; see the detail, mend the script, then reboot or replace the instance",
+    Reason.WORKER_FAILED: "its worker process failed again and again and was given up; see the detail and the node's log",
+    Reason.WAITS_FOR_TARGET: "it is prepared and will be in the next target",
+    Reason.ABOVE_MAXIMUM: "the cluster has its maximum of workers; it waits for a place",
+    Reason.NO_JOB: "no coordinator has been heard of within its lease; it joins when a job runs",
+    Reason.WAITS_FOR_BOUNDARY: "it joins at the next boundary",
+    Reason.JOINING: "it is being taken into a new generation",
+    Reason.TRAINING: "it takes part in training",
+    Reason.HELD_BY_MINIMUM: "held by the minimum: without it the cluster would fall below min_workers",
+    Reason.BASE_PROTECTED: "base nodes are protected: it stays although its machine is being taken away",
+    Reason.LEAVES_AT_BOUNDARY: "it trains on until the next boundary, then leaves",
+    Reason.LEAVE_UNCONFIRMED: "the coordinator has not confirmed the target without it",
+    Reason.UNTAGGED: "its elastic tag was removed",
+    Reason.NEVER_ASKED: "it carries neither the elastic tag nor the base tag",
+    Reason.GROUP_TERMINATES: "its Auto Scaling group is terminating it",
+    Reason.INTERRUPTED: "AWS gave notice that it takes the machine",
+    Reason.STOPPED: "the instance is stopping or stopped",
+    Reason.JOB_OVER: "the job is over; every elastic node is released",
+    Reason.NOT_OWNED: "released; it is left running because the cluster did not launch it",
+    Reason.GROUP_REFUSES: "the group refused to terminate it; see the detail, lower the group's minimum",
+}

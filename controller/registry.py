@@ -1,0 +1,69 @@
+"""The clusters that exist: their policies from the parameter store, remembered for a short time."""
+
+from __future__ import annotations
+
+import logging
+
+from pydantic import ValidationError
+
+from controller.contract import ClusterPolicy
+from controller.ports import Clock, Parameters
+
+log = logging.getLogger("dyntrain.registry")
+
+KEEP_SECONDS = 30.0
+MISS_SECONDS = 2.0  # a cluster that is not known may have been made just now
+
+
+class Registry:
+    """Policies by cluster. An invalid one is reported and skipped: it must not stop the other clusters."""
+
+    def __init__(self, parameters: Parameters, clock: Clock) -> None:
+        self._parameters = parameters
+        self._clock = clock
+        self._policies: dict[str, ClusterPolicy] = {}
+        self._problems: dict[str, str] = {}
+        self._read_at = float("-inf")
+
+    def all(self) -> dict[str, ClusterPolicy]:
+        self._read(KEEP_SECONDS)
+        return self._policies
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong with the policies that were skipped, by cluster."""
+        self._read(KEEP_SECONDS)
+        return self._problems
+
+    def policy(self, cluster: str) -> ClusterPolicy | None:
+        if cluster not in self.all():
+            self._read(MISS_SECONDS)
+        return self._policies.get(cluster)
+
+    def of_group(self, group: str) -> str | None:
+        """The cluster that registered the Auto Scaling group; the first by name if several claim it."""
+        for keep in (KEEP_SECONDS, MISS_SECONDS):
+            self._read(keep)
+            claims = sorted(cluster for cluster, policy in self._policies.items() if group in policy.groups)
+            if claims:
+                return claims[0]
+        return None
+
+    def _read(self, keep_seconds: float) -> None:
+        now = self._clock()
+        if now - self._read_at < keep_seconds:
+            return
+        policies, problems = {}, {}
+        for cluster, text in self._parameters.policies().items():
+            try:
+                policy = ClusterPolicy.model_validate_json(text)
+            except ValidationError as error:
+                problems[cluster] = "; ".join(f"{'.'.join(map(str, entry['loc'])) or 'policy'}: {entry['msg']}" for entry in error.errors())
+                continue
+            if policy.cluster != cluster:
+                problems[cluster] = f"cluster: the policy of {cluster!r} says it is of {policy.cluster!r}"
+                continue
+            policies[cluster] = policy
+        for cluster, problem in problems.items():
+            if self._problems.get(cluster) != problem:
+                log.error("policy skipped", extra={"cluster": cluster, "problem": problem})
+        self._policies, self._problems, self._read_at = policies, problems, now

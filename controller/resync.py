@@ -1,0 +1,155 @@
+"""Level, not edge: reads EC2 and Auto Scaling, turns what differs into facts, and has every cluster looked at.
+
+1. tick: each cluster is looked at this period, whatever the reads do
+2. gather: all instances and group members of all clusters; a read that fails changes nothing
+3. decide: which nodes look different with what was read
+4. apply: write those facts
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.contract import OWNER_TAG, ClusterPolicy, elastic_tag
+from controller.errors import ControllerError
+from controller.events import named_by, read_tags
+from controller.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead, join_all
+from controller.intake import merge
+from controller.ports import Ports, SeenInstance, SeenMember, StoredNode
+from controller.registry import Registry
+from controller.view import Rules, view
+
+log = logging.getLogger("dyntrain.resync")
+
+
+@dataclass(frozen=True)
+class Resynced:
+    """`complete` False: a read failed, and nothing but the ticks was written."""
+
+    clusters: int
+    seen: int
+    written: int
+    complete: bool
+
+
+def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
+    policies = registry.all()
+    started = ports.clock()
+    try:
+        stored = {instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()}
+        instances, members, hooks = _read(ports, policies, stored, suffix)
+    except ControllerError as error:
+        _tick(ports, policies)
+        log.error("a read failed: the last good view stands", extra={"problem": str(error)})
+        return Resynced(len(policies), 0, 0, complete=False)
+    written = 0
+    for news in _news(policies, stored, instances, members, hooks, started, suffix):
+        known = stored.get(news.instance) or ports.nodes.get(news.instance)
+        if _differs(known, news, policies, suffix, started):
+            written += merge(ports, news, wake=True, known=known) is None
+    _tick(ports, policies)
+    log.info("resync", extra={"clusters": len(policies), "seen": len(instances), "written": written})
+    return Resynced(len(policies), len(instances), written, complete=True)
+
+
+def facts_of_instance(seen: SeenInstance, started: float, suffix: str) -> NodeFacts:
+    """What a describe call that began at `started` says of an instance."""
+    cluster = named_by(seen.tags, [], suffix)
+    return NodeFacts(
+        instance=seen.instance,
+        named=Named(at=started, cluster=cluster) if cluster else None,
+        tags_read=TagsRead(started=started, tags=read_tags(seen.tags, suffix)),
+        state_read=StateRead(started=started, state=seen.state, launched_at=seen.launched_at, private_ip=seen.private_ip),
+        terminated=seen.state == "terminated",
+    )
+
+
+def facts_of_member(seen: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
+    """`hooks` are those of the group whose events may have been lost: a member that waits is then answered by instance id."""
+    waiting = {
+        f"{name}@{started:.0f}": Hook(at=started, group=seen.group, hook=name, transition=seen.waits, token=None)
+        for name, transition in hooks.items()
+        if seen.waits is not None and transition == seen.waits
+    }
+    return NodeFacts(
+        instance=seen.instance,
+        named=Named(at=started, cluster=cluster),
+        group_read=GroupRead(started=started, group=seen.group, phase=seen.phase),
+        hooks=waiting,
+    )
+
+
+_Hooks = Mapping[str, Mapping[str, str]]
+
+
+def _read(
+    ports: Ports, policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], suffix: str
+) -> tuple[Sequence[SeenInstance], Sequence[SeenMember], _Hooks]:
+    groups = sorted({group for policy in policies.values() for group in policy.groups})
+    members = ports.groups.members(groups) if groups else ()
+    hooks = {group: ports.groups.hooks(group) for group in sorted({member.group for member in members if member.waits is not None})}
+    keys = [OWNER_TAG, *(elastic_tag(cluster, suffix) for cluster in policies)]
+    tagged = ports.instances.tagged(keys) if policies else ()
+    living = {instance for instance, node in stored.items() if not node.facts.terminated} | {member.instance for member in members}
+    missed = sorted(living - {seen.instance for seen in tagged})
+    return [*tagged, *(ports.instances.by_id(missed) if missed else ())], members, hooks
+
+
+def _news(
+    policies: Mapping[str, ClusterPolicy],
+    stored: Mapping[str, StoredNode],
+    instances: Sequence[SeenInstance],
+    members: Sequence[SeenMember],
+    hooks: _Hooks,
+    started: float,
+    suffix: str,
+) -> list[NodeFacts]:
+    news: dict[str, list[NodeFacts]] = {}
+    for seen in instances:
+        news.setdefault(seen.instance, []).append(facts_of_instance(seen, started, suffix))
+    owners = {group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups}
+    for member in members:
+        policy = policies[owners[member.group]]
+        unheard = hooks.get(member.group, {}) if _unheard(stored.get(member.instance), member, started - policy.settling_seconds) else {}
+        news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, unheard))
+    in_groups = {member.instance for member in members}
+    for instance, node in stored.items():
+        known = node.facts.group_event or node.facts.group_read
+        if known is not None and known.group in owners and instance not in in_groups and not node.facts.terminated:
+            news.setdefault(instance, []).append(NodeFacts(instance=instance, group_read=GroupRead(started=started, group=None, phase=None)))
+    return [join_all(parts[0], parts[1:]) for parts in news.values()]
+
+
+def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
+    """Whether the member waits for an action that nobody told of, and was not answered a moment ago either."""
+    hooks = known.facts.hooks if known is not None else {}
+    acks = known.facts.acks if known is not None else {}
+    answers = [acks.get(f"complete:{key}") for key, hook in hooks.items() if hook.transition == member.waits]
+    return all(answer is not None and answer.at < settled for answer in answers)
+
+
+def _differs(known: StoredNode | None, news: NodeFacts, policies: Mapping[str, ClusterPolicy], suffix: str, now: float) -> bool:
+    """Whether the node would look different, were this read written down; a read that confirms what is known is not."""
+    before = known.facts if known is not None else NodeFacts(instance=news.instance)
+    after = before.join(news)
+    cluster = after.named.cluster if after.named is not None else None
+    if cluster is None or cluster not in policies:
+        return False
+    rules = Rules(policies[cluster], suffix)
+    return before.named is None or _looks(before, rules, now) != _looks(after, rules, now)
+
+
+def _looks(facts: NodeFacts, rules: Rules, now: float) -> tuple[object, ...]:
+    seen = view(facts, rules, now)
+    cluster = facts.named.cluster if facts.named is not None else None
+    tags = frozenset((seen.tags or {}).items()) - {("elastic_worker_status", (seen.tags or {}).get("elastic_worker_status", ""))}
+    pending = frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values())
+    return (cluster, tags, seen.tags is None, seen.state, seen.terminated, seen.group, seen.phase, seen.mirror, seen.preparation, pending)
+
+
+def _tick(ports: Ports, policies: Mapping[str, ClusterPolicy]) -> None:
+    now = ports.clock()
+    for cluster in policies:
+        ports.clusters.tick(cluster, now)

@@ -1,0 +1,85 @@
+"""The status of a node, derived from its view, the target and the job; never stored as truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.contract import Status
+from controller.job import Job
+from controller.reasons import Reason
+from controller.target import Membership
+from controller.view import Rules, View
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`next_change` is the next time at which the answer may change by itself, None when only new facts can change it."""
+
+    status: Status
+    reason: Reason
+    next_change: float | None = None
+    detail: str = ""
+
+
+def derive(node: View, membership: Membership, job: Job, rules: Rules, reason: Reason | None = None) -> Standing:
+    """`reason` is what the target plan had to say of this node."""
+    if node.terminated:
+        return Standing("GONE", Reason.TERMINATED)
+    if node.base:
+        return _wanted(node, membership, job, reason)
+    if node.terminate_issued:
+        return Standing("REMOVED", Reason.TERMINATE_ISSUED)
+    if job.over:
+        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node))
+    if reason is Reason.HELD_BY_MINIMUM:
+        return _admitted(node, job, reason)
+    if node.tags is None and node.going is None:
+        return Standing("WAITING", Reason.TAGS_UNKNOWN)
+    return _wanted(node, membership, job, reason) if node.wanted else _unwanted(node, membership, job)
+
+
+def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+    preparation = node.preparation
+    if preparation is None:
+        expected = node.owned or node.base or node.group is not None
+        return Standing("WAITING", Reason.PREPARING if expected else Reason.NO_BOOTSTRAP, node.settles_at)
+    if preparation.outcome == "prepare_failed":
+        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=preparation.reason)
+    if preparation.outcome == "worker_failed":
+        return Standing("WAITING", Reason.WORKER_FAILED, detail=preparation.reason)
+    if node.phase == "warm":
+        return Standing("WAITING", Reason.IN_WARM_POOL)
+    if node.instance not in membership.members:
+        return Standing("ADD_QUEUED", reason or Reason.WAITS_FOR_TARGET)
+    if node.base and node.going is not None:
+        reason = Reason.BASE_PROTECTED
+    return _admitted(node, job, reason)
+
+
+def _admitted(node: View, job: Job, reason: Reason | None) -> Standing:
+    """For members of the target: ADDED only once the worker took part in a step."""
+    if job.active(node.instance):
+        return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
+    if job.member(node.instance):
+        return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)
+    return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else Reason.NO_JOB), job.lease_ends)
+
+
+def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
+    if job.member(node.instance):
+        return Standing("REMOVAL_QUEUED", Reason.LEAVES_AT_BOUNDARY, job.lease_ends)
+    dropped = membership.leaving.get(node.instance)
+    if job.alive and dropped is not None and job.revision < dropped:
+        return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
+    why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
+    if why is Reason.UNTAGGED and not node.owned and node.group is None:
+        why = Reason.NOT_OWNED
+    if _refusal(node):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))
+    detail = node.preparation.reason if why is Reason.WORKER_FAILED and node.preparation is not None else ""
+    return Standing("REMOVED", why, detail=detail)
+
+
+def _refusal(node: View) -> str:
+    refused = node.facts.acks.get("refused")
+    return refused.value if refused is not None else ""

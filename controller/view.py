@@ -1,0 +1,173 @@
+"""A node as it stands now: the registers of events and of reads, arbitrated.
+
+EC2 is eventually consistent, so a read that began within the settling margin after an event does not overrule it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.contract import BASE_TAG, ELASTIC_TAG_SUFFIX, NODE_TYPE_TAG, OWNER_TAG, STATUS_TAG, ClusterPolicy, elastic_tag
+from controller.facts import Hook, NodeFacts, Phase, Preparation, State
+from controller.reasons import Reason
+
+GROUP_TAG = "aws:autoscaling:groupName"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the decisions of one cluster go by."""
+
+    policy: ClusterPolicy
+    suffix: str = ELASTIC_TAG_SUFFIX
+
+    @property
+    def elastic_tag(self) -> str:
+        return elastic_tag(self.policy.cluster, self.suffix)
+
+
+@dataclass(frozen=True)
+class View:
+    """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying."""
+
+    instance: str
+    facts: NodeFacts
+    tags: Mapping[str, str] | None
+    elastic: bool
+    base: bool
+    master: bool
+    owned: bool
+    asked: bool
+    state: State | None
+    terminated: bool
+    group: str | None
+    phase: Phase | None
+    preparation: Preparation | None
+    leave_by: float | None
+    going: Reason | None
+    mirror: str | None
+    settles_at: float | None
+
+    @property
+    def prepared(self) -> bool:
+        return self.preparation is not None and self.preparation.outcome == "prepared" and self.phase != "warm"
+
+    @property
+    def wanted(self) -> bool:
+        return not self.terminated and (self.base or (self.elastic and self.going is None))
+
+    @property
+    def terminate_issued(self) -> bool:
+        return "terminate" in self.facts.acks
+
+    def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
+        """The lifecycle actions of that transition that have had no answer, oldest first."""
+        hooks = [(key, hook) for key, hook in self.facts.hooks.items() if hook.transition == transition and f"complete:{key}" not in self.facts.acks]
+        return sorted(hooks, key=lambda item: item[1].order)
+
+
+def view(facts: NodeFacts, rules: Rules, now: float) -> View:
+    """Pure: the same facts, rules and time give the same view."""
+    settling = rules.policy.settling_seconds
+    tags, from_read = _tags(facts, settling)
+    state = _state(facts, settling)
+    group, phase = _group(facts, settling, tags)
+    preparation = _preparation(facts)
+    cluster = rules.policy.cluster
+    owned = (tags or {}).get(OWNER_TAG) == cluster or f"stamp:{cluster}" in facts.acks
+    elastic, settles_at = _elastic(facts, rules, tags, from_read, owned or group is not None, now)
+    leave_by = _leave_by(facts)
+    return View(
+        instance=facts.instance,
+        facts=facts,
+        tags=tags,
+        elastic=elastic,
+        base=BASE_TAG in (tags or {}),
+        master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
+        owned=owned,
+        asked=facts.tags_event is not None or owned or group is not None or elastic,
+        state=state,
+        terminated=facts.terminated,
+        group=group,
+        phase=phase,
+        preparation=preparation,
+        leave_by=leave_by,
+        going=_going(facts, state, phase, preparation, leave_by),
+        mirror=_mirror(facts, settling),
+        settles_at=settles_at,
+    )
+
+
+def _tags(facts: NodeFacts, settling: float) -> tuple[Mapping[str, str] | None, bool]:
+    event, read = facts.tags_event, facts.tags_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.tags, True
+    return (event.tags, False) if event is not None else (None, False)
+
+
+def _state(facts: NodeFacts, settling: float) -> State | None:
+    if facts.terminated:
+        return "terminated"
+    event, read = facts.state_event, facts.state_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.state
+    return event.state if event is not None else None
+
+
+def _group(facts: NodeFacts, settling: float, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
+    event, read = facts.group_event, facts.group_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.group, read.phase
+    if event is not None:
+        return event.group, event.phase
+    return (tags or {}).get(GROUP_TAG), None
+
+
+def _preparation(facts: NodeFacts) -> Preparation | None:
+    """A word from before the machine's last start is about an earlier life of it."""
+    launched = facts.state_read.launched_at if facts.state_read is not None else None
+    start = max(facts.started_at, launched or 0.0)
+    return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
+
+
+def _elastic(
+    facts: NodeFacts, rules: Rules, tags: Mapping[str, str] | None, from_read: bool, launched_for_us: bool, now: float
+) -> tuple[bool, float | None]:
+    """A read soon after the launch may not show all tags yet: until it settles, what was launched for the cluster counts as tagged."""
+    if tags is None or rules.elastic_tag in tags:
+        return (tags is not None), None
+    launched = facts.state_read.launched_at if facts.state_read is not None else None
+    if from_read and launched_for_us and BASE_TAG not in tags and launched is not None and facts.tags_read is not None:
+        settles = launched + rules.policy.settling_seconds
+        if facts.tags_read.started < settles and now < settles:
+            return True, settles
+    return False, None
+
+
+def _leave_by(facts: NodeFacts) -> float | None:
+    """The earliest deadline that still concerns this life of the machine."""
+    deadlines = [notice.deadline for notice in facts.notices if notice.deadline >= facts.started_at]
+    return min(deadlines, default=None)
+
+
+def _going(facts: NodeFacts, state: State | None, phase: Phase | None, preparation: Preparation | None, leave_by: float | None) -> Reason | None:
+    if "terminate" in facts.acks:
+        return Reason.TERMINATE_ISSUED
+    if phase in ("terminating", "left"):
+        return Reason.GROUP_TERMINATES
+    if state in ("stopping", "stopped", "shutting-down", "terminated"):
+        return Reason.STOPPED
+    if leave_by is not None:
+        return Reason.INTERRUPTED
+    if preparation is not None and preparation.outcome == "worker_failed":
+        return Reason.WORKER_FAILED
+    return None
+
+
+def _mirror(facts: NodeFacts, settling: float) -> str | None:
+    """The status tag as we wrote it, or as a settled read found it after somebody else touched it."""
+    written, read = facts.acks.get("mirror"), facts.tags_read
+    if read is not None and (written is None or read.started > written.at + settling):
+        return read.tags.get(STATUS_TAG)
+    return written.value if written is not None else None

@@ -1,0 +1,1 @@
+"""Its place makes this folder importable, so that tests can share `fakes`."""

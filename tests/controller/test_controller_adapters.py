@@ -1,0 +1,208 @@
+"""The adapters against moto's server with real boto3: what the fakes claim must hold of AWS's API too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+import yaml
+from botocore.stub import Stubber
+from moto.server import ThreadedMotoServer
+
+from controller.adapters.autoscaling import AutoScalingGroups
+from controller.adapters.aws import Clients
+from controller.adapters.dynamodb import TableClusters, TableJobs, TableNodes
+from controller.adapters.ec2 import Ec2Instances
+from controller.adapters.items import wake_of
+from controller.adapters.ssm import SsmParameters
+from controller.contract import JobReport, Target
+from controller.errors import Conflict, Misconfigured, Refused, RetryLater
+from controller.facts import Ack, Named, NodeFacts
+from controller.job import JobFacts
+from controller.ports import StoredNode
+from controller.target import Membership
+
+TABLE = "facts-under-test"
+RESOURCES = Path(__file__).parents[2] / ".chalice" / "resources.yaml"
+KEYS = ("BillingMode", "AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def clients(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Clients:
+    for name, value in (("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x"), ("AWS_DEFAULT_REGION", "eu-central-1")):
+        monkeypatch.setenv(name, value)
+    boto3.setup_default_session()
+    return Clients(endpoint)
+
+
+@pytest.fixture
+def table(clients: Clients) -> Iterator[str]:
+    properties = yaml.safe_load(RESOURCES.read_text())["Resources"]["FactsTable"]["Properties"]
+    stream = {"StreamEnabled": True, **properties["StreamSpecification"]}
+    clients.dynamodb().create_table(TableName=TABLE, StreamSpecification=stream, **{key: properties[key] for key in KEYS})
+    yield TABLE
+    clients.dynamodb().delete_table(TableName=TABLE)
+
+
+def node(number: int, cluster: str = "demo") -> NodeFacts:
+    return NodeFacts(instance=f"i-{number:017x}", named=Named(at=1.5, cluster=cluster), acks={"mirror": Ack(at=2.25, value="ADDED")})
+
+
+def launched(clients: Clients, count: int, **tags: str) -> list[str]:
+    image = clients.ec2().describe_images()["Images"][0]["ImageId"]
+    specification = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    answer = clients.ec2().run_instances(ImageId=image, MinCount=count, MaxCount=count, TagSpecifications=specification)  # type: ignore[arg-type]
+    return [instance["InstanceId"] for instance in answer["Instances"]]
+
+
+def test_facts_come_back_from_the_table_as_they_went_in(clients: Clients, table: str) -> None:
+    nodes = TableNodes(clients, table)
+    nodes.put(StoredNode(node(1), 0), wake=True, expires=None)
+    assert nodes.get(node(1).instance) == StoredNode(node(1), 1)
+    assert nodes.get("i-00000000") is None
+
+
+def test_a_write_over_another_version_is_a_conflict_and_changes_nothing(clients: Clients, table: str) -> None:
+    nodes = TableNodes(clients, table)
+    nodes.put(StoredNode(node(1), 0), wake=True, expires=None)
+    for version in (0, 7):
+        with pytest.raises(Conflict):
+            nodes.put(StoredNode(node(1, "other"), version), wake=True, expires=None)
+    assert nodes.get(node(1).instance) == StoredNode(node(1), 1)
+
+
+def test_the_index_finds_the_nodes_of_one_cluster_and_batches_read_more_than_one_page(clients: Clients, table: str) -> None:
+    nodes = TableNodes(clients, table)
+    for number in range(120):
+        nodes.put(StoredNode(node(number, "demo" if number % 2 else "other"), 0), wake=False, expires=99.0)
+    assert len(nodes.of_cluster("demo")) == 60
+    assert len(nodes.get_many(node(number).instance for number in range(130))) == 120
+
+
+def test_membership_and_job_survive_the_table_with_compare_and_set(clients: Clients, table: str) -> None:
+    clusters, jobs = TableClusters(clients, table), TableJobs(clients, table)
+    empty = clusters.get("demo")
+    full = Membership(revision=3, members=(node(1).instance,), leave_by={node(2).instance: 9.5}, leaving={node(2).instance: 3})
+    clusters.put("demo", replace(empty, membership=full, published=2))
+    assert clusters.get("demo") == replace(empty, membership=full, published=2, version=1)
+    with pytest.raises(Conflict):
+        clusters.put("demo", empty)
+    pk, _, sk = clusters.pointer("demo").partition("/")
+    item = clients.dynamodb().get_item(TableName=table, Key={"pk": {"S": pk}, "sk": {"S": sk}})["Item"]
+    assert item["members"] == {"L": [{"S": node(1).instance}]}
+    report = JobReport(cluster="demo", job="j", state="running", started_at=1.0, sequence=1, generation=0, revision=0, members=())
+    jobs.put("demo", JobFacts(report=report, heard_at=2.0), 0, wake=True)
+    assert jobs.get("demo") == (JobFacts(report=report, heard_at=2.0), 1)
+
+
+def test_the_stream_wakes_for_facts_and_ticks_and_not_for_acknowledgements(clients: Clients, table: str) -> None:
+    nodes, clusters = TableNodes(clients, table), TableClusters(clients, table)
+    nodes.put(StoredNode(node(1), 0), wake=True, expires=None)
+    nodes.put(StoredNode(node(1), 1), wake=False, expires=None)
+    clusters.tick("demo", 5.0)
+    clusters.record("demo", 5.0, [{"kind": "status"}])
+    streams = boto3.client("dynamodbstreams", endpoint_url=clients.dynamodb().meta.endpoint_url)
+    arn = clients.dynamodb().describe_table(TableName=table)["Table"]["LatestStreamArn"]
+    shard = streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"][0]["ShardId"]
+    iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    records = [record["dynamodb"] for record in streams.get_records(ShardIterator=iterator)["Records"]]
+    wake = wake_of(records)
+    assert len(records) == 4
+    assert {name: stored.version for name, stored in wake.nodes.items()} == {node(1).instance: 1}
+    assert (wake.ticked, wake.clusters) == ({"demo"}, frozenset())
+
+
+def test_policies_are_found_among_all_parameters_and_the_target_is_read_back(clients: Clients) -> None:
+    parameters = SsmParameters(clients)
+    for number in range(12):
+        clients.ssm().put_parameter(Name=f"/dyntrain/c{number}/policy", Value=f'{{"cluster": "c{number}"}}', Type="String")
+    clients.ssm().put_parameter(Name="/dyntrain/c1/token", Value="secret", Type="SecureString")
+    assert len(parameters.policies()) == 12
+    assert parameters.target("c1") is None
+    parameters.put_target("c1", Target.of(4, (node(1).instance,)), "somewhere")
+    assert Target.model_validate_json(parameters.target("c1") or "").revision == 4
+
+
+def test_instances_are_described_with_their_tags_and_unknown_ids_do_not_spoil_a_batch(clients: Clients) -> None:
+    instances = Ec2Instances(clients)
+    ours, others = launched(clients, 3, **{"dyntrain:cluster": "demo"}), launched(clients, 2, Name="web")
+    assert {seen.instance for seen in instances.tagged(["dyntrain:cluster", "nobody-has-this"])} >= set(ours)
+    assert not {seen.instance for seen in instances.tagged(["dyntrain:cluster"])} & set(others)
+    ghost = "i-0123456789abcdef0"
+    assert {seen.instance for seen in instances.by_id([*ours, ghost])} == set(ours)
+    assert instances.tag(ours[:2], "elastic_worker_status", "ADDED") == []
+    assert {seen.tags.get("elastic_worker_status") for seen in instances.by_id(ours[:2])} == {"ADDED"}
+    assert instances.terminate([ghost, ours[0]]) == [ghost]
+    assert instances.by_id([ours[0]])[0].state in ("shutting-down", "terminated")
+
+
+def test_an_id_that_ec2_refuses_is_set_aside_and_the_others_are_tagged_all_the_same(clients: Clients) -> None:
+    ours, ghost = "i-00000000000000001", "i-0123456789abcdef0"
+    with Stubber(clients.ec2()) as aws:
+        aws.add_client_error("create_tags", "InvalidInstanceID.NotFound", f"The instance ID '{ghost}' does not exist", http_status_code=400)
+        aws.add_response("create_tags", {}, {"Resources": [ours], "Tags": [{"Key": "k", "Value": "v"}]})
+        assert Ec2Instances(clients).tag([ours, ghost], "k", "v") == [ghost]
+        aws.assert_no_pending_responses()
+
+
+def test_a_stale_lifecycle_token_counts_as_done_and_any_other_refusal_does_not(clients: Clients) -> None:
+    groups = AutoScalingGroups(clients)
+    with Stubber(clients.autoscaling()) as aws:
+        for operation in ("complete_lifecycle_action", "record_lifecycle_action_heartbeat"):
+            aws.add_client_error(operation, "ValidationError", "No active Lifecycle Action found with token t-1", http_status_code=400)
+        assert groups.complete("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model", "CONTINUE") is False
+        assert groups.heartbeat("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model") is False
+        aws.add_client_error("complete_lifecycle_action", "ValidationError", "Group name not found", http_status_code=400)
+        with pytest.raises(Refused, match="hook h of i-00000001 in g"):
+            groups.complete("i-00000001", "g", "h", None, "CONTINUE")
+
+
+def test_group_members_hooks_protection_and_termination_with_decrement(clients: Clients) -> None:
+    scaling, groups = clients.autoscaling(), AutoScalingGroups(clients)
+    image = clients.ec2().describe_images()["Images"][0]["ImageId"]
+    clients.ec2().create_launch_template(LaunchTemplateName="demo-template", LaunchTemplateData={"ImageId": image, "InstanceType": "t3.small"})
+    scaling.create_auto_scaling_group(
+        AutoScalingGroupName="demo-workers",
+        MinSize=0,
+        MaxSize=3,
+        DesiredCapacity=2,
+        AvailabilityZones=["eu-central-1a"],
+        LaunchTemplate={"LaunchTemplateName": "demo-template"},
+    )
+    scaling.put_lifecycle_hook(
+        LifecycleHookName="demo-launch", AutoScalingGroupName="demo-workers", LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING"
+    )
+    members = groups.members(["demo-workers", "no-such-group"])
+    assert [(member.group, member.phase, member.waits) for member in members] == [("demo-workers", "in_service", None)] * 2
+    assert groups.hooks("demo-workers") == {"demo-launch": "launch"}
+    groups.protect([members[0].instance], "demo-workers")
+    groups.terminate(members[1].instance, "demo-workers")
+    assert [member.instance for member in groups.members(["demo-workers"])] == [members[0].instance]
+
+
+def test_an_unreachable_endpoint_and_a_missing_table_are_told_apart(clients: Clients) -> None:
+    with pytest.raises(RetryLater, match="reading node#"):
+        TableNodes(Clients("http://127.0.0.1:9", attempts=1), "t").get("i-00000000")
+    with pytest.raises(Refused, match="ResourceNotFoundException"):
+        TableNodes(clients, "no-such-table").get("i-00000000")
+
+
+def test_a_missing_region_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    boto3.setup_default_session()
+    with pytest.raises(Misconfigured, match="no AWS region"):
+        Clients().ec2()

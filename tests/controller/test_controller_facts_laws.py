@@ -1,0 +1,154 @@
+"""The laws that make order and duplicates of events harmless."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import START, SUFFIX, World, instance_id
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.contract import ClusterPolicy
+from controller.events import observe
+from controller.facts import (
+    Ack,
+    GroupEvent,
+    GroupRead,
+    Hook,
+    Named,
+    NodeFacts,
+    Notice,
+    Preparation,
+    StateEvent,
+    StateRead,
+    TagsEvent,
+    TagsRead,
+    join_all,
+)
+from controller.job import JobFacts
+from controller.planning import decide
+from controller.target import Membership
+from controller.view import Rules
+
+NODE = instance_id(1)
+TIMES = st.integers(0, 5).map(float)
+TAGS = st.dictionaries(st.sampled_from([f"demo{SUFFIX}", "dyntrain:cluster", "dyntrain:base"]), st.sampled_from(["", "demo"]), max_size=3)
+STATES = st.sampled_from(["pending", "running", "stopping", "stopped", "shutting-down", "terminated"])
+PHASES = st.sampled_from(["warm", "launching", "in_service", "terminating", "left"])
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+FACTS = st.builds(
+    NodeFacts,
+    instance=st.just(NODE),
+    named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    tags_event=maybe(st.builds(TagsEvent, version=TIMES, at=TIMES, tags=TAGS)),
+    tags_read=maybe(st.builds(TagsRead, started=TIMES, tags=TAGS)),
+    state_event=maybe(st.builds(StateEvent, at=TIMES, state=STATES)),
+    state_read=maybe(st.builds(StateRead, started=TIMES, state=STATES, launched_at=maybe(TIMES))),
+    terminated=st.booleans(),
+    started_at=TIMES,
+    group_event=maybe(st.builds(GroupEvent, at=TIMES, group=st.sampled_from(["g", "h"]), phase=PHASES)),
+    group_read=maybe(st.builds(GroupRead, started=TIMES, group=maybe(st.just("g")), phase=maybe(PHASES))),
+    hooks=st.dictionaries(
+        st.sampled_from(["a", "b"]),
+        st.builds(
+            Hook, at=TIMES, group=st.just("g"), hook=st.just("h"), transition=st.sampled_from(["launch", "terminate"]), token=maybe(st.just("a"))
+        ),
+        max_size=2,
+    ),
+    preparation=maybe(
+        st.builds(Preparation, attempt=st.integers(1, 3), at=TIMES, outcome=st.sampled_from(["prepared", "prepare_failed", "worker_failed"]))
+    ),
+    notices=st.lists(st.builds(Notice, kind=st.sampled_from(["spot", "node"]), deadline=TIMES), max_size=3).map(
+        lambda notices: tuple(sorted(set(notices), key=lambda notice: notice.order))
+    ),
+    acks=st.dictionaries(st.sampled_from(["mirror", "terminate"]), st.builds(Ack, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"])), max_size=2),
+)
+
+
+@given(FACTS, FACTS)
+def test_join_commutes_so_the_order_of_two_events_cannot_matter(a: NodeFacts, b: NodeFacts) -> None:
+    assert a.join(b) == b.join(a)
+
+
+@given(FACTS, FACTS, FACTS)
+def test_join_associates_so_it_does_not_matter_which_were_merged_first(a: NodeFacts, b: NodeFacts, c: NodeFacts) -> None:
+    assert a.join(b).join(c) == a.join(b.join(c))
+
+
+@given(FACTS, FACTS)
+def test_join_is_idempotent_so_duplicates_cannot_matter(a: NodeFacts, b: NodeFacts) -> None:
+    merged = a.join(b)
+    assert a.join(a) == a
+    assert merged.join(b) == merged
+
+
+@given(FACTS)
+def test_empty_facts_are_the_identity_of_the_join(a: NodeFacts) -> None:
+    assert NodeFacts(instance=NODE).join(a) == a
+
+
+@given(FACTS)
+def test_facts_survive_the_table_unchanged(a: NodeFacts) -> None:
+    assert NodeFacts.model_validate_json(a.model_dump_json(exclude_defaults=True)) == a
+
+
+def test_facts_of_two_instances_do_not_merge_into_one_node() -> None:
+    with pytest.raises(ValueError, match="do not merge"):
+        NodeFacts(instance=instance_id(1)).join(NodeFacts(instance=instance_id(2)))
+    assert NodeFacts(instance=instance_id(1)) != NodeFacts(instance=instance_id(2))
+
+
+def _job(sequence: int, started: float, heard: float) -> JobFacts:
+    world = World()
+    detail = world.job_event(NODE, revision=1, sequence=sequence, started_at=started)
+    facts = observe(detail, SUFFIX)
+    assert isinstance(facts, JobFacts)
+    return facts.model_copy(update={"heard_at": heard})
+
+
+@given(*[st.tuples(st.integers(0, 2), TIMES, TIMES)] * 3)
+@settings(max_examples=50)
+def test_job_reports_join_by_start_and_sequence_in_any_order(a: tuple, b: tuple, c: tuple) -> None:
+    x, y, z = _job(*a), _job(*b), _job(*c)
+    assert x.join(y) == y.join(x)
+    assert x.join(y).join(z) == x.join(y.join(z))
+    assert x.join(x) == x
+
+
+def _story(world: World) -> list[dict]:
+    """Events of one node's life in which everything happens."""
+    key = f"demo{SUFFIX}"
+    tags = {"dyntrain:cluster": "demo", key: ""}
+    return [
+        world.state_event(NODE, "pending", at=START + 1),
+        world.hook_event(NODE, "launch", "t-1", at=START + 1),
+        world.state_event(NODE, "running", at=START + 2),
+        world.tag_event(NODE, 1, tags, [key], at=START + 3),
+        world.report(NODE, "prepare_failed", attempt=1, at=START + 4, reason="no disk"),
+        world.report(NODE, "prepared", attempt=2, at=START + 6),
+        world.tag_event(NODE, 2, {"dyntrain:cluster": "demo"}, [key], at=START + 7),
+        world.tag_event(NODE, 3.0, tags, [key], at=START + 8),
+        world.event("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": NODE, "instance-action": "terminate"}, at=START + 9),
+        world.hook_event(NODE, "terminate", "t-2", at=START + 10),
+        world.state_event(NODE, "shutting-down", at=START + 11),
+        world.state_event(NODE, "terminated", at=START + 12),
+    ]
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_c7_any_permutation_of_any_multiset_of_a_nodes_events_gives_the_same_facts_status_and_actions(data: st.DataObject) -> None:
+    story = _story(World())
+    chosen = data.draw(st.lists(st.sampled_from(range(len(story))), min_size=1, max_size=20))
+    shuffled = data.draw(st.permutations(chosen))
+    outcomes = []
+    for order in (sorted(set(chosen)), shuffled):
+        facts = join_all(NodeFacts(instance=NODE), [observe(story[index], SUFFIX) for index in order])
+        rules = Rules(ClusterPolicy(cluster="demo", groups=("demo-workers",)), SUFFIX)
+        decision = decide([facts], Membership(), None, rules, START + 20, published=0)
+        outcomes.append((facts, [node.standing for node in decision.nodes], decision.actions, decision.membership))
+    assert outcomes[0] == outcomes[1]

@@ -1,0 +1,137 @@
+"""The embedded cloud's pure parts: what it decides without a server."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.local import events, hooks, scaling, table
+from controller.local.addresses import Addresses, AddressesExhausted
+from controller.local.calls import parse
+from controller.local.errors import AppNotLoaded, ResourcesInvalid
+from controller.local.identity import InstanceFacts, Signer, metadata
+from controller.local.imds import Tokens, find
+from controller.local.rules import PatternRule, Rules, period_of
+from controller.local.stream import item_key, shuffled_by_item
+from controller.local.tags import changed_keys
+
+
+def member(instance_id: str, state: str = "InService", *, protected: bool = False, order: int = 0) -> scaling.MemberView:
+    return scaling.MemberView(instance_id, state, protected, order)
+
+
+def test_heartbeat_moves_the_deadline_but_never_beyond_the_cap() -> None:
+    action = hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 30.0, "ABANDON", 1000.0)
+    assert action.deadline == 1030.0
+    assert action.heard(1020.0).deadline == 1050.0
+    assert action.heard(1000.0 + 2990.0).deadline == 1000.0 + 100 * 30.0
+    assert hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 7200.0, "ABANDON", 0.0).limit == 48 * 3600.0
+
+
+def test_scale_in_takes_those_not_in_service_first_then_the_newest() -> None:
+    members = [member("old", order=1), member("new", order=2), member("coming", "Pending:Wait", order=3)]
+    assert scaling.surplus(members, 2) == ["coming"]
+    assert scaling.surplus(members, 1) == ["coming", "new"]
+
+
+def test_scale_in_never_takes_protected_instances_and_leaving_ones_do_not_count() -> None:
+    members = [member("kept", protected=True), member("also", protected=True), member("leaving", "Terminating:Wait")]
+    assert scaling.surplus(members, 0) == []
+    assert scaling.missing(members, 3) == 1
+
+
+def test_failed_launches_are_repeated_ever_more_slowly_up_to_a_minute() -> None:
+    assert [scaling.relaunch_delay(failures, 1.0) for failures in (0, 1, 2, 3, 30)] == [0.0, 1.0, 2.0, 4.0, 60.0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=30), st.integers())
+def test_a_shuffled_batch_keeps_each_items_order_and_every_record(changes: list[tuple[int, int]], seed: int) -> None:
+    records = [{"number": number, "dynamodb": {"Keys": {"pk": {"S": str(item)}}}} for number, (item, _) in enumerate(changes)]
+    shuffled = shuffled_by_item(records, random.Random(seed))
+    assert sorted(record["number"] for record in shuffled) == [record["number"] for record in records]
+    for key in {item_key(record) for record in records}:
+        numbers = [record["number"] for record in shuffled if item_key(record) == key]
+        assert numbers == sorted(numbers)
+
+
+def test_patterns_match_a_suffix_and_only_that() -> None:
+    rules = Rules((PatternRule("on_tag", {"source": ["aws.tag"], "detail": {"changed-tag-keys": [{"suffix": "-worker"}]}}),), (), ())
+    origin = events.Origin("123456789012", "us-east-1", 0.0, "id")
+    assert rules.targets(events.tag_change(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
+    assert rules.targets(events.tag_change(origin, "i-1", ["worker"], 1, {})) == []
+
+
+def test_rates_are_understood_and_calendars_are_refused_clearly() -> None:
+    assert (period_of("rate(1 minute)"), period_of("rate(5 minutes)"), period_of("rate(2 hours)")) == (60.0, 300.0, 7200.0)
+    with pytest.raises(AppNotLoaded, match="cron"):
+        period_of("cron(0 12 * * ? *)")
+
+
+def test_an_event_has_every_field_that_chalice_reads() -> None:
+    event = events.state_change(events.Origin("123456789012", "eu-west-1", 0.0, "id"), "i-1", "running")
+    assert event["time"] == "1970-01-01T00:00:00Z"
+    assert {"version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail"} == set(event)
+    assert event["resources"] == ["arn:aws:ec2:eu-west-1:123456789012:instance/i-1"]
+
+
+def test_changed_keys_are_those_that_came_went_or_differ() -> None:
+    assert changed_keys({"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": ""}) == ["a", "b", "d"]
+
+
+def test_addresses_of_clouds_on_neighbouring_ports_differ_and_come_back_late() -> None:
+    first, second = Addresses(5000), Addresses(5001)
+    one = first.take()
+    assert one == "127.19.136.2"
+    assert one != second.take()
+    first.free(one)
+    assert first.take() != one
+    small = Addresses(5000, blocks=1)
+    assert len({small.take() for _ in range(253)}) == 253
+    with pytest.raises(AddressesExhausted):
+        small.take()
+
+
+def test_query_lists_come_in_order_of_their_numbers() -> None:
+    body = b"Action=CreateTags&ResourceId.10=i-c&ResourceId.2=i-b&ResourceId.1=i-a&Tag.1.Key=k"
+    scope = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host"
+    call = parse(scope, "", "application/x-www-form-urlencoded; charset=utf-8", body)
+    assert (call.service, call.action, call.region) == ("ec2", "CreateTags", "us-east-1")
+    assert call.values("ResourceId") == ["i-a", "i-b", "i-c"]
+
+
+def test_a_request_that_is_no_aws_call_is_passed_on_and_not_crashed_on() -> None:
+    assert parse("", "", "", b"\xff\xfe").action == ""
+    assert parse("Credential=x", "AmazonSSM.PutParameter", "application/x-amz-json-1.1", b"[1").document == {}
+
+
+def test_metadata_tokens_end_with_their_time_to_live() -> None:
+    now = [0.0]
+    tokens = Tokens(lambda: now[0])
+    token = tokens.issue(10)
+    assert tokens.valid(token)
+    now[0] = 10.0
+    assert not tokens.valid(token)
+    assert not tokens.valid(None)
+
+
+def test_metadata_without_permission_or_notice_has_no_such_paths() -> None:
+    facts = InstanceFacts("i-1", "ami-1", "t3.micro", "127.1.2.3", "us-east-1a", "us-east-1", "123456789012", 0.0, tags=None)
+    tree = metadata(facts, Signer(), 0.0)
+    assert find(tree, "/latest/meta-data/instance-id") == "i-1"
+    assert find(tree, "/latest/meta-data/placement/") == "availability-zone\nregion"
+    assert find(tree, "/latest/meta-data/tags/instance") is None
+    assert find(tree, "/latest/meta-data/spot/instance-action") is None
+    assert find(tree, "/latest/meta-data/instance-id/more") is None
+
+
+def test_a_resources_file_without_the_table_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "resources.yaml"
+    path.write_text("Resources: {Other: {Type: 'AWS::SQS::Queue', Properties: {Name: !Sub '${A}-b'}}}")
+    with pytest.raises(ResourcesInvalid, match="FactsTable"):
+        table.table_request(table.load_resources(path), "dyntrain")
+    with pytest.raises(ResourcesInvalid, match="cannot read"):
+        table.load_resources(tmp_path / "absent.yaml")
