@@ -142,7 +142,7 @@ class ControlFile(Wire):
 
 
 class NodeReport(Wire):
-    """A node's latest word on its own preparation. Repeated until the node finds itself listed: the highest `attempt` counts, then the latest `at`."""
+    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`. Repeated until the node is listed."""
 
     cluster: ClusterName
     instance_id: InstanceId

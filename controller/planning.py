@@ -141,7 +141,7 @@ def _lifecycle(node: Node, rules: Rules, now: float) -> Iterator[Action]:
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
     if seen.phase == "terminating":
         for key, hook in seen.waiting_hooks("terminate"):
-            if status == "REMOVED":
+            if status in ("REMOVED", "PREPARE_FAILED"):
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif status == "REMOVAL_QUEUED" and _due(seen, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)

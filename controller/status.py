@@ -24,7 +24,7 @@ class Standing:
 def derive(node: View, membership: Membership, job: Job, rules: Rules, reason: Reason | None = None) -> Standing:
     """`reason` is what the target plan had to say of this node."""
     if node.terminated:
-        return Standing("GONE", Reason.TERMINATED)
+        return Standing("GONE", Reason.TERMINATED, detail=_failure(node))
     if node.base:
         return _wanted(node, membership, job, reason)
     if node.terminate_issued:
@@ -74,10 +74,19 @@ def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
     why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
+    if node.elastic and _failure(node) and node.going is not None:
+        # It is being taken away because it failed: people look for the failure, not for the consequence.
+        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_failure(node))
     if _refusal(node):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))
     detail = node.preparation.reason if why is Reason.WORKER_FAILED and node.preparation is not None else ""
     return Standing("REMOVED", why, detail=detail)
+
+
+def _failure(node: View) -> str:
+    """Why prepare-data failed on the node, "" if it did not."""
+    preparation = node.preparation
+    return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
 
 
 def _refusal(node: View) -> str:

@@ -1,0 +1,27 @@
+"""Fails when the demo's report does not show the story: nothing lost, statuses in order, removed instances terminated."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+report = json.loads(Path(sys.argv[1]).read_text())
+order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
+left = [leave["instance"] for leave in report["leaves"]]
+checks = {
+    "at least ten epochs": len(report["epochs"]) >= 10,
+    "every epoch took every sample": len({epoch["samples"] for epoch in report["epochs"]}) == 1,
+    "no sample lost or doubled": (report["samples_lost"], report["samples_doubled"]) == (0, 0),
+    "two instances joined": len(report["joins"]) == 2 and all(join["joined_at"] for join in report["joins"]),
+    "joined after they were prepared": all(join["requested_at"] < join["prepared_at"] < join["joined_at"] for join in report["joins"]),
+    "both left": sorted(left) == sorted(join["instance"] for join in report["joins"]),
+    "both were terminated": all(leave["terminated_at"] for leave in report["leaves"]) and report["instances_left_running"] == [],
+    "statuses in order": all(report["statuses"][instance] == order for instance in left),
+    "survivors kept their processes": report["survivor_pids_unchanged"] is True,
+    "four pauses were measured": len(report["pauses_seconds"]) == 4,
+    "it learned": report["final_val_accuracy"] > 0.8,
+}
+failed = [name for name, holds in checks.items() if not holds]
+sys.stdout.write("".join(f"{'FAILED' if name in failed else 'ok    '} {name}\n" for name in checks))
+sys.exit(bool(failed))

@@ -1,0 +1,127 @@
+"""`dyntrain local up` as a person runs it, and the real `aws` command line against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DYNTRAIN = str(Path(sys.executable).with_name("dyntrain"))
+
+
+def aws_cli() -> str:
+    """The command named by DYNTRAIN_AWS_CLI (`make test` installs one), or the one on PATH."""
+    found = os.environ.get("DYNTRAIN_AWS_CLI") or shutil.which("aws")
+    assert found, "no aws command line: run the tests with `make test`"
+    return found
+
+
+class LocalUp:
+    """The foreground command, its printed variables, and a person's other terminal."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self._out = (folder / "up.out").open("wb")
+        argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments]
+        self.process = subprocess.Popen(argv, stdout=self._out, stderr=subprocess.STDOUT, start_new_session=True, env=self._plain_environment())
+        self.wait_for(lambda: "Ctrl-C ends" in self.output(), 60, "the command prints how to use the cloud")
+        self.variables = dict(re.findall(r"(AWS_\w+)=(\S+)", self.output()))
+        self.template = re.findall(r"launch template +(\S+)", self.output())[0]
+        self.group = re.findall(r"group +(\S+)", self.output())[0]
+
+    @staticmethod
+    def _plain_environment() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+
+    def output(self) -> str:
+        return (self.folder / "up.out").read_text()
+
+    @property
+    def mount(self) -> Path:
+        return self.folder / "cloud" / "shared"
+
+    def aws(self, *arguments: str) -> Any:
+        """The answer of the aws command line, parsed."""
+        env = {**self._plain_environment(), **self.variables, "AWS_PAGER": "", "AWS_MAX_ATTEMPTS": "3"}
+        done = subprocess.run([aws_cli(), *arguments, "--output", "json"], env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"aws {' '.join(arguments)}: {done.stderr}"
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def dyntrain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {**self._plain_environment(), **self.variables}
+        return subprocess.run([DYNTRAIN, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    def node(self, instance: str) -> dict[str, Any]:
+        """What `dyntrain status --json` says of the instance; {} when it is not there."""
+        done = self.dyntrain("status", "--json", "--gone")
+        clusters = json.loads(done.stdout)["clusters"] if done.returncode == 0 else []
+        return next((node for cluster in clusters for node in cluster["nodes"] if node["instance"] == instance), {})
+
+    def status_tag(self, instance: str) -> str | None:
+        tags = self.aws("ec2", "describe-tags", "--filters", f"Name=resource-id,Values={instance}", "Name=key,Values=elastic_worker_status")["Tags"]
+        return tags[0]["Value"] if tags else None
+
+    def state(self, instance: str) -> str:
+        answer = self.aws("ec2", "describe-instances", "--instance-ids", instance)
+        return str(answer["Reservations"][0]["Instances"][0]["State"]["Name"])
+
+    def instances(self) -> set[str]:
+        answer = self.aws("ec2", "describe-instances")
+        return {instance["InstanceId"] for reservation in answer["Reservations"] for instance in reservation["Instances"]}
+
+    def job_events(self, name: str) -> list[dict[str, Any]]:
+        files = list(self.mount.glob("dyntrain/*/*/events.jsonl"))
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def worker_pids(self) -> dict[int, str]:
+        """From the process table: worker processes of this cloud and the machine each runs on."""
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                environment = (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if b"training.examples.digits" in words and str(self.folder).encode() in environment:
+                control = re.search(rb"machines/(i-[0-9a-f]+)/", environment)
+                if control:
+                    found[int(process.name)] = control.group(1).decode()
+        return found
+
+    def processes(self) -> list[str]:
+        """Whatever still carries this cloud's folder in its environment or command line."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(self.folder / "cloud").encode() in text:
+                found.append(process.name)
+        return found
+
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(40)
+        self._out.close()
+        return code
+
+    def wait_for(self, what: Callable[[], Any], seconds: float, description: str) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if value := what():
+                return value
+            assert self.process.poll() is None, f"the cloud ended: {self.output()}"
+            time.sleep(0.1)
+        raise AssertionError(f"not within {seconds:.0f} s: {description}\n{self.output()[-2000:]}")

@@ -1,0 +1,153 @@
+"""E1: a person with the aws command line, a job that trains, and everything in between real but the cloud.
+
+The tests of this module share one cloud and run in order: each begins where the one before left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from typing import Any
+
+import pytest
+from local_up import DYNTRAIN, LocalUp
+from websockets.exceptions import ConnectionClosed
+
+from controller.contract import CoordinatorEndpoint
+from training import channel
+from training.audit import audit_directory
+from training.protocol import NodeHello, Refused
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+TAG = "demo-aws-dl-cfn-elastic-worker"
+
+
+def added(up: LocalUp, instance: str) -> None:
+    up.wait_for(lambda: up.status_tag(instance) == "ADDED", 60, f"{instance} is ADDED")
+
+
+def gone(up: LocalUp, instance: str) -> None:
+    up.wait_for(lambda: up.state(instance) == "terminated", 60, f"{instance} is terminated")
+    assert up.status_tag(instance) == "REMOVED"
+
+
+def new_instance(up: LocalUp, before: set[str]) -> str:
+    return str(up.wait_for(lambda: next(iter(up.instances() - before), None), 30, "the group launches an instance"))
+
+
+def test_e1_instances_join_and_leave_by_template_capacity_and_tag(up: LocalUp) -> None:
+    up.wait_for(lambda: up.job_events("segment"), 90, "the base nodes train")
+    survivors = up.worker_pids()
+    assert len(survivors) == 2
+
+    answer = up.aws("ec2", "run-instances", "--launch-template", f"LaunchTemplateName={up.template}")
+    first = answer["Instances"][0]["InstanceId"]
+    added(up, first)
+    target = json.loads(up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/target")["Parameter"]["Value"])
+    assert first in target["members"]
+
+    before = up.instances()
+    up.aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", up.group, "--desired-capacity", "1")
+    second = new_instance(up, before)
+    added(up, second)
+    assert up.node(second)["status"] == "ADDED"
+    assert up.node(second)["rank"] is not None
+
+    up.aws("ec2", "delete-tags", "--resources", first, "--tags", f"Key={TAG}")
+    gone(up, first)
+    up.aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", up.group, "--desired-capacity", "0")
+    gone(up, second)
+
+    key = {":p": {"S": f"node#{first}"}}
+    item = up.aws(
+        "dynamodb", "query", "--table-name", "dyntrain", "--key-condition-expression", "pk = :p", "--expression-attribute-values", json.dumps(key)
+    )
+    assert item["Count"] == 1
+    assert set(survivors.items()) <= set(up.worker_pids().items()), "survivors keep their processes"
+    assert {event["instance"] for event in up.job_events("joined")} >= {first, second}
+    assert up.job_events("restart") == []
+
+
+def test_hand_tagged_with_create_tags_an_instance_without_bootstrap_waits_and_is_never_terminated(up: LocalUp) -> None:
+    """C33 with the real command line."""
+    stranger = up.aws("ec2", "run-instances", "--image-id", "ami-0a1b2c3d4e5f60718", "--instance-type", "c5.large")["Instances"][0]["InstanceId"]
+    up.aws("ec2", "create-tags", "--resources", stranger, "--tags", f"Key={TAG},Value=")
+    up.wait_for(lambda: up.node(stranger).get("status") == "WAITING", 30, "it shows as WAITING")
+    up.aws("ec2", "delete-tags", "--resources", stranger, "--tags", f"Key={TAG}")
+    up.wait_for(lambda: up.node(stranger).get("status") == "REMOVED", 30, "it is let go")
+    assert up.state(stranger) == "running"
+
+
+def test_prepare_data_that_fails_is_reported_and_the_training_goes_on(up: LocalUp) -> None:
+    script = up.mount / "prepare-data.py"
+    good = script.read_text()
+    script.write_text("import sys\nprint('the bucket is empty')\nsys.exit(3)\n")
+    before = up.instances()
+    up.aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", up.group, "--desired-capacity", "1")
+    failed = new_instance(up, before)
+    up.wait_for(lambda: up.status_tag(failed) == "PREPARE_FAILED", 60, "PREPARE_FAILED")
+    assert "the bucket is empty" in json.dumps(up.node(failed)), "the reason is the script's own last words"
+    gone_at = up.wait_for(lambda: up.state(failed) == "terminated", 60, "the hook is abandoned, so the group terminates it")
+    assert gone_at
+    script.write_text(good)
+    up.aws("autoscaling", "set-desired-capacity", "--auto-scaling-group-name", up.group, "--desired-capacity", "0")
+    epochs = len(up.job_events("segment"))
+    up.wait_for(lambda: len(up.job_events("segment")) > epochs, 30, "the training goes on")
+    assert up.job_events("restart") == []
+
+
+def test_n6_a_signal_without_the_right_token_is_refused(up: LocalUp) -> None:
+    value = up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/coordinator")["Parameter"]["Value"]
+    endpoint = CoordinatorEndpoint.model_validate_json(value)
+
+    async def knock() -> Any:
+        async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
+            hello = NodeHello(cluster="demo", instance_id="i-0badbadbadbadbad0", private_ip="127.0.0.9", token="guessed", attempt=1, base=False)
+            await connection.send(channel.encode(hello))
+            answer = channel.decode(await connection.recv())
+            with pytest.raises(ConnectionClosed):
+                await connection.recv()
+            return answer
+
+    answer = asyncio.run(asyncio.wait_for(knock(), 20))
+    assert isinstance(answer, Refused)
+    assert "guessed" not in "".join(path.read_text(errors="replace") for path in (up.folder / "cloud").rglob("*.log")), "no secret in a log"
+
+
+def test_t7_a_base_worker_killed_in_mid_epoch_does_not_hang_the_job(up: LocalUp) -> None:
+    epochs = len(up.job_events("segment"))
+    up.wait_for(lambda: len(up.job_events("segment")) > epochs, 30, "an epoch ends, the next is under way")
+    victim = next(iter(up.worker_pids()))
+    os.kill(victim, signal.SIGKILL)
+    at = len(up.job_events("segment"))
+    up.wait_for(lambda: len(up.job_events("segment")) > at + 1, 90, "the training goes on")
+    assert victim not in up.worker_pids()
+    assert len(up.worker_pids()) == 2
+
+
+def test_mistakes_are_one_clear_line_each_and_no_success(up: LocalUp) -> None:
+    unknown = up.dyntrain("status", "--cluster", "nonesuch")
+    port = up.variables["AWS_ENDPOINT_URL"].rsplit(":", 1)[1]
+    taken = up.dyntrain("local", "up", "--port", port)
+    region = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {"AWS_CONFIG_FILE": os.devnull}
+    nowhere = subprocess.run([DYNTRAIN, "status"], env=region, capture_output=True, text=True, timeout=60, check=False)
+    for done, word in ((unknown, "nonesuch"), (taken, port), (nowhere, "region")):
+        assert done.returncode != 0
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+        assert word in done.stderr
+
+
+def test_ctrl_c_leaves_nothing_behind(up: LocalUp) -> None:
+    ledger = next(iter(up.mount.glob("dyntrain/*/*/ledger")))
+    port = int(up.variables["AWS_ENDPOINT_URL"].rsplit(":", 1)[1])
+    assert up.interrupt() == 0
+    assert up.processes() == []
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "the port is free"
+    audit = audit_directory(ledger)
+    assert (audit.lost, audit.doubled) == (0, 0)
+    assert audit.epochs
