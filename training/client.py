@@ -12,6 +12,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from websockets.exceptions import WebSocketException
@@ -19,8 +20,9 @@ from websockets.sync.client import ClientConnection
 
 from controller.contract import ControlFile
 from training.channel import connect_sync, decode, encode
-from training.protocol import FromCoordinator, FromWorker, Refused, WorkerHello
+from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
 
+Urgent = Abort | Pump | Verdict
 CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,10 @@ def read_control_file() -> ControlFile | None:
 
 
 class CoordinatorClient:
-    def __init__(self, control: ControlFile, hello: WorkerHello, reconnect_seconds: float = 60.0) -> None:
-        self._control, self._hello, self._reconnect_seconds = control, hello, reconnect_seconds
+    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread."""
+
+    def __init__(self, control: ControlFile, hello: WorkerHello, urgent: Callable[[Urgent], None], reconnect_seconds: float = 60.0) -> None:
+        self._control, self._hello, self._urgent, self._reconnect_seconds = control, hello, urgent, reconnect_seconds
         self._orders: queue.Queue[FromCoordinator | CoordinatorLost] = queue.Queue()
         self._write = threading.Lock()
         self._connection: ClientConnection | None = None
@@ -103,6 +107,9 @@ class CoordinatorClient:
         if isinstance(order, Refused):
             self._closed = True
             self._orders.put(CoordinatorLost(order.reason))
+            return
+        if isinstance(order, Abort | Pump | Verdict):
+            self._urgent(order)
             return
         self._pending = None
         self._orders.put(order)

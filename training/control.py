@@ -35,7 +35,9 @@ from training.protocol import (
     NodeHello,
     NodeNotice,
     Progress,
+    Pumped,
     Refused,
+    StepStatus,
     WorkerExited,
     WorkerHello,
     parse_to_coordinator,
@@ -187,14 +189,14 @@ class ControlServer:
         try:
             async for text in line.connection:
                 message = parse_to_coordinator(text)
-                if isinstance(message, FromWorker) and not isinstance(message, WorkerHello) and self._workers.get(instance) == (line, hello.pid):
+                if isinstance(message, FromWorker) and self._workers.get(instance) == (line, hello.pid):
                     self._carry_out(self._from_worker(instance, message, time.time()))
         finally:
             if self._workers.get(instance) == (line, hello.pid):
                 del self._workers[instance]
                 self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
 
-    def _from_worker(self, instance: str, message: CheckIn | Formed | Left | FirstStep | Committed | Progress, now: float) -> list[Order]:
+    def _from_worker(self, instance: str, message: FromWorker, now: float) -> list[Order]:
         match message:
             case CheckIn():
                 return self._session.check_in(instance, message, now)
@@ -208,3 +210,9 @@ class ControlServer:
                 return self._session.committed(instance, message, now)
             case Progress():
                 return self._session.progressed(instance, message, now)
+            case StepStatus():
+                return self._session.step_status(instance, message, now)
+            case Pumped():
+                return self._session.pumped(instance, message, now)
+            case WorkerHello():
+                return []  # a second hello says nothing new

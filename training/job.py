@@ -58,7 +58,7 @@ class Epoch:
                     raise RuntimeError("epoch.step(trainer) was not called for the last batch: the other workers wait for its gradients")
             else:
                 self._job.idle_step()
-            self._job.after_step()
+            self._job.after_step(len(indices))
 
     def step(self, trainer: Any) -> None:
         """Sum the gradients over all workers, divide by the global batch, update. The loss must be summed over samples, not averaged."""
@@ -84,6 +84,7 @@ class ElasticJob:
         self._state: TrainingState | None = None
         self._trainer: Any = None
         self._samples = self._global_batch = 0
+        self._applied = False
 
     @classmethod
     def join(cls, kvstore: str = "dist_sync") -> ElasticJob:
@@ -124,17 +125,25 @@ class ElasticJob:
 
     def apply_step(self, trainer: Any) -> None:
         size = batch_size(self._samples, self._global_batch, self.position.offset)
-        trainer.allreduce_grads()
-        trainer.update(size)
+        assert self._state is not None
+        after = after_step(self.position, self._samples, self._global_batch)
+        self._applied = self.membership.step(after, trainer.allreduce_grads, self._state.gradients, lambda: trainer.update(size))
 
     def idle_step(self) -> None:
         assert self._state is not None
         self._state.zero_gradients()
         self.apply_step(self._trainer)
 
-    def after_step(self) -> None:
-        before, self.position = self.position, after_step(self.position, self._samples, self._global_batch)
-        self.membership.stepped(self.position)
+    def after_step(self, taken: int) -> None:
+        before = self.position
+        if self._applied:
+            self.position = after_step(before, self._samples, self._global_batch)
+            self.membership.stepped(self.position)
+        else:
+            self.membership.take_back(taken)
+        if self.membership.broken:
+            self.position = self.membership.rejoin(self.position)
+            return
         segment = self.membership.segment_steps
         if self.position.epoch == before.epoch and is_boundary(self.position, self.membership.first_step, segment):
             self.position = self.membership.boundary(self.position)

@@ -40,7 +40,7 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
                 if target is not total:
                     total.copyto(target)
             return
-        self._engine.kvstore.pushpull(str(key), value, out=value if out is None else out, priority=priority)
+        self._engine.kvstore.pushpull(key, value, out=out, priority=priority)
 
     @staticmethod
     def is_capable(capability: str) -> bool:

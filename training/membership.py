@@ -9,7 +9,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -25,6 +27,7 @@ from training.ledger import IntentLog
 from training.protocol import CheckIn, Committed, FirstStep, Form, Formed, Leave, Left, Position, Proceed, Progress, WorkerHello
 from training.sharding import Indices
 from training.state import TrainingState, digest
+from training.step import StepGuard
 from training.transfer import StateServer, fetch
 
 PROGRESS_SECONDS = 1.0
@@ -54,8 +57,26 @@ class Membership:
         self._metrics.clear()
         return position
 
+    @property
+    def broken(self) -> bool:
+        """Whether a member was lost: no step can be made before `rejoin`."""
+        return False
+
+    def rejoin(self, position: Position) -> Position:
+        """Blocks until the survivors have formed the next generation; returns where it begins."""
+        return position
+
+    def step(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]) -> bool:
+        """Push the gradients, update with their sums. False: the step is void, `after` is not reached."""
+        push()
+        update()
+        return True
+
     def intend(self, position: Position, indices: Indices) -> None:
         """To the ledger: what this worker is about to train on."""
+
+    def take_back(self, count: int) -> None:
+        """The step that `count` samples were meant for is void."""
 
     def stepped(self, position: Position) -> None:
         """A step's update is issued; `position` is after it."""
@@ -79,6 +100,7 @@ class CoordinatedMembership(Membership):
         self._server = StateServer(control.private_ip)
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._commits = CommitStore(folder.commits)
+        self._guard = StepGuard(self._engine, lambda message: self._client.say(message))
         self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
         self._generation = 0
         self._epochs = 0
@@ -104,7 +126,7 @@ class CoordinatedMembership(Membership):
             seed=seed,
             layout=state.layout,
         )
-        self._client = CoordinatorClient(self._control, hello)
+        self._client = CoordinatorClient(self._control, hello, self._guard.handle)
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
         order = self._client.order()  # admission may take an hour: what bounds it is the supervisor, who ends us with the job
         if isinstance(order, Leave):
@@ -129,6 +151,13 @@ class CoordinatedMembership(Membership):
             ),
             awaits_answer=True,
         )
+        return self._go_on(position)
+
+    def rejoin(self, position: Position) -> Position:
+        self._stepped = time.monotonic()
+        return self._go_on(position)
+
+    def _go_on(self, position: Position) -> Position:
         order = self._client.order()  # bounded by the coordinator: it restarts us when somebody does not come
         if isinstance(order, Form):
             self._survivor = True
@@ -167,6 +196,7 @@ class CoordinatedMembership(Membership):
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._client.generation = order.generation
+        self._guard.formed(order.generation, order.position)
         phases = {"teardown": dissolved - packed, "create": formed - dissolved, "state": packed - began + time.monotonic() - formed}
         self._client.say(Formed(generation=order.generation, digest=digest(block), phases=phases), awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline
@@ -198,6 +228,16 @@ class CoordinatedMembership(Membership):
         self._engine.dissolve()
         log.info("leaving generation %d: %s", order.generation, order.reason)
         self._client.say(Left(generation=order.generation))
+
+    @property
+    def broken(self) -> bool:
+        return self._guard.aborted
+
+    def step(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]) -> bool:
+        return self._guard.run(after, push, gradients, update)
+
+    def take_back(self, count: int) -> None:
+        self._taken -= count
 
     def intend(self, position: Position, indices: Indices) -> None:
         self._intents.intend(self._generation, position, indices.tolist())

@@ -200,6 +200,26 @@ class Progress(Message):
     samples_per_second: float
 
 
+class StepStatus(Message):
+    """Answer to an abort: where the worker is in its step. `position` is after the last step it applied, `answered` counts the gradients of the
+    step it waits for. `out` of a step it can leave at any time, `held` it waits for the verdict only."""
+
+    type: Literal["step_status"] = "step_status"
+    generation: int
+    phase: Literal["out", "wait", "held"]
+    position: Position
+    answered: int = Field(ge=0)
+
+
+class Pumped(Message):
+    """All the zeros that the worker was ordered to push have been answered."""
+
+    type: Literal["pumped"] = "pumped"
+    generation: int
+    rounds: int
+    seconds: float
+
+
 # ---- to a worker process
 
 
@@ -246,6 +266,29 @@ class Leave(Message):
     reason: str
 
 
+class Abort(Message):
+    """A member of the generation is lost: begin no step any more, issue the present one whole, say where you are. May be asked again."""
+
+    type: Literal["abort"] = "abort"
+    generation: int
+
+
+class Pump(Message):
+    """Push zeros for the gradients from number `first` on, until all of them are answered: that frees everybody who is blocked."""
+
+    type: Literal["pump"] = "pump"
+    generation: int
+    first: int = Field(ge=0)
+
+
+class Verdict(Message):
+    """Who is inside a step that leads to `position` or before it applies it, later steps are void. The order to form comes next."""
+
+    type: Literal["verdict"] = "verdict"
+    generation: int
+    position: Position
+
+
 class Refused(Message):
     """The hello was not accepted; the connection is closed after it."""
 
@@ -255,8 +298,8 @@ class Refused(Message):
 
 FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
 ToNode = Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
-FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | Progress
-ToWorker = Proceed | Form | Leave | Refused
+FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | Progress | StepStatus | Pumped
+ToWorker = Proceed | Form | Leave | Abort | Pump | Verdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from controller.contract import JobReport, Target
 from training.generation import Generation, Limits, Member, Reason, settle
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
-from training.planning import Node, choose_scheduler, disagreement, plan_formation, plan_group, report_members, segment_record
+from training.planning import Node, choose_scheduler, plan_formation, plan_group, report_members, segment_record
 from training.protocol import (
     CheckIn,
     Committed,
@@ -32,13 +32,18 @@ from training.protocol import (
     Position,
     Proceed,
     Progress,
+    Pumped,
     RestartWorker,
     Retire,
+    StepStatus,
     StopGroup,
+    Verdict,
     Welcome,
     WorkerExited,
     WorkerHello,
 )
+from training.release import Release
+from training.roster import Budget, Roster
 
 START = Position(epoch=0, offset=0, step=0)
 
@@ -48,6 +53,7 @@ class Phase(Enum):
     WAITING = "waiting"
     FORMING = "forming"
     TRAINING = "training"
+    RELEASING = "releasing"  # a member is lost; the survivors free themselves
     OVER = "over"
 
 
@@ -63,8 +69,9 @@ class Options:
     start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
     formation_seconds: float = 60.0  # from the orders to the last "formed"
     boundary_seconds: float = 600.0  # how long the first at a boundary waits for the last
-    restarts_per_node: int = 5  # within restart_window
-    restart_window: float = 600.0
+    recovery: Literal["release", "restart"] = "release"
+    release_seconds: float = 10.0  # from the loss to the last survivor's freedom; then their processes are restarted
+    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass
@@ -73,27 +80,25 @@ class Session:
     transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
     phase: Phase = Phase.WAITING
     generation: Generation | None = None
+    roster: Roster = field(init=False)
     number: int = 0  # of the latest generation, also over restarts
     position: Position = START
     commit: tuple[Position, str] | None = None
     target: Target | None = None
-    nodes: dict[str, Node] = field(default_factory=dict)
-    standing: dict[str, WorkerHello] = field(default_factory=dict)
-    members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     checked_in: dict[str, CheckIn] = field(default_factory=dict)
     formed: dict[str, Formed] = field(default_factory=dict)
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
-    leaving: dict[str, WorkerHello] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
-    left: dict[str, int] = field(default_factory=dict)  # nodes whose worker left, with its pid: they may be wanted again
-    revived: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
-    failures: dict[str, list[float]] = field(default_factory=dict)
-    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    release: Release | None = None
+    group_hosts: tuple[str, ...] = ()
     progress: dict[str, Progress] = field(default_factory=dict)
     since: float = 0.0  # of the phase, or of the first check-in at a boundary
     sequence: int = 0
     paused: Reason | None = None
     outcome: str = ""
+
+    def __post_init__(self) -> None:
+        self.roster = Roster(self.options.budget)
 
     @classmethod
     def recovered(cls, options: Options, transfer_token: Callable[[], str], journal: Sequence[dict[str, Any]], now: float) -> Session:
@@ -115,7 +120,7 @@ class Session:
     # ---- who is there
 
     def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
-        self.nodes[hello.instance_id] = Node(hello)
+        self.roster.nodes[hello.instance_id] = Node(hello)
         listed = self.target is not None and hello.instance_id in (self.target.members or ())
         orders: list[Order] = [
             ToNode(hello.instance_id, Welcome(job=self.options.job)),
@@ -128,11 +133,14 @@ class Session:
 
     def node_lost(self, instance: str, now: float) -> list[Order]:
         """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
-        self.nodes.pop(instance, None)
-        return [Announce("node_lost", {"instance": instance})]
+        self.roster.nodes.pop(instance, None)
+        orders: list[Order] = [Announce("node_lost", {"instance": instance})]
+        if self.phase is Phase.RELEASING and instance in self.group_hosts:
+            orders += self._restart(f"{instance} was lost with its ps-lite server", now)
+        return orders
 
     def group_ready(self, instance: str, message: GroupReady, now: float) -> list[Order]:
-        if node := self.nodes.get(instance):
+        if node := self.roster.nodes.get(instance):
             node.group = message
         return self._advance(now)
 
@@ -146,18 +154,18 @@ class Session:
         if hello.generation is not None:
             return self._worker_back(hello, now)
         orders: list[Order] = []
-        if instance in self.members or instance in self.standing or instance in self.leaving:
-            orders += self.worker_lost(instance, self._pid(instance), "another worker of the node connected", now)
-        if problem := disagreement(hello, [*self.members.values(), *self.standing.values()]):
+        if instance in self.roster.members or instance in self.roster.standing or instance in self.roster.leaving:
+            orders += self.worker_lost(instance, self.roster.pid(instance), "another worker of the node connected", now)
+        if problem := self.roster.problem(hello):
             return [*orders, DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
-        self.standing[instance] = hello
+        self.roster.standing[instance] = hello
         orders.append(Announce("worker_ready", {"instance": instance, "pid": hello.pid}))
         return orders + self._advance(now)
 
     def _worker_back(self, hello: WorkerHello, now: float) -> list[Order]:
         """A worker that is in the middle of training: it is a member of the present generation, or of none any more."""
         instance = hello.instance_id
-        known = self.members.get(instance)
+        known = self.roster.members.get(instance)
         if (
             self.generation is None
             or hello.generation != self.number
@@ -165,42 +173,46 @@ class Session:
             or (known and known.pid != hello.pid)
         ):
             return [DropWorker(instance, f"generation {hello.generation} is over; start afresh")]
-        self.absent.pop(instance, None)
-        self.members[instance] = hello
-        if self.phase is Phase.RECOVERING and set(self.members) == set(self.generation.instances):
-            self.phase, self.since, self.active = Phase.TRAINING, now, set(self.members)
+        self.roster.absent.pop(instance, None)
+        self.roster.members[instance] = hello
+        if self.phase is Phase.RECOVERING and set(self.roster.members) == set(self.generation.instances):
+            self.phase, self.since, self.active = Phase.TRAINING, now, set(self.roster.members)
             return [Announce("recovered", {"generation": self.number, "members": list(self.generation.instances)})]
         return []
 
     def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
         """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
-        if pid == self._pid(instance):
-            if instance in self.standing:
-                self.standing.pop(instance)
+        if pid == self.roster.pid(instance):
+            if instance in self.roster.standing:
+                self.roster.standing.pop(instance)
                 return [Announce("worker_lost", {"instance": instance, "pid": pid, "reason": "connection closed"})]
-            self.absent.setdefault(instance, now)
+            self.roster.absent.setdefault(instance, now)
         return []
 
     def worker_lost(self, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
         """The worker's connection or process is gone; a notice about an earlier process (`pid`) changes nothing."""
-        if pid is None or pid != self._pid(instance):
+        if pid is None or pid != self.roster.pid(instance):
             return []
-        self.absent.pop(instance, None)
+        self.roster.absent.pop(instance, None)
         orders: list[Order] = [DropWorker(instance, reason)]
-        if self.leaving.pop(instance, None):
+        if self.roster.leaving.pop(instance, None):
             return [*orders, *self._finish(now)]
         orders.append(Announce("worker_lost", {"instance": instance, "pid": pid, "reason": reason}))
-        if self.standing.pop(instance, None):
+        if self.roster.standing.pop(instance, None):
             return [*orders, *self._revive(instance, pid, reason, now)]
-        self.members.pop(instance)
+        self.roster.members.pop(instance)
         if self.phase is Phase.TRAINING and instance in self.checked_in:
             # Its last step is in, so nobody can be blocked: the next generation just goes without it.
             return [*orders, *self._revive(instance, pid, reason, now), *self._advance(now)]
         orders += self._revive(instance, pid, reason, now)
+        if self.phase is Phase.TRAINING:
+            return orders + self._release(instance, reason, now)
+        if self.phase is Phase.RELEASING and self.release is not None and self.roster.members:
+            return orders + self.release.lost(instance, self.roster.members) + self._advance(now)
         return orders + self._restart(f"worker on {instance} lost: {reason}", now)
 
     def worker_exited(self, instance: str, message: WorkerExited, now: float) -> list[Order]:
-        known = self._pid(instance)
+        known = self.roster.pid(instance)
         if known == message.pid:
             return self.worker_lost(instance, message.pid, message.reason, now)
         if known is None and self.phase is not Phase.OVER:
@@ -230,9 +242,9 @@ class Session:
         return self._finish_formation(now)
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
-        if not (hello := self.leaving.pop(instance, None)):
+        if not (hello := self.roster.leaving.pop(instance, None)):
             return []
-        self.left[instance] = hello.pid
+        self.roster.left[instance] = hello.pid
         orders: list[Order] = [Announce("left", {"instance": instance, "pid": hello.pid, "generation": self.number, "at": now})]
         return orders + self._call_back() + self._finish(now)
 
@@ -247,11 +259,17 @@ class Session:
             orders.append(
                 Announce(
                     "joined",
-                    {"instance": instance, "pid": self._pid(instance), "generation": message.generation, "epoch": self.position.epoch, "at": now},
+                    {
+                        "instance": instance,
+                        "pid": self.roster.pid(instance),
+                        "generation": message.generation,
+                        "epoch": self.position.epoch,
+                        "at": now,
+                    },
                 )
             )
         pauses = [step.pause for step in self.first_steps.values() if step.pause is not None]
-        if len(self.first_steps) == len(self.members) and pauses:
+        if len(self.first_steps) == len(self.roster.members) and pauses:
             orders.append(Announce("pause", {"generation": message.generation, "seconds": max(pauses)}))
         return orders
 
@@ -267,6 +285,16 @@ class Session:
             self.progress[instance] = message
         return []
 
+    def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
+        if self.release is None or not self._current(instance, message.generation):
+            return []
+        return self.release.said(instance, message, self.roster.members) + self._advance(now)
+
+    def pumped(self, instance: str, message: Pumped, now: float) -> list[Order]:
+        if self.release is None or not self._current(instance, message.generation):
+            return []
+        return self.release.pumped(instance, self.roster.members)
+
     # ---- what the controller says, and time
 
     def new_target(self, target: Target, now: float) -> list[Order]:
@@ -275,24 +303,25 @@ class Session:
             return []
         before = set(self.target.members or ()) if self.target else set()
         after = set(target.members or ())
-        changed = [instance for instance in self.nodes if (instance in before) != (instance in after)]
+        changed = [instance for instance in self.roster.nodes if (instance in before) != (instance in after)]
         self.target = target
         orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
         return orders + self._call_back() + self._advance(now)
 
     def tick(self, now: float) -> list[Order]:
-        for instance, since in list(self.absent.items()):
-            if now - since > self.options.reconnect_grace and self.phase is not Phase.RECOVERING:
-                return self.worker_lost(instance, self._pid(instance), f"no connection for {self.options.reconnect_grace:.0f} s", now)
+        if self.phase is not Phase.RECOVERING and (instance := self.roster.overdue(self.options.reconnect_grace, now)):
+            return self.worker_lost(instance, self.roster.pid(instance), f"no connection for {self.options.reconnect_grace:.0f} s", now)
         if self.phase is Phase.RECOVERING and now - self.since > self.options.start_grace:
             return self._restart("not all members came back to the restarted coordinator", now)
+        if self.phase is Phase.RELEASING and self.release and self.release.verdict is None and now - self.since > self.options.release_seconds:
+            return self._restart(f"the survivors were not free within {self.options.release_seconds:.0f} s", now)
         if self.phase is Phase.FORMING and now - self.since > self.options.formation_seconds:
-            absent = ", ".join(sorted(set(self.members) - set(self.formed)))
+            absent = ", ".join(sorted(set(self.roster.members) - set(self.formed)))
             return self._restart(f"generation {self.number} not formed within {self.options.formation_seconds:.0f} s; waited for {absent}", now)
-        if self.leaving and now - self.since > self.options.formation_seconds:
-            instance = next(iter(self.leaving))
-            return self.worker_lost(instance, self._pid(instance), f"did not leave within {self.options.formation_seconds:.0f} s", now)
-        late = ", ".join(sorted(set(self.members) - set(self.checked_in)))
+        if self.roster.leaving and now - self.since > self.options.formation_seconds:
+            instance = next(iter(self.roster.leaving))
+            return self.worker_lost(instance, self.roster.pid(instance), f"did not leave within {self.options.formation_seconds:.0f} s", now)
+        late = ", ".join(sorted(set(self.roster.members) - set(self.checked_in)))
         if self.phase is Phase.TRAINING and self.checked_in and late and now - self.since > self.options.boundary_seconds:
             return self._restart(f"{late} not at the boundary within {self.options.boundary_seconds:.0f} s of the first", now)
         return self._advance(now)
@@ -312,9 +341,9 @@ class Session:
             sequence=self.sequence,
             generation=self.number,
             revision=self.target.revision if self.target else 0,
-            members=report_members(generation, self.active, self.leaving),
+            members=report_members(generation, self.active, self.roster.leaving),
             epoch=position.epoch,
-            epochs=self._epochs,
+            epochs=self.roster.epochs,
             step=position.step,
             samples_per_second=sum(p.samples_per_second for p in self.progress.values()),
             reason=self.paused.value if self.paused else "",
@@ -322,53 +351,32 @@ class Session:
 
     # ---- decisions
 
-    @property
-    def _epochs(self) -> int:
-        return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
-
-    def _pid(self, instance: str) -> int | None:
-        for group in (self.members, self.standing, self.leaving):
-            if instance in group:
-                return group[instance].pid
-        return None
-
     def _current(self, instance: str, generation: int) -> bool:
-        return self.generation is not None and generation == self.generation.number and instance in self.members
-
-    def _call_back(self) -> list[Order]:
-        """A node that left and is wanted again, before the controller took it away, gets a new worker."""
-        if self.phase is Phase.OVER:
-            return []
-        wanted = [instance for instance in self.left if instance in (self._wanted() or ()) and instance in self.nodes]
-        return [ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in wanted]
+        return self.generation is not None and generation == self.generation.number and instance in self.roster.members
 
     def _revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
-        """Have the supervisor start the worker again, within the node's budget; one loss may be told twice, by connection and by supervisor."""
-        if instance not in self.nodes or self.phase is Phase.OVER or self.revived.get(instance) == pid:
-            return []
-        self.revived[instance] = pid
-        recent = [at for at in self.failures.get(instance, []) if now - at < self.options.restart_window]
-        self.failures[instance] = [*recent, now]
-        if len(recent) >= self.options.restarts_per_node:
-            budget = f"{len(recent) + 1} failures in {self.options.restart_window:.0f} s"
-            return [Announce("given_up", {"instance": instance, "reason": f"{budget}; last: {reason}"})]
-        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+        return [] if self.phase is Phase.OVER else self.roster.revive(instance, pid, reason, now)
+
+    def _call_back(self) -> list[Order]:
+        return [] if self.phase is Phase.OVER else self.roster.call_back(self._wanted() or ())
 
     def _advance(self, now: float) -> list[Order]:
         """Take the next decision if all that it needs is there."""
         if self.phase is Phase.WAITING:
             return self._start(now)
-        if self.phase is Phase.TRAINING and self.checked_in and set(self.checked_in) >= set(self.members):
+        if self.phase is Phase.TRAINING and self.checked_in and set(self.checked_in) >= set(self.roster.members):
             return self._at_boundary(now)
+        if self.phase is Phase.RELEASING and self.release and self.release.verdict is not None:
+            return self._after_release(self.release, self.release.verdict, now)
         return []
 
     def _start(self, now: float) -> list[Order]:
-        expected = [instance for instance in (self.target.members or ()) if instance in self.nodes] if self.target else []
-        missing = [instance for instance in expected if instance not in self.standing]
+        expected = [instance for instance in (self.target.members or ()) if instance in self.roster.nodes] if self.target else []
+        missing = [instance for instance in expected if instance not in self.roster.standing]
         enough = len(expected) >= (self.options.workers if self.number == 0 else self.options.limits.min_workers)
         if (missing or not enough) and now - self.since < self.options.start_grace:
             return []
-        decision = settle((), self.standing, self._wanted(), self.options.limits, choose_scheduler(self.nodes) is not None)
+        decision = settle((), self.roster.standing, self._wanted(), self.options.limits, choose_scheduler(self.roster.nodes) is not None)
         self.paused = None if decision.members else decision.reason
         if not decision.members:
             return []
@@ -385,13 +393,13 @@ class Session:
         if position != self.position:
             orders.append(segment_record(self.number, self.position, position, self.checked_in))
             self.position = position
-        if not self.members:
+        if not self.roster.members:
             return [*orders, *self._restart("every worker was lost at the boundary", now)]
-        if position.epoch >= self._epochs:
+        if position.epoch >= self.roster.epochs:
             return [*orders, *self._end(now)]
-        current = [instance for instance in self.generation.instances if instance in self.members]
+        current = [instance for instance in self.generation.instances if instance in self.roster.members]
         intact = len(current) == len(self.generation.members)
-        decision = settle(current, self.standing, self._wanted(), self.options.limits, choose_scheduler(self.nodes) is not None, intact)
+        decision = settle(current, self.roster.standing, self._wanted(), self.options.limits, choose_scheduler(self.roster.nodes) is not None, intact)
         self.paused = None if decision.members else decision.reason
         if decision.members is None:
             return orders
@@ -400,15 +408,40 @@ class Session:
             return orders + self._proceed(committer=current[0])
         return orders + self._form(decision.members, position, None, fresh=False, now=now)
 
+    def _release(self, instance: str, reason: str, now: float) -> list[Order]:
+        """A worker is lost while the others train: they void its step and go on in their processes, if the servers are still there."""
+        servers_lost = [host for host in self.group_hosts if host not in self.roster.nodes]
+        if self.options.recovery == "restart" or servers_lost or not self.roster.members:
+            return self._restart(f"worker on {instance} lost: {reason}", now)
+        self.phase, self.since = Phase.RELEASING, now
+        self.release = Release(self.number, now)
+        return [Announce("releasing", {"instance": instance, "generation": self.number, "reason": reason}), *self.release.ask(self.roster.members)]
+
+    def _after_release(self, release: Release, position: Position, now: float) -> list[Order]:
+        """Everybody is free: tell the verdict once, and form the next generation as soon as a group can be had."""
+        assert self.generation is not None
+        orders: list[Order] = []
+        current = [instance for instance in self.generation.instances if instance in self.roster.members]
+        if not release.told:
+            release.told = True
+            orders += [ToWorker(instance, Verdict(generation=self.number, position=position)) for instance in current]
+            orders.append(Announce("released", {"generation": self.number, "position": position.model_dump(), "seconds": now - release.began}))
+        decision = settle(current, self.roster.standing, self._wanted(), self.options.limits, choose_scheduler(self.roster.nodes) is not None, False)
+        self.paused = None if decision.members else decision.reason
+        if decision.members is None:
+            return orders
+        self.release = None
+        return orders + self._form(decision.members, position, None, fresh=False, now=now)
+
     def _wanted(self) -> Sequence[str] | None:
         return None if self.target is None else (self.target.members or ())
 
     def _form(self, members: tuple[str, ...], position: Position, commit: str | None, fresh: bool, now: float) -> list[Order]:
         """Settle the next generation and order it. `fresh`: nobody holds the state, the source makes it or loads the commit."""
-        scheduler = choose_scheduler(self.nodes)
+        scheduler = choose_scheduler(self.roster.nodes)
         assert scheduler is not None
         previous = {member.instance_id: member for member in self.generation.members} if self.generation and not fresh else {}
-        staying = [instance for instance in members if instance in previous and instance in self.members]
+        staying = [instance for instance in members if instance in previous and instance in self.roster.members]
         self.number += 1
         self.position = position
         self.generation = Generation(
@@ -417,31 +450,32 @@ class Session:
             position=position,
             source=(staying or list(members))[0],
         )
-        self.leaving.update({instance: self.members[instance] for instance in self.members if instance not in members})
-        self.members = {i: self.members[i] if i in staying else self.standing.pop(i) for i in members}
+        self.roster.leaving.update({instance: self.roster.members[instance] for instance in self.roster.members if instance not in members})
+        self.roster.members = {i: self.roster.members[i] if i in staying else self.roster.standing.pop(i) for i in members}
         self.active &= set(members)
         self.phase, self.since = Phase.FORMING, now
         self.checked_in, self.formed, self.first_steps, self.progress = {}, {}, {}, {}
 
-        source = self.members[self.generation.source]
+        source = self.roster.members[self.generation.source]
         job = {"kind": "job", "job": self.options.job, "samples": source.samples, "global_batch": source.global_batch, "seed": source.seed, "at": now}
         at = {"number": self.number, "members": list(members), "position": position.model_dump(), "commit": commit, "at": now}
-        changes = {"joining": [i for i in members if i not in previous], "leaving": sorted(self.leaving)}
+        changes = {"joining": [i for i in members if i not in previous], "leaving": sorted(self.roster.leaving)}
         orders: list[Order] = [Journal(job)] if self.number == 1 else []
         orders += [Journal({"kind": "generation", **at}), Announce("forming", {**at, **changes})]
-        group = plan_group(self.number, self.nodes, scheduler, len(members))
+        group = plan_group(self.number, self.roster.nodes, scheduler, len(members))
+        self.group_hosts = group.hosts
         for host in group.hosts:
-            self.nodes[host].group = None
+            self.roster.nodes[host].group = None
         orders += group.orders
-        orders += [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.leaving]
+        orders += [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.roster.leaving]
         holders = {self.generation.source} if fresh else set(staying)
         return orders + plan_formation(
-            self.generation, self.members, holders, group.environment, self.transfer_token(), commit, self.options.segment_steps
+            self.generation, self.roster.members, holders, group.environment, self.transfer_token(), commit, self.options.segment_steps
         )
 
     def _finish_formation(self, now: float) -> list[Order]:
         """When all have formed with equal state, they step. Leavers are not waited for: leaving needs nobody's help."""
-        if self.phase is not Phase.FORMING or set(self.formed) < set(self.members):
+        if self.phase is not Phase.FORMING or set(self.formed) < set(self.roster.members):
             return []
         digests = {formed.digest for formed in self.formed.values()}
         if len(digests) > 1:
@@ -456,23 +490,23 @@ class Session:
         return [*orders, Announce("formed", fields)]
 
     def _proceed(self, committer: str) -> list[Order]:
-        return [ToWorker(instance, Proceed(generation=self.number, commit=instance == committer)) for instance in self.members]
+        return [ToWorker(instance, Proceed(generation=self.number, commit=instance == committer)) for instance in self.roster.members]
 
     def _stop_groups(self, generation: int) -> list[Order]:
-        return [ToNode(i, StopGroup(generation=generation)) for i, node in self.nodes.items() if node.hello.base] if generation else []
+        return [ToNode(i, StopGroup(generation=generation)) for i, node in self.roster.nodes.items() if node.hello.base] if generation else []
 
     def _restart(self, reason: str, now: float) -> list[Order]:
         """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from the last commit."""
         commit = self.commit[0].model_dump() if self.commit else None
         orders: list[Order] = [Announce("restart", {"generation": self.number, "reason": reason, "commit": commit})]
         orders.append(Journal({"kind": "restart", "generation": self.number, "reason": reason, "at": now}))
-        killed = {**self.members, **self.leaving}
-        self.members, self.leaving, self.generation = {}, {}, None
-        self.checked_in, self.formed, self.first_steps, self.progress, self.active, self.absent = {}, {}, {}, {}, set(), {}
+        killed = self.roster.dissolve()
+        self.generation = self.release = None
+        self.checked_in, self.formed, self.first_steps, self.progress, self.active = {}, {}, {}, {}, set()
         self.phase, self.since = Phase.WAITING, now
         for instance, hello in killed.items():
             orders.append(DropWorker(instance, reason))
-            if instance in self.nodes:
+            if instance in self.roster.nodes:
                 orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
         return orders + self._stop_groups(self.number)
 
@@ -481,20 +515,20 @@ class Session:
             Journal({"kind": "finished", "position": self.position.model_dump(), "at": now}),
             Announce("finished", {"position": self.position.model_dump()}),
         ]
-        orders += [ToWorker(instance, Leave(generation=self.number, reason="job finished")) for instance in self.members]
-        self.leaving, self.members, self.phase, self.since, self.outcome = dict(self.members), {}, Phase.OVER, now, "finished"
+        orders += [ToWorker(instance, Leave(generation=self.number, reason="job finished")) for instance in self.roster.members]
+        self.roster.leaving, self.roster.members, self.phase, self.since, self.outcome = dict(self.roster.members), {}, Phase.OVER, now, "finished"
         return orders + self._finish(now)
 
     def _fail(self, reason: str, now: float) -> list[Order]:
         orders: list[Order] = [Journal({"kind": "failed", "reason": reason, "at": now}), Announce("failed", {"reason": reason})]
-        orders += [DropWorker(instance, reason) for instance in {**self.members, **self.leaving, **self.standing}]
-        self.members, self.leaving, self.standing = {}, {}, {}
+        orders += [DropWorker(instance, reason) for instance in {**self.roster.members, **self.roster.leaving, **self.roster.standing}]
+        self.roster.members, self.roster.leaving, self.roster.standing = {}, {}, {}
         self.phase, self.outcome = Phase.OVER, "failed"
         return orders + self._finish(now)
 
     def _finish(self, now: float) -> list[Order]:
         """The job is over once the last worker has left."""
-        if self.phase is not Phase.OVER or self.leaving:
+        if self.phase is not Phase.OVER or self.roster.leaving:
             return []
-        orders: list[Order] = [ToNode(instance, Retire(reason=f"job {self.outcome}")) for instance in self.nodes]
+        orders: list[Order] = [ToNode(instance, Retire(reason=f"job {self.outcome}")) for instance in self.roster.nodes]
         return [*orders, Over(self.outcome)]

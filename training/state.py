@@ -65,6 +65,11 @@ class TrainingState:
         return [(str(i), tuple(p.shape), np.dtype(p.dtype).name) for i, p in enumerate(self._trainer._params) if p.grad_req != "null"]
 
     @property
+    def gradients(self) -> list[Any]:
+        """In the order in which the Trainer pushes them."""
+        return [gradient for p in self._trainer._params if p.grad_req != "null" for gradient in p.list_grad()[:1]]
+
+    @property
     def nbytes(self) -> int:
         return sum(slot.nbytes for slot in [*self._equal, *self._own])
 

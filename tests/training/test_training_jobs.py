@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 from job_bed import JobBed, instance
 
 from training.generation import Limits
+from training.roster import Budget
 
 Make = Callable[..., JobBed]
 TINY = str(Path(__file__).parent / "tiny_job.py")
@@ -71,8 +73,8 @@ def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None
     assert any(event["position"]["offset"] for event in bed.events("forming")), "at least one change fell inside an epoch"
 
 
-def test_t7_t20_a_killed_worker_does_not_hang_the_job(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "12", "--step-seconds", "0.15")
+def test_t7_t20_in_mode_restart_a_killed_worker_costs_the_epoch_and_no_sample(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "12", "--step-seconds", "0.15", recovery="restart")
     start(bed)
     bed.wait_for_epoch(3)
     killed = bed.kill_worker("B")
@@ -86,7 +88,7 @@ def test_t7_t20_a_killed_worker_does_not_hang_the_job(make_bed: Make) -> None:
 
 
 def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "4", "--fail-at", "10", "--step-seconds", "0.05", restarts_per_node=1)
+    bed = make_bed("--epochs", "4", "--fail-at", "10", "--step-seconds", "0.05", budget=Budget(restarts=1))
     start(bed)
     bed.wait_for(lambda: bed.events("given_up"), 110, "the budget of a worker that always fails ends")
     reason = bed.events("given_up")[0]["reason"]
@@ -145,3 +147,22 @@ def test_t15_elastic_training_gives_the_weights_of_training_alone(make_bed: Make
     with np.load(alone) as one, np.load(tmp_path / "elastic.npz") as other:
         difference = max(float(np.abs(one[name] - other[name]).max()) for name in one.files)
     assert difference < 1e-5
+
+
+def test_t7_a_killed_worker_costs_one_step_and_no_survivors_process(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "30", "--samples", "193", "--step-seconds", "0.05")
+    start(bed)
+    bed.add_node("C")
+    bed.want("ABC")
+    bed.wait_for(joined(bed, "C"), 60, "C joins")
+    for number in range(1, 4):
+        time.sleep(0.3 + 0.17 * number)  # somewhere in an epoch
+        bed.kill_worker("C")
+        bed.wait_for(lambda number=number: len(bed.events("released")) == number, 20, "the survivors are free")
+        again = number + 1
+        bed.wait_for(lambda again=again: sum(e["instance"] == instance("C") for e in bed.events("joined")) == again, 60, "C is back")
+    bed.wait_until_over(120)
+    assert bed.events("restart") == []
+    assert [len(bed.supervisors[instance(letter)].pids) for letter in "ABC"] == [1, 1, 4]
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 30)

@@ -19,7 +19,10 @@ from training.protocol import (
     Leave,
     NodeHello,
     Position,
+    Pumped,
     RestartWorker,
+    StepStatus,
+    Verdict,
     WorkerExited,
     WorkerHello,
 )
@@ -168,7 +171,9 @@ def test_t9_a_joiner_that_dies_while_it_waits_disturbs_nobody(driver: Driver) ->
     assert forms(driver.check_in(A, B)) == {}, "the others step on"
 
 
-def test_t7_a_worker_killed_in_mid_epoch_restarts_all_from_the_last_commit(driver: Driver) -> None:
+def test_t7_in_mode_restart_a_worker_killed_in_mid_epoch_restarts_all_from_the_last_commit() -> None:
+    driver = Driver(recovery="restart")
+    driver.train(A, B)
     driver.check_in(A, B)
     driver.do("committed", A, Committed(generation=1, position=Position(epoch=1, offset=0, step=2), name="c1"))
     orders = driver.do("worker_exited", B, WorkerExited(pid=0xB, code=-9, reason="killed"))
@@ -265,3 +270,75 @@ def test_t6_a_node_that_left_and_is_wanted_again_gets_a_new_worker(driver: Drive
     driver.check_in(A, B)
     assert restarted(driver.do("worker_left", A)) == set()
     assert restarted(driver.want(A, B)) == {A}
+
+
+def blocked(driver: Driver, name: str, step: int, answered: int = 0, phase: str = "wait") -> list[Order]:
+    position = Position(epoch=0, offset=10 * step, step=step)
+    return driver.do("step_status", name, StepStatus(generation=1, phase=phase, position=position, answered=answered))
+
+
+def words(orders: list[Order]) -> list[tuple[str, str]]:
+    return [(order.instance_id, order.message.type) for order in orders if isinstance(order, ToWorker)]
+
+
+def lose_c(driver: Driver) -> list[Order]:
+    return driver.do("worker_exited", C, WorkerExited(pid=0xC, code=-9, reason="killed"))
+
+
+@pytest.fixture
+def three() -> Driver:
+    driver = Driver(workers=3)
+    driver.train(A, B, C)
+    for name in (A, B):
+        driver.do("group_ready", name, GroupReady(scheduler_port=10_001, blanks=2))
+    return driver
+
+
+def test_t7_survivors_of_a_killed_worker_are_freed_and_go_on_in_their_processes(three: Driver) -> None:
+    lost = lose_c(three)
+    assert words(lost) == [(A, "abort"), (B, "abort")]
+    assert restarted(lost) == {C}
+    blocked(three, A, step=1, answered=4)
+    assert words(blocked(three, B, step=1, answered=2)) == [(A, "pump")], "one of the blocked pushes zeros"
+    assert words(three.do("pumped", A, Pumped(generation=1, rounds=2, seconds=0.1))) == [(A, "abort"), (B, "abort")]
+    blocked(three, A, step=1, phase="held")
+    orders = blocked(three, B, step=1, phase="held")
+    assert words(orders)[:2] == [(A, "verdict"), (B, "verdict")]
+    assert {name: (form.fetch, form.position.step) for name, form in forms(orders).items()} == {A: (False, 1), B: (False, 1)}
+
+
+def test_t7_the_furthest_applied_step_stands_for_everybody(three: Driver) -> None:
+    lose_c(three)
+    blocked(three, A, step=2, phase="out")
+    orders = blocked(three, B, step=1, phase="held")
+    assert {order.message.position.step for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Verdict)} == {2}
+
+
+def test_t7_a_second_death_while_the_others_are_freed_is_taken_along(three: Driver) -> None:
+    lose_c(three)
+    blocked(three, A, step=1)
+    blocked(three, B, step=1)
+    orders = three.do("worker_exited", A, WorkerExited(pid=0xA, code=-9, reason="killed"))
+    assert words(orders) == [(B, "abort")]
+    assert words(blocked(three, B, step=1)) == [(B, "pump")]
+
+
+def test_t7_survivors_that_do_not_come_free_are_restarted(three: Driver) -> None:
+    lose_c(three)
+    three.now += three.options.release_seconds + 1
+    assert restarted(three.do("tick")) == {A, B}
+
+
+def test_t7_a_lost_server_is_no_case_for_a_release(three: Driver) -> None:
+    three.do("node_lost", C)
+    assert restarted(lose_c(three)) == {A, B}
+
+
+def test_a_release_waits_for_blank_processes_without_restarting_anybody() -> None:
+    driver = Driver(workers=3)
+    driver.train(A, B, C)
+    lose_c(driver)
+    blocked(driver, A, step=1, phase="held")
+    assert words(blocked(driver, B, step=1, phase="held")) == [(A, "verdict"), (B, "verdict")]
+    orders = driver.do("group_ready", A, GroupReady(scheduler_port=10_001, blanks=2))
+    assert set(forms(orders)) == {A, B}

@@ -13,8 +13,9 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from mxnet.base import _LIB, check_call
 
-# Every key whole on one server: when a worker dies between the halves of a split key, the servers' counts are out of step for ever.
-_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}
+from training.engine.store import PartedStore, split
+
+_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see training.engine.store
 
 
 class PsLite:
@@ -22,30 +23,34 @@ class PsLite:
 
     def __init__(self, kind: str = "dist_sync", host: str | None = None) -> None:
         self._kind, self._host = kind, host
-        self._kvstore: Any = None
+        self._native: Any = None
+        self._store: PartedStore | None = None
 
     @property
-    def kvstore(self) -> Any:
-        if self._kvstore is None:
+    def kvstore(self) -> PartedStore:
+        if self._store is None:
             raise RuntimeError("no generation is formed: gradients can only be pushed between form() and dissolve()")
-        return self._kvstore
+        return self._store
 
     def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> None:
         os.environ.update(environment, DMLC_ROLE="worker", **_WHOLE_KEYS)
         if self._host:
             os.environ["DMLC_NODE_HOST"] = self._host
-        self._kvstore = mx.kv.create(self._kind)
+        self._native = mx.kv.create(self._kind)
+        parts = split(keys)
         # The values do not matter (state travels by another road); fresh arrays, as live ones abort the server now and then; one list, one barrier.
-        self._kvstore.init([name for name, _, _ in keys], [mx.nd.zeros(shape, dtype=dtype) for _, shape, dtype in keys])
+        zeros = [mx.nd.zeros(part.whole or (part.length,), dtype=part.dtype) for part in parts]
+        self._native.init([part.name for part in parts], zeros)
+        self._store = PartedStore(self._native, parts)
 
     def dissolve(self) -> None:
-        if self._kvstore is None:
+        if self._native is None:
             return
         mx.nd.waitall()
         self.abandon()
-        self._kvstore = None
+        self._native = self._store = None
         gc.collect()  # the group is left when the last reference goes
 
     def abandon(self) -> None:
-        if self._kvstore is not None:
-            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self._kvstore.handle, ctypes.c_int(0)))
+        if self._native is not None:
+            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self._native.handle, ctypes.c_int(0)))
