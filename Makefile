@@ -25,7 +25,7 @@ demo: $(SYNCED)
 	$(RUN)/dyntrain local demo --report build/demo/report.json
 
 test: $(SYNCED) $(AWS)
-	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest $(PYTEST_ARGS)
+	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 check: $(SYNCED)
 	$(UV) lock --check --quiet

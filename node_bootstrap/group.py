@@ -54,10 +54,13 @@ class BlankProgram:
 
 
 class PsGroup:
-    """`wanted` blanks are kept ready. `tell` sends to the coordinator and is False when nobody listens: `state` says it again later."""
+    """A group is offered while `wanted` blanks are ready; as many spares let a second change follow the first at once.
+
+    `tell` sends to the coordinator and is False when nobody listens: `state` says it again later.
+    """
 
     def __init__(self, program: BlankProgram, wanted: int, host: str, children: Children, tell: Callable[[FromNode], bool], timing: Timing) -> None:
-        self._program, self._wanted, self._host = program, wanted, host
+        self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
         self._children, self._tell, self._timing = children, tell, timing
         self._pool: list[Blank] = []
         self._live: dict[int, list[Blank]] = {}
@@ -84,13 +87,13 @@ class PsGroup:
         try:
             while True:
                 self._changed.clear()
-                if len(self._pool) >= self._wanted:
+                if len(self._pool) >= self._wanted + self._spares:
                     await self._changed.wait()
                     continue
                 if self._deaths:
                     await asyncio.sleep(self._timing.blank.delay(self._deaths - 1))
                 try:
-                    await self._spawn(QUIET if self._used else 0)
+                    await self._spawn(QUIET if self._used or len(self._pool) >= self._wanted else 0)
                 except OSError as error:
                     self._deaths += 1
                     log.error("a blank ps-lite process cannot be started", extra={"reason": str(error)})
@@ -117,6 +120,7 @@ class PsGroup:
                 await self._hand(blank, process, order.generation)
             except (OSError, NodeError) as error:
                 self._fail(order.generation, f"{process.role}: {error}")
+        self._announce()
         self._changed.set()
 
     async def stop(self, generation: int) -> None:
@@ -131,7 +135,7 @@ class PsGroup:
         """Kill the blanks too."""
         await self.stop(max(self._live, default=self._stopped))
         pool, self._pool = self._pool, []
-        self._wanted = 0
+        self._wanted = self._spares = 0
         await asyncio.gather(*(blank.child.stop() for blank in pool))
 
     def _take(self) -> Blank | None:

@@ -74,7 +74,7 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
                 assert sorted(entry["role"] for entry in given) == ["scheduler", "server"]
                 assert given[0]["environment"] == {"DMLC_NUM_WORKER": "2"}
                 again = (await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered"))[-1]
-                assert again.blanks == 2
+                assert again.blanks >= 2
 
                 await coordinator.send(start(1, "scheduler", "server"))  # delivered twice
                 await wait_until(lambda: "ignored an order to start" in here.logged(), "the repetition is handled")

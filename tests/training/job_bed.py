@@ -219,6 +219,17 @@ class JobBed:
         tail = "\n".join(str(event) for event in self.events()[-15:])
         raise AssertionError(f"not within {seconds} s: {message or what}; last events:\n{tail}")
 
+    def saw(self, event: str, letter: str) -> Callable[[], bool]:
+        """For `wait_for`: whether the coordinator announced the event of that node."""
+        return lambda: any(seen["instance"] == instance(letter) for seen in self.events(event))
+
+    def begin(self, base: str = "AB") -> None:
+        """Base nodes that train."""
+        for letter in base:
+            self.add_node(letter, base=True)
+        self.want(base)
+        self.wait_for(self.saw("joined", base[-1]), 60, "the first generation")
+
     def wait_for_epoch(self, epoch: int, seconds: float = 60.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
             return next((event for event in self.events("segment") if event["to"]["epoch"] >= epoch), None)

@@ -1,0 +1,153 @@
+"""The state that joiners receive and commits hold: if it is wrong, workers drift apart or a job resumes from rubbish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon
+
+from training.checkpoint import CheckpointError, CommitStore
+from training.protocol import Position
+from training.state import StateError, TrainingState, digest
+from training.transfer import StateServer, TransferError, fetch
+
+AT = Position(epoch=2, offset=10, step=31)
+
+
+def model(seed: int, hidden: int = 4, optimizer: str = "sgd") -> tuple[Any, Any, TrainingState]:
+    mx.random.seed(seed)
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(hidden), gluon.nn.BatchNorm(), gluon.nn.Dense(2))
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.ones((1, 3)))
+    options = {"learning_rate": 0.1} | ({"momentum": 0.9} if optimizer == "sgd" else {})
+    scheduler = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)
+    trainer = gluon.Trainer(net.collect_params(), optimizer, {**options, "lr_scheduler": scheduler}, kvstore=None)
+    return net, trainer, TrainingState(net, trainer)
+
+
+def train(net: Any, trainer: Any, steps: int) -> None:
+    for step in range(steps):
+        with autograd.record():
+            loss = (net(mx.nd.ones((4, 3)) * (step + 1)) ** 2).sum()
+        loss.backward()
+        trainer.step(4)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_joiner_with_the_survivors_state_trains_on_exactly_like_it(optimizer: str) -> None:
+    net, trainer, state = model(1, optimizer=optimizer)
+    train(net, trainer, 5)
+    other_net, other_trainer, other = model(2, optimizer=optimizer)
+    assert other.install(state.pack(AT)) == AT
+    assert digest(other.pack(AT)) == digest(state.pack(AT))
+    train(net, trainer, 3)
+    train(other_net, other_trainer, 3)
+    assert digest(other.pack(AT)) == digest(state.pack(AT)), "momentum, update counts and schedule came along"
+
+
+def test_the_digest_sees_parameters_optimizer_state_and_position() -> None:
+    net, trainer, state = model(1)
+    train(net, trainer, 2)
+    before = digest(state.pack(AT))
+    assert digest(state.pack(Position(epoch=2, offset=11, step=31))) != before
+    trainer._updaters[0].states[0][:] += 1
+    assert digest(state.pack(AT)) != before, "momentum counts"
+
+
+def test_running_statistics_travel_but_may_differ_between_workers() -> None:
+    net, trainer, state = model(1)
+    train(net, trainer, 2)
+    before = digest(state.pack(AT))
+    statistics = next(param for name, param in net.collect_params().items() if name.endswith("running_mean"))
+    statistics.set_data(statistics.data() + 5)
+    assert digest(state.pack(AT)) == before
+    other_net, _, other = model(2)
+    other.install(state.pack(AT))
+    theirs = next(param for name, param in other_net.collect_params().items() if name.endswith("running_mean"))
+    assert np.allclose(theirs.data().asnumpy(), statistics.data().asnumpy())
+
+
+def test_the_state_of_another_model_is_refused() -> None:
+    _, _, state = model(1)
+    _, _, larger = model(1, hidden=5)
+    with pytest.raises(StateError, match="another model"):
+        larger.install(state.pack(AT))
+
+
+@pytest.mark.parametrize("damage", [lambda block: block[:-1], lambda block: b"", lambda block: b"\xff" * 64])
+def test_a_damaged_state_is_refused(damage: Any) -> None:
+    _, _, state = model(1)
+    with pytest.raises(StateError):
+        state.install(damage(bytes(state.pack(AT))))
+
+
+def test_a_net_that_has_not_seen_an_example_is_an_error_that_says_what_to_do() -> None:
+    net = gluon.nn.Dense(3)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=None)
+    with pytest.raises(ValueError, match="one example"):
+        TrainingState(net, trainer)
+
+
+def test_the_state_arrives_whole_and_only_with_the_generations_token() -> None:
+    server = StateServer("127.0.0.1", wait_seconds=5)
+    block = bytearray(b"state" * 300_000)
+    server.offer(7, "secret", block)
+    try:
+        assert fetch("127.0.0.1", server.port, 7, "secret", 5) == block
+        with pytest.raises(TransferError):
+            fetch("127.0.0.1", server.port, 7, "guess", 5)
+        with pytest.raises(TransferError):
+            fetch("127.0.0.1", server.port, 6, "secret", 5)
+    finally:
+        server.close()
+
+
+def test_a_source_that_is_gone_is_an_error_within_the_bound() -> None:
+    server = StateServer("127.0.0.1")
+    server.close()
+    with pytest.raises(TransferError, match="generation 1"):
+        fetch("127.0.0.1", server.port, 1, "t", 2)
+
+
+def test_a_commit_reads_back_and_the_last_few_are_kept(tmp_path: Path) -> None:
+    store = CommitStore(tmp_path / "commits", keep=2)
+    names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15)]
+    assert store.read(names[-1]) == b"state 15"
+    assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == names[1:]
+
+
+def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    store = CommitStore(tmp_path)
+    store.write(5, 1, b"old")
+    name = store.write(10, 1, b"new")
+    (tmp_path / name).write_bytes(b"\0" * 40)
+    assert store.read(name) == b"old"
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no readable commit"):
+        store.read(name)
+
+
+def test_t19_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="checkpoint-dir"):
+        CommitStore(tmp_path / "file" / "commits")
+
+
+def test_t19_a_failed_write_leaves_the_commit_before_intact(tmp_path: Path) -> None:
+    store = CommitStore(tmp_path)
+    name = store.write(5, 1, b"good")
+    (tmp_path / f"{10:012d}-{1:06d}.commit").mkdir()  # the rename cannot succeed
+    with pytest.raises(CheckpointError, match="previous commit is intact"):
+        store.write(10, 1, b"next")
+    assert store.read(name) == b"good"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "nothing half written stays"
