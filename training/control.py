@@ -47,7 +47,6 @@ from training.protocol import ToWorker as WorkerMessage
 from training.session import Session
 
 HELLO_SECONDS = 10.0
-PING_SECONDS = 5.0
 QUEUE = 1000  # messages that a slow reader may be behind before it counts as gone
 log = logging.getLogger("control")
 
@@ -79,16 +78,16 @@ class ControlServer:
         self._workers: dict[str, tuple[_Line, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def listen(self, host: str, context: ssl.SSLContext) -> AsyncIterator[int]:
-        """Yields the port."""
+    async def listen(self, host: str, context: ssl.SSLContext, liveness: float) -> AsyncIterator[int]:
+        """Yields the port. Who answers no ping for `liveness` seconds is disconnected."""
         async with serve(
             self._serve,
             host,
             0,
             ssl=context,
             max_size=MAX_BYTES,
-            ping_interval=PING_SECONDS,
-            ping_timeout=4 * PING_SECONDS,
+            ping_interval=liveness / 4,
+            ping_timeout=liveness * 3 / 4,
             open_timeout=HELLO_SECONDS,
         ) as server:
             yield next(iter(server.sockets)).getsockname()[1]

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from controller.contract import CoordinatorEndpoint, JobReport
-from training.certificate import make_certificate
+from training.certificate import Certificate, make_certificate
 from training.control import ControlServer
 from training.generation import Limits
 from training.hosts import AwsHosts, Hosts, HostsError
@@ -53,7 +53,11 @@ class Coordinator:
     async def run(self) -> None:
         """Until the job is over and the last report is out."""
         certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
-        async with self._server.listen(self._host, certificate.server_context()) as port:
+        with contextlib.closing(self._journal), contextlib.closing(self._events):
+            await self._serve(certificate)
+
+    async def _serve(self, certificate: Certificate) -> None:
+        async with self._server.listen(self._host, certificate.server_context(), self._options.liveness_seconds) as port:
             endpoint = CoordinatorEndpoint(
                 cluster=self._options.cluster,
                 job=self._options.job,

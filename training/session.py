@@ -65,6 +65,7 @@ class Options:
     limits: Limits
     workers: int  # how many the first generation waits for
     segment_steps: int | None = None
+    liveness_seconds: float = 20.0  # without a sign of life for so long, a process counts as hung and its connection is closed
     reconnect_grace: float = 3.0  # how long a worker may be without a connection before it counts as lost
     start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
     formation_seconds: float = 60.0  # from the orders to the last "formed"

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from job_bed import JobBed
+from job_bed import HOLD, JobBed
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
 
@@ -22,7 +22,7 @@ def make_bed(tmp_path: Path) -> Iterator[Callable[..., JobBed]]:
     beds: list[JobBed] = []
 
     def make(*arguments: str, **options: Any) -> JobBed:
-        beds.append(JobBed(tmp_path, [sys.executable, TINY, *arguments], **options))
+        beds.append(JobBed(tmp_path, [sys.executable, TINY, "--hold", str(tmp_path / HOLD), *arguments], **options))
         return beds[-1]
 
     yield make

@@ -27,6 +27,8 @@ from training.ledger import read_lines
 from training.protocol import GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
 from training.session import Options
 
+HOLD = "hold"  # a script that is told of it goes slowly while this file is there
+
 
 def instance(letter: str) -> str:
     return f"i-{ord(letter):08x}"
@@ -158,6 +160,8 @@ class JobBed:
 
     def __init__(self, folder: Path, command: list[str], workers: int = 2, **options: Any) -> None:
         self.folder, self.command = folder, command
+        self._hold = folder / HOLD
+        self._hold.touch()
         self.hosts = ListedHosts()
         self.job = JobFolder.of(folder, "bed", "job-1")
         self._options = {"limits": Limits(1, 8), "workers": workers, "start_grace": 30.0, **options}
@@ -236,7 +240,9 @@ class JobBed:
 
         return self.wait_for(found, seconds, f"the end of epoch {epoch - 1}")
 
-    def wait_until_over(self, seconds: float = 90.0) -> None:
+    def finish(self, seconds: float = 110.0) -> None:
+        """Let the job run to its end. Until then its steps are slow, so that what a test does falls into a running job on any machine."""
+        self._hold.unlink(missing_ok=True)
         assert self._coordinator is not None
         self.wait_for(self._coordinator.done, seconds, "the job's end")
         self._coordinator.result()

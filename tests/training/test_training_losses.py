@@ -14,21 +14,21 @@ Make = Callable[..., JobBed]
 
 
 def test_t7_t20_in_mode_restart_a_killed_worker_costs_the_epoch_and_no_sample(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "12", "--step-seconds", "0.15", recovery="restart")
+    bed = make_bed(recovery="restart")
     bed.begin()
     bed.wait_for_epoch(3)
     killed = bed.kill_worker("B")
     bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")
-    bed.wait_until_over(120)
+    bed.finish()
     audit = bed.audit()
-    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 12)
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 150)
     assert killed not in bed.supervisors[instance("B")].pids[1:]
     resumed = bed.events("forming")[-1]
     assert resumed["position"]["epoch"] >= 2, "from the last commit, not from the beginning"
 
 
 def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "4", "--fail-at", "10", "--step-seconds", "0.05", budget=Budget(restarts=1))
+    bed = make_bed("--fail-at", "10", budget=Budget(restarts=1))
     bed.begin()
     bed.wait_for(lambda: bed.events("given_up"), 110, "the budget of a worker that always fails ends")
     reason = bed.events("given_up")[0]["reason"]
@@ -36,32 +36,33 @@ def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
 
 
 def test_t9_a_joiner_killed_while_it_waits_leaves_the_others_alone(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "25", "--step-seconds", "0.1")
+    bed = make_bed()
     bed.begin()
     bed.add_node("C")
     bed.wait_for(bed.saw("worker_ready", "C"), 60, "C stands by")
     bed.kill_worker("C")
     bed.want("ABC")
     bed.wait_for(bed.saw("joined", "C"), 60, "C's next process joins")
-    bed.wait_until_over(120)
+    bed.finish()
     assert [len(bed.supervisors[instance(letter)].pids) for letter in "ABC"] == [1, 1, 2]
     assert bed.events("restart") == []
     assert bed.audit().exact
 
 
-def test_a_hung_worker_is_noticed_at_the_boundary(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "8", "--step-seconds", "0.05", boundary_seconds=4.0)
+def test_t7_a_stopped_worker_is_noticed_and_the_others_go_on(make_bed: Make) -> None:
+    bed = make_bed(liveness_seconds=4.0)
     bed.begin()
     bed.wait_for_epoch(1)
     bed.kill_worker("B", signal.SIGSTOP)
-    event = bed.wait_for(lambda: bed.events("restart"), 60, "the hang is noticed")[0]
-    bed.wait_until_over(120)
-    assert instance("B") in event["reason"]
+    event = bed.wait_for(lambda: bed.events("releasing"), 60, "the hang is noticed")[0]
+    bed.finish()
+    assert event["instance"] == instance("B")
+    assert len(bed.supervisors[instance("A")].pids) == 1
     assert bed.audit().exact
 
 
 def test_t7_a_killed_worker_costs_one_step_and_no_survivors_process(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "30", "--samples", "193", "--step-seconds", "0.05")
+    bed = make_bed("--samples", "193")
     bed.begin()
     bed.add_node("C")
     bed.want("ABC")
@@ -72,8 +73,8 @@ def test_t7_a_killed_worker_costs_one_step_and_no_survivors_process(make_bed: Ma
         bed.wait_for(lambda number=number: len(bed.events("released")) == number, 20, "the survivors are free")
         again = number + 1
         bed.wait_for(lambda again=again: sum(e["instance"] == instance("C") for e in bed.events("joined")) == again, 60, "C is back")
-    bed.wait_until_over(120)
+    bed.finish()
     assert bed.events("restart") == []
     assert [len(bed.supervisors[instance(letter)].pids) for letter in "ABC"] == [1, 1, 4]
     audit = bed.audit()
-    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 30)
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 150)

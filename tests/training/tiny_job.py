@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -18,10 +19,11 @@ from training.job import ElasticJob
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--samples", type=int, default=97)  # odd on purpose: the last batch is short
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--step-seconds", type=float, default=0.05)
+    parser.add_argument("--hold", type=Path, help="while this file is there, a step takes --step-seconds; then the job runs to its end")
+    parser.add_argument("--step-seconds", type=float, default=0.1)
     parser.add_argument("--weights", help="where to save the final parameters")
     parser.add_argument("--fail-at", type=int, help="raise at this step, in the worker that has rank 1")
     args = parser.parse_args()
@@ -43,7 +45,8 @@ def main() -> None:
             loss.backward()
             epoch.step(trainer)
             epoch.record("loss", float(loss.sum().asscalar()), len(y))
-            time.sleep(args.step_seconds)
+            if args.hold and args.hold.exists():
+                time.sleep(args.step_seconds)
             if args.fail_at is not None and job.position.step >= args.fail_at and epoch.rank == 1:
                 raise RuntimeError("made to fail")
     if args.weights:
