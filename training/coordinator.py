@@ -184,6 +184,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--min-workers", type=int, default=1)
     parser.add_argument("--max-workers", type=int, default=64)
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
+    parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -197,6 +198,7 @@ def main(argv: list[str] | None = None) -> int:
         limits=Limits(args.min_workers, args.max_workers),
         workers=args.num_workers,
         segment_steps=args.segment_steps,
+        boundary=args.boundary,
     )
 
     async def serve() -> None:

@@ -65,6 +65,7 @@ class Options:
     limits: Limits
     workers: int  # how many the first generation waits for
     segment_steps: int | None = None
+    boundary: Literal["epoch", "segment"] = "epoch"  # where voluntary changes are made; who has a deadline goes at the next segment in any case
     liveness_seconds: float = 20.0  # without a sign of life for so long, a process counts as hung and its connection is closed
     reconnect_grace: float = 3.0  # how long a worker may be without a connection before it counts as lost
     start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
@@ -399,6 +400,9 @@ class Session:
         if position.epoch >= self.roster.epochs:
             return [*orders, *self._end(now)]
         current = [instance for instance in self.generation.instances if instance in self.roster.members]
+        if position.offset and len(current) == len(self.generation.members) and not self._may_change_in_mid_epoch():
+            self.checked_in.clear()
+            return orders + self._proceed(committer=current[0])
         intact = len(current) == len(self.generation.members)
         decision = settle(current, self.roster.standing, self._wanted(), self.options.limits, choose_scheduler(self.roster.nodes) is not None, intact)
         self.paused = None if decision.members else decision.reason
@@ -433,6 +437,11 @@ class Session:
             return orders
         self.release = None
         return orders + self._form(decision.members, position, None, fresh=False, now=now)
+
+    def _may_change_in_mid_epoch(self) -> bool:
+        if self.options.boundary == "segment" or self.target is None:
+            return True
+        return any(instance in self.target.leave_by for instance in self.roster.members)
 
     def _wanted(self) -> Sequence[str] | None:
         return None if self.target is None else (self.target.members or ())

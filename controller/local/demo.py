@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from training.audit import audit_directory
 CLUSTER = "demo"
 STEP_SECONDS = 60.0  # bound of each step of the story
 JOB_SECONDS = 150.0
+RELEASE_SECONDS = 15.0
 
 
 @dataclass
@@ -117,6 +119,8 @@ def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], 
         story.run()
     except TimeoutError as error:
         problems.append(str(error))
+    with suppress(TimeoutError):  # the controller releases what the job's end left behind; what it does not is in the report
+        observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
     observer.stop()
     audit = audit_directory(observer.ledger)
     report = build_report(observer.seen, audit, story.joins, story.leaves, mount)

@@ -219,6 +219,7 @@ def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
         "--min-workers": "1",
         "--max-workers": "5",
         "--segment-steps": "20",
+        "--boundary": "epoch",
     }
     assert processes_of(tmp_path) == []
 

@@ -37,7 +37,7 @@ def test_t1_t2_t3_t6_workers_join_and_leave_and_no_sample_is_lost(make_bed: Make
 
 
 def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "40", "--samples", "301", "--batch-size", "10", segment_steps=4)
+    bed = make_bed("--epochs", "40", "--samples", "301", "--batch-size", "10", segment_steps=4, boundary="segment")
     bed.begin("A")
     bed.add_node("B")
     bed.add_node("C")

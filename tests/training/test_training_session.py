@@ -342,3 +342,20 @@ def test_a_release_waits_for_blank_processes_without_restarting_anybody() -> Non
     assert words(blocked(driver, B, step=1, phase="held")) == [(A, "verdict"), (B, "verdict")]
     orders = driver.do("group_ready", A, GroupReady(scheduler_port=10_001, blanks=2))
     assert set(forms(orders)) == {A, B}
+
+
+def at_segment(driver: Driver, *names: str) -> list[Order]:
+    orders = []
+    for name in names:
+        orders += driver.do("check_in", name, CheckIn(generation=1, position=Position(epoch=0, offset=10, step=1)))
+    return orders
+
+
+def test_voluntary_changes_wait_for_the_end_of_the_epoch(three: Driver) -> None:
+    three.want(A, B)
+    assert {word for _, word in words(at_segment(three, A, B, C))} == {"proceed"}
+
+
+def test_n7_a_worker_with_a_deadline_leaves_at_the_next_segment(three: Driver) -> None:
+    three.do("new_target", Target.of(9, (A, B), leave_by={C: 500.0}))
+    assert (C, "leave") in words(at_segment(three, A, B, C))
