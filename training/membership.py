@@ -10,8 +10,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -175,38 +176,42 @@ class CoordinatedMembership(Membership):
     def _form(self, order: Form) -> Position:
         began = time.monotonic()
         self._generation = order.generation
-        source = order.source == self._control.instance_id
-        block: bytearray | None = None
-        if source:
-            if order.commit:
-                self._state.install(self._commits.read(order.commit))
-            block = self._state.pack(order.position)
-            self._server.offer(order.generation, order.transfer_token.get_secret_value(), block)
-        packed = time.monotonic()
-        receiver = _Receiver(order) if order.fetch else None
+        state = in_background(lambda: self._state_for(order))  # while this thread waits inside ps-lite
         self._engine.dissolve()
         dissolved = time.monotonic()
         self._engine.form(order.environment, self._state.gradient_keys)
         formed = time.monotonic()
-        if receiver:
-            block = receiver.wait()
+        block, summary = state.result()
+        if order.fetch:
             self._state.install(block)
-        elif block is None:
-            block = self._state.pack(order.position)
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._client.generation = order.generation
         self._guard.formed(order.generation, order.position)
-        phases = {"teardown": dissolved - packed, "create": formed - dissolved, "state": packed - began + time.monotonic() - formed}
-        self._client.say(Formed(generation=order.generation, digest=digest(block), phases=phases), awaits_answer=True)
+        phases = {"teardown": dissolved - began, "create": formed - dissolved, "state": time.monotonic() - formed}
+        self._client.say(Formed(generation=order.generation, digest=summary, phases=phases), awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline
         if not isinstance(answer, Proceed):
             raise CoordinatorLost(f"generation {order.generation} formed, then got {answer.type} instead of the word to proceed")
-        if source:
+        if order.source == self._control.instance_id:
             threading.Thread(target=self._server.withdraw, args=(order.receivers, 60.0), daemon=True).start()
         self._first = True
         self._proceed(answer, order.position, block)
         return order.position
+
+    def _state_for(self, order: Form) -> tuple[bytearray, str]:
+        """The state at `order.position` and its digest: fetched, or copied from memory, where the source first loads the commit it was told of."""
+        token = order.transfer_token.get_secret_value()
+        if order.fetch:
+            block = fetch(order.source_host, order.source_port, order.generation, token)
+            return block, digest(block)
+        source = order.source == self._control.instance_id
+        if source and order.commit:
+            self._state.install(self._commits.read(order.commit))
+        block = self._state.pack(order.position)
+        if source:
+            self._server.offer(order.generation, token, block)
+        return block, digest(block)
 
     def _proceed(self, order: Proceed, position: Position, block: bytearray | None) -> None:
         if order.commit:
@@ -263,25 +268,18 @@ class CoordinatedMembership(Membership):
             self._client.close()
 
 
-class _Receiver:
-    """Fetches the state on a thread of its own while the training thread waits inside ps-lite."""
+T = TypeVar("T")
 
-    def __init__(self, order: Form) -> None:
-        self._order = order
-        self._block: bytearray | None = None
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
-        self._thread.start()
 
-    def _run(self) -> None:
-        order = self._order
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """Runs `work` on a daemon thread; its result or error is the future's."""
+    future: Future[T] = Future()
+
+    def run() -> None:
         try:
-            self._block = fetch(order.source_host, order.source_port, order.generation, order.transfer_token.get_secret_value())
-        except RuntimeError as error:
-            self._error = error
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001  # handed to whoever asks for the result
+            future.set_exception(error)
 
-    def wait(self) -> bytearray:
-        self._thread.join()
-        if self._block is None:
-            raise self._error or RuntimeError("the state was not fetched")
-        return self._block
+    threading.Thread(target=run, name="state", daemon=True).start()
+    return future
