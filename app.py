@@ -55,8 +55,29 @@ def on_instance_state(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event({"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"]})
+@app.on_cw_event(
+    {
+        "source": ["aws.ec2"],
+        "detail-type": [
+            "EC2 Spot Instance Interruption Warning",
+            "EC2 Instance Rebalance Recommendation",
+            "EC2 Capacity Reservation Instance Interruption Warning",
+            "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+        ],
+    }
+)
 def on_interruption(event: CloudWatchEvent) -> dict[str, str]:
+    return wiring.on_event(event.to_dict())
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.health"],
+        "detail-type": ["AWS Health Event"],
+        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+    }
+)
+def on_scheduled_change(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
@@ -78,3 +99,42 @@ def converge(event: DynamoDBEvent) -> dict[str, int]:
 @app.schedule(Rate(1, unit=Rate.MINUTES))
 def resync(event: Any) -> dict[str, Any]:
     return wiring.on_schedule()
+
+
+@app.schedule(Rate(5, unit=Rate.MINUTES))
+def rebalance(event: Any) -> dict[str, Any]:
+    return wiring.on_pool_schedule()
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.ec2"],
+        "detail-type": [
+            "EC2 Capacity Reservation Scheduled",
+            "EC2 Capacity Reservation Active",
+            "EC2 Capacity Reservation Delayed",
+            "EC2 Capacity Reservation Unsupported",
+            "EC2 Capacity Reservation Failed",
+            "EC2 Capacity Reservation Expired",
+            "EC2 Capacity Reservation Cancelled",
+            "EC2 Capacity Reservation Interruptible Reclamation Complete",
+            "Capacity Block Delivered",
+            "Capacity Block Reservation Delivered",
+            "Capacity Block Expiration Warning",
+            "Capacity Block Reservation Expiration Warning",
+        ],
+    }
+)
+def on_capacity_change(event: CloudWatchEvent) -> dict[str, Any]:
+    return wiring.on_pool_event(event.to_dict())
+
+
+@app.on_cw_event(
+    {
+        "source": ["aws.ec2"],
+        "detail-type": ["EC2 Instance State-change Notification"],
+        "detail": {"state": ["pending", "shutting-down", "stopping", "stopped"]},
+    }
+)
+def on_demand_change(event: CloudWatchEvent) -> dict[str, Any]:
+    return wiring.on_pool_event(event.to_dict())

@@ -1,7 +1,8 @@
 """The things the controller does to AWS, as data. Each is safe to repeat, and is remembered in the node's facts once its effect was seen.
 
 Acknowledgement keys: `mirror` (value: the status written), `stamp:<cluster>`, `complete:<hook key>` (value: result), `heartbeat:<hook key>`,
-`terminate`, `protect:<group>`; besides `status` (the last derived status and reason) and `refused` (why a group would not let a member go).
+`terminate`, `protect:<group>`; besides `status` (the last derived status and reason), `refused` (why a group would not let a member go),
+`unseen` (how often in a row EC2 did not show it), `doubt` (a read that waits for a second one) and `alarm:<metric>` (told once for a status).
 """
 
 from __future__ import annotations
@@ -76,8 +77,17 @@ class Terminate:
     instances: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SetDesiredCapacity:
+    """What it answers is remembered in the group's own facts, before and after."""
+
+    group: str
+    desired: int
+    why: str
+
+
 NodeAction = StampOwner | SetStatusTag | Protect | CompleteLifecycle | HeartbeatLifecycle | TerminateInGroup | Terminate
-Action = PublishTarget | NodeAction
+Action = PublishTarget | SetDesiredCapacity | NodeAction
 
 
 def instances(action: NodeAction) -> tuple[str, ...]:

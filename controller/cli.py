@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from controller.errors import ControllerError, RetryLater
-from controller.ports import Ports
+from controller import cli_clusters, cli_replay, pool_cli
+from controller.cli_connection import connect, moment, one_clear_line
 from controller.reading import cluster_of_instance, explanation, snapshot, summary
-from controller.registry import Registry
-from controller.settings import Settings
 
 WATCH_SECONDS = 1.0
 COLUMNS = ("instance", "role", "status", "reason", "generation", "rank", "since")
@@ -55,6 +50,19 @@ def main() -> None:
     """Elastic training on EC2: what the clusters are doing, and why."""
 
 
+for command in (cli_clusters.cluster, cli_clusters.events, cli_replay.replay, pool_cli.pool):
+    main.add_command(command)
+
+
+@main.command("launch", context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(arguments: tuple[str, ...]) -> None:
+    """Train without a cloud, on hosts that you name (--help lists the flags)."""
+    from training.launch import main as launch_job
+
+    sys.exit(launch_job(arguments))
+
+
 @main.command()
 @click.option("--cluster", help="Only this cluster; default: all that are registered.")
 @click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
@@ -63,7 +71,7 @@ def main() -> None:
 def status(cluster: str | None, watch: bool, as_json: bool, gone: bool) -> None:
     """Nodes with status, reason, generation, rank and since when; the job with epoch, step, workers and samples/s."""
     with one_clear_line():
-        ports, registry, suffix = _connect()
+        ports, registry, suffix = connect()
 
         def read() -> list[dict[str, Any]]:
             names = [cluster] if cluster else sorted(registry.all())
@@ -83,36 +91,10 @@ def status(cluster: str | None, watch: bool, as_json: bool, gone: bool) -> None:
 def explain(instance: str, as_json: bool) -> None:
     """Why an instance has its status: the reason and every fact behind it."""
     with one_clear_line():
-        ports, registry, suffix = _connect()
+        ports, registry, suffix = connect()
         cluster = cluster_of_instance(ports, registry, instance)
         found = explanation(snapshot(ports, registry, cluster, suffix), instance)
     click.echo(json.dumps(found, indent=None if as_json else 2) if as_json else _explained(found))
-
-
-@contextmanager
-def one_clear_line() -> Iterator[None]:
-    """Errors that a person can do something about are one line on stderr and exit code 1."""
-    try:
-        yield
-    except RetryLater as error:
-        raise click.ClickException(f"AWS cannot be reached or is busy: {_line(error)}") from error
-    except ControllerError as error:
-        raise click.ClickException(_line(error)) from error
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
-
-
-def _connect() -> tuple[Ports, Registry, str]:
-
-    from controller.wiring import aws_ports
-
-    settings = Settings.of(os.environ)
-    ports = aws_ports(settings.table, attempts=2)
-    return ports, Registry(ports.parameters, ports.clock), settings.elastic_suffix
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _json_status(read: Callable[[], list[dict[str, Any]]], watch: bool) -> None:
@@ -190,7 +172,7 @@ def _rows(cluster: dict[str, Any]) -> list[tuple[str, ...]]:
             f"{node['sentence']}: {node['detail'].strip().splitlines()[-1]}" if node["detail"].strip() else node["sentence"],
             _shown(node["generation"]),
             _shown(node["rank"]),
-            _moment(node["since"]),
+            moment(node["since"]),
         )
         for node in cluster["nodes"]
     ]
@@ -212,22 +194,22 @@ def _explained(found: dict[str, Any]) -> str:
     lines = [f"{found['instance']} of {found['cluster']}: {found['status']}", f"  reason: {found['reason']}, {found['sentence']}"]
     if found["detail"]:
         lines += ["  detail:", *(f"    {line}" for line in found["detail"].splitlines())]
-    lines.append(f"  since: {_moment(found['since'])}")
+    lines.append(f"  since: {moment(found['since'])}")
+    lines.append(f"  what would change it: {found['would_change']}")
     if found["next_change"] is not None:
-        lines.append(f"  may change by itself at: {_moment(found['next_change'])}")
+        lines.append(f"  may change by itself at: {moment(found['next_change'])}")
     if found["pending_actions"]:
         lines.append(f"  to be done: {', '.join(found['pending_actions'])}")
     lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in found["effective"].items())]
-    lines += ["  facts:", *(f"    {key}: {json.dumps(value)}" for key, value in found["facts"].items())]
+    lines.append("  what is known, and from where:")
+    lines += [f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]" for origin in found["origins"]]
+    if found["passed_over"]:
+        lines += ["  passed over:", *(f"    {line}" for line in found["passed_over"])]
     return "\n".join(lines)
 
 
 def _shown(value: Any) -> str:
     return "-" if value is None else str(value)
-
-
-def _moment(seconds: float | None) -> str:
-    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 if __name__ == "__main__":

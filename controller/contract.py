@@ -12,7 +12,9 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+
+from controller.pool_policy import PoolPolicy
 
 ELASTIC_TAG_SUFFIX = "-aws-dl-cfn-elastic-worker"
 LAUNCH_TEMPLATE_SUFFIX = "-aws-dl-cfn-worker-ec2-launch-template"
@@ -67,6 +69,40 @@ class ClusterPolicy(Wire):
     heartbeat_seconds: float = Field(60.0, gt=0, description="how often a waiting lifecycle action is kept alive")
     settling_seconds: float = Field(10.0, ge=0, description="a read this young does not overrule an event")
     resync_seconds: float = Field(60.0, gt=0)
+    hook_cap_seconds: float = Field(
+        21_600.0, gt=0, description="a lifecycle action older than this is abandoned; keep it below the hook's GlobalTimeout"
+    )
+    notice_lead_seconds: float = Field(900.0, ge=0, description="how long before a scheduled AWS maintenance a node leaves")
+    launch_cooldown_seconds: float = Field(
+        300.0, gt=0, description="after failed launches, before capacity is asked for again; doubles with each failure"
+    )
+    orphan_grace_seconds: float = Field(3600.0, gt=0, description="an instance that nobody wants is reported after this long")
+    terminate_orphans: bool = Field(False, description="terminate orphans that carry the ownership tag, rather than only report them")
+    pool: PoolPolicy | None = Field(None, description="hand idle reserved instances to the cluster; None: no pool")
+
+    @field_validator("max_workers")
+    @classmethod
+    def _not_below_the_minimum(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_workers", 1)
+        if value < least:
+            raise ValueError(f"must not be below min_workers ({least})")
+        return value
+
+    @field_validator("pool")
+    @classmethod
+    def _a_group_of_the_cluster(cls, value: PoolPolicy | None, info: ValidationInfo) -> PoolPolicy | None:
+        groups = info.data.get("groups", ())
+        if value is not None and not value.instances and (value.group not in groups if value.group is not None else len(groups) != 1):
+            raise ValueError(f"group: name one of the cluster's groups ({', '.join(groups) or 'it has none'}), or list instances")
+        return value
+
+    @field_validator("groups")
+    @classmethod
+    def _named_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not 0 < len(name) <= 255 or "/" in name:
+                raise ValueError(f"{name!r} is no name of an Auto Scaling group")
+        return value
 
 
 class NodeConfig(Wire):
@@ -83,6 +119,7 @@ class NodeConfig(Wire):
     workers: int = Field(1, ge=1, description="nodes there from the start, master included: the job begins when so many are ready")
     servers_per_base: int = Field(1, ge=1)
     segment_steps: int | None = Field(None, ge=1)
+    boundary: Literal["epoch", "segment"] = Field("epoch", description="where changes without a deadline are made; deadlines take the next segment")
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
     environment: dict[str, str] = {}

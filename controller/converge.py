@@ -16,13 +16,14 @@ from controller.errors import Conflict, ControllerError, RetryLater
 from controller.execute import perform
 from controller.facts import Ack, Named, NodeFacts
 from controller.intake import merge
-from controller.planning import Decision, decide, status_line
+from controller.planning import Decision, decide, status_line, without
 from controller.ports import Ports, StoredMembership, StoredNode, Wake
 from controller.publish import parameter_target, published_revision
 from controller.registry import Registry
 from controller.resync import facts_of_instance
+from controller.scaling import settle_capacity
 from controller.target import Membership
-from controller.view import Rules
+from controller.view import Rules, ask_again_at
 
 log = logging.getLogger("dyntrain.converge")
 
@@ -33,13 +34,18 @@ CONFIRMATIONS = 3
 def converge(ports: Ports, registry: Registry, wake: Wake, suffix: str) -> list[Decision]:
     """Every cluster concerned, each on its own: what fails for one is raised (RetryLater) after the others had their turn."""
     decisions, failures = [], []
-    for cluster, nodes in _concerned(registry, wake).items():
+    for cluster, nodes in _concerned(ports, registry, wake).items():
         policy = registry.policy(cluster)
         if policy is None:
             log.warning("no valid policy: nothing done", extra={"cluster": cluster})
             continue
         try:
-            decisions.append(_converge(ports, Rules(policy, suffix), nodes, repair=cluster in wake.ticked))
+            rules = Rules(policy, suffix, found_groups(ports, registry, cluster))
+            every = cluster in wake.clusters | wake.ticked or not nodes
+            decision = _converge(ports, rules, nodes, repair=cluster in wake.ticked, every=every)
+            decisions.append(decision)
+            scaled = settle_capacity(ports, rules, wake.groups, every=cluster in wake.ticked)  # last: nodes do not wait for it
+            decisions[-1] = replace(decision, actions=(*decision.actions, *scaled))
         except RetryLater as error:
             failures.append(f"{cluster}: {error}")
             log.warning("to be retried", extra={"cluster": cluster, "problem": str(error)})
@@ -50,24 +56,44 @@ def converge(ports: Ports, registry: Registry, wake: Wake, suffix: str) -> list[
     return decisions
 
 
-def _concerned(registry: Registry, wake: Wake) -> dict[str, dict[str, StoredNode]]:
+def found_groups(ports: Ports, registry: Registry, cluster: str) -> tuple[str, ...]:
+    """Groups that carry the cluster's ownership tag; what another cluster has registered is that one's."""
+    found = sorted(ports.group_records.of_cluster(cluster))
+    return tuple(group for group in found if registry.of_group(group) in (None, cluster))
+
+
+def _concerned(ports: Ports, registry: Registry, wake: Wake) -> dict[str, dict[str, StoredNode]]:
     clusters: dict[str, dict[str, StoredNode]] = {cluster: {} for cluster in sorted(wake.clusters | wake.ticked)}
+    for group in sorted(wake.groups):
+        owner = _owner_of(ports, registry, group)
+        if owner is not None:
+            clusters.setdefault(owner, {})
     for node in wake.nodes.values():
-        cluster = cluster_of(node.facts, registry)
+        cluster = cluster_of(ports, node.facts, registry)
         if cluster is not None:
             clusters.setdefault(cluster, {})[node.facts.instance] = node
     return clusters
 
 
-def cluster_of(facts: NodeFacts, registry: Registry) -> str | None:
+def cluster_of(ports: Ports, facts: NodeFacts, registry: Registry) -> str | None:
     """By the name somebody gave, else by the group the instance is in."""
     if facts.named is not None:
         return facts.named.cluster
-    group = facts.group_event.group if facts.group_event is not None else None
-    return registry.of_group(group) if group is not None else None
+    return _owner_of(ports, registry, facts.group_event.group) if facts.group_event is not None else None
 
 
-def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool) -> Decision:
+def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
+    """By registration, else by the tag that the resync found on the group."""
+    registered = registry.of_group(group)
+    if registered is not None:
+        return registered
+    stored = ports.group_records.get(group)
+    named = stored.facts.named if stored is not None else None
+    return named.cluster or None if named is not None else None
+
+
+def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, every: bool) -> Decision:
+    """`every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on."""
     cluster = rules.policy.cluster
     for _ in range(ATTEMPTS):
         nodes = _gather(ports, rules, images)
@@ -88,6 +114,8 @@ def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repa
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
             except Conflict:
                 continue
+        if not every:
+            decision = without(decision, {instance for instance, node in nodes.items() if node.pending and instance not in images})
         _apply(ports, rules, decision, nodes)
         return decision
     raise RetryLater(f"the membership of {cluster} was changed by others {ATTEMPTS} times in a row")
@@ -107,13 +135,17 @@ def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode]) -> dic
     nodes = dict(ports.nodes.of_cluster(rules.policy.cluster))
     nodes.update({instance: image for instance, image in images.items() if instance not in nodes or nodes[instance].version < image.version})
     nodes = {instance: _named(node, rules.policy.cluster) for instance, node in nodes.items()}
-    bare = [instance for instance, node in nodes.items() if not (node.facts.tags_event or node.facts.tags_read or node.facts.terminated)]
+    started = ports.clock()
+    bare = [instance for instance, node in nodes.items() if _bare(node.facts) and ask_again_at(node.facts, rules.policy.resync_seconds) <= started]
     if bare:
-        started = ports.clock()
         for seen in ports.instances.by_id(bare):
             node = nodes[seen.instance]
             nodes[seen.instance] = replace(node, facts=node.facts.join(facts_of_instance(seen, started, rules.suffix)))
     return {instance: node for instance, node in nodes.items() if node.facts.named is None or node.facts.named.cluster == rules.policy.cluster}
+
+
+def _bare(facts: NodeFacts) -> bool:
+    return not (facts.tags_event or facts.tags_read or facts.terminated)
 
 
 def _named(node: StoredNode, cluster: str) -> StoredNode:
@@ -148,6 +180,12 @@ def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, S
         acks[change.instance] = {"status": Ack(at=now, value=line)}
         trail.append({"kind": "status", "instance": change.instance, "before": change.before, "after": line, "detail": change.standing.detail})
         log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **trail[-1]})
+    for alarm in decision.alarms:
+        ports.metrics.count(alarm.metric, cluster, len(alarm.instances))
+        log.error(alarm.metric, extra={"cluster": cluster, "instances": " ".join(alarm.instances), "problem": alarm.sentence})
+        trail += [{"kind": alarm.metric, "instance": instance, "detail": alarm.sentence} for instance in alarm.instances]
+        for instance in alarm.instances:
+            acks.setdefault(instance, {})[f"alarm:{alarm.metric}"] = Ack(at=now, value=alarm.about[instance])
     done = perform(ports, cluster, decision.actions)
     for instance, effects in done.acks.items():
         acks.setdefault(instance, {}).update(effects)

@@ -6,6 +6,7 @@ ControllerError
   GiveUp          the same call will fail again until a person changes something
     Misconfigured a setting, a policy or the credentials
     Refused       AWS understood the request and said no
+    Quarantined   a payload or record that cannot be what it says it is
 """
 
 from __future__ import annotations
@@ -37,3 +38,7 @@ class Refused(GiveUp):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
+
+
+class Quarantined(GiveUp):
+    """Raised so that Lambda, after its retries, puts the payload into the dead-letter queue with this reason."""

@@ -23,8 +23,21 @@ from controller.contract import (
     NodeReport,
 )
 from controller.facts import GroupEvent, Hook, Named, NodeFacts, Notice, Phase, Preparation, StateEvent, TagsEvent
+from controller.groups import GroupFacts, LaunchFailure
 from controller.job import JobFacts
-from controller.payloads import Envelope, Interruption, LifecycleAction, ScalingResult, StateChange, TagChange
+from controller.payloads import (
+    CapacityChange,
+    CapacityInterruption,
+    Envelope,
+    HealthChange,
+    HealthEntity,
+    InstanceRefresh,
+    Interruption,
+    LifecycleAction,
+    ScalingResult,
+    StateChange,
+    TagChange,
+)
 from controller.view import GROUP_TAG
 
 NOTICE_SECONDS = 120.0  # a Spot machine is taken two minutes after its notice, and a rebalance recommendation may be followed by one at once
@@ -40,7 +53,14 @@ class Dropped:
     instance: str = ""
 
 
-Observation = NodeFacts | JobFacts | Dropped
+@dataclass(frozen=True)
+class Several:
+    """One event about several instances: each item is read and written on its own."""
+
+    nodes: tuple[NodeFacts, ...]
+
+
+Observation = NodeFacts | JobFacts | GroupFacts | Several | Dropped
 
 
 def observe(event: Mapping[str, Any], suffix: str) -> Observation:
@@ -53,7 +73,7 @@ def observe(event: Mapping[str, Any], suffix: str) -> Observation:
         return handler(envelope, suffix)
     except ValidationError as error:
         return Dropped("quarantined", _complaint(error))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         return Dropped("quarantined", str(error))
 
 
@@ -111,10 +131,23 @@ def _state_change(envelope: Envelope, suffix: str) -> Observation:
 
 def _interruption(kind: str) -> Callable[[Envelope, str], Observation]:
     def observed(envelope: Envelope, suffix: str) -> Observation:
-        instance = Interruption.model_validate(envelope.detail).instance
-        return NodeFacts(instance=instance, notices=(Notice(kind=kind, deadline=envelope.time + NOTICE_SECONDS),))
+        told = Interruption.model_validate(envelope.detail)
+        warning = 0.0 if told.action == "hibernate" else NOTICE_SECONDS  # hibernation begins with its notice
+        return NodeFacts(instance=told.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning),))
 
     return observed
+
+
+def _capacity_interruption(envelope: Envelope, suffix: str) -> Observation:
+    told = CapacityInterruption.model_validate(envelope.detail)
+    deadline = told.ends if told.ends is not None else envelope.time + NOTICE_SECONDS
+    return NodeFacts(instance=told.instance, notices=(Notice(kind="capacity", deadline=deadline),))
+
+
+def _capacity_change(envelope: Envelope, suffix: str) -> Observation:
+    """No facts: reservations are read anew each time, and the event only says that it is time to."""
+    change = CapacityChange.model_validate(envelope.detail)
+    return Dropped("ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself")
 
 
 def _lifecycle_action(envelope: Envelope, suffix: str) -> Observation:
@@ -155,8 +188,36 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, str], Observation]:
 
 
 def _launch_failed(envelope: Envelope, suffix: str) -> Observation:
+    """An instance that we abandoned ourselves fails too: that says nothing of AWS's capacity."""
     result = ScalingResult.model_validate(envelope.detail)
-    return Dropped("ignored", f"group {result.group} could not launch an instance: {result.message or 'no reason given'}", result.instance)
+    message = (result.message or "").strip()
+    if "lifecycle action" in message.lower():
+        return Dropped("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
+    return GroupFacts(group=result.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
+
+
+def _instance_refresh(envelope: Envelope, suffix: str) -> Observation:
+    refresh = InstanceRefresh.model_validate(envelope.detail)
+    return Dropped("ignored", f"group {refresh.group}: its members tell what the refresh does")
+
+
+def _health(envelope: Envelope, suffix: str) -> Observation:
+    change = HealthChange.model_validate(envelope.detail)
+    if change.service != "EC2" or change.category != "scheduledChange":
+        return Dropped("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
+    affected = [entity for entity in change.entities if re.fullmatch(INSTANCE_ID, entity.instance)]
+    if not affected:
+        return Dropped("ignored", f"{change.code or 'a scheduled change'} names no instance")
+    if change.starts is None:
+        return Dropped("quarantined", "startTime: a scheduled change without its time")
+    return Several(tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected))
+
+
+def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, told_at: float) -> NodeFacts:
+    over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    said_at = change.updated if change.updated is not None else told_at
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=over)
+    return NodeFacts(instance=entity.instance, notices=(notice,))
 
 
 def _terminate_failed(envelope: Envelope, suffix: str) -> Observation:
@@ -180,17 +241,33 @@ def _job_report(envelope: Envelope, suffix: str) -> Observation:
     return JobFacts(report=JobReport.model_validate(envelope.detail), heard_at=envelope.time)
 
 
+_REFRESH_STATES = ("Started", "Checkpoint Reached", "Succeeded", "Cancelled", "Failed", "Rollback Started", "Rollback Succeeded", "Rollback Failed")
+
+CAPACITY_WORDS = ("Scheduled", "Active", "Delayed", "Unsupported", "Failed", "Expired", "Cancelled", "Interruptible Reclamation Complete")
+CAPACITY_CHANGES = (  # AWS's own pages spell the events of Capacity Blocks in two ways
+    *(f"EC2 Capacity Reservation {word}" for word in CAPACITY_WORDS),
+    *(f"Capacity Block {word}" for word in ("Delivered", "Reservation Delivered", "Expiration Warning", "Reservation Expiration Warning")),
+)
+CAPACITY_INTERRUPTIONS = (
+    "EC2 Capacity Reservation Instance Interruption Warning",
+    "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+)
+
 _TABLE: Mapping[tuple[str, str], Callable[[Envelope, str], Observation]] = {
     ("aws.tag", "Tag Change on Resource"): _tag_change,
     ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption("rebalance"),
+    ("aws.health", "AWS Health Event"): _health,
+    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_INTERRUPTIONS), _capacity_interruption),
+    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_CHANGES), _capacity_change),
     ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _lifecycle_action,
     ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result("in_service"),
     ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _launch_failed,
     ("aws.autoscaling", "EC2 Instance Terminate Successful"): _scaling_result("left"),
     ("aws.autoscaling", "EC2 Instance Terminate Unsuccessful"): _terminate_failed,
+    **dict.fromkeys((("aws.autoscaling", f"EC2 Auto Scaling Instance Refresh {word}") for word in _REFRESH_STATES), _instance_refresh),
     **dict.fromkeys(((NODE_SOURCE, kind) for kind in NODE_DETAIL_TYPES.values()), _node_report),
     **dict.fromkeys(((COORDINATOR_SOURCE, kind) for kind in JOB_DETAIL_TYPES.values()), _job_report),
 }

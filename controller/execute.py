@@ -14,6 +14,7 @@ from controller.actions import (
     NodeAction,
     Protect,
     PublishTarget,
+    SetDesiredCapacity,
     SetStatusTag,
     StampOwner,
     Terminate,
@@ -28,6 +29,9 @@ from controller.ports import Ports
 from controller.publish import publish
 
 log = logging.getLogger("dyntrain.execute")
+
+STALE = "stale"  # the lifecycle action was over already
+REFUSED = "refused"
 
 
 @dataclass
@@ -52,7 +56,8 @@ def perform(ports: Ports, cluster: str, actions: Sequence[Action]) -> Performed:
             if not remaining:
                 continue
             action = replace(action, instances=remaining) if isinstance(action, Terminate) else action
-        _one(ports, cluster, action, done)
+        if not isinstance(action, SetDesiredCapacity):  # done by `scaling`, which remembers it in the group's facts
+            _one(ports, cluster, action, done)
     return done
 
 
@@ -69,9 +74,11 @@ def _publish(ports: Ports, cluster: str, done: Performed) -> None:
 def _one(ports: Ports, cluster: str, action: NodeAction, done: Performed) -> None:
     kind = type(action).__name__
     try:
-        effective = _execute(ports, action)
+        effective, key, value = _execute(ports, action)
     except Refused as error:
         log.error("action refused", extra={"cluster": cluster, "action": repr(action), "problem": str(error)})
+        if isinstance(action, HeartbeatLifecycle):  # refused once is refused for ever: the hook's own timeout decides
+            done.acks.setdefault(action.instance, {})[f"complete:{action.key}"] = Ack(at=ports.clock(), value=REFUSED)
         if isinstance(action, TerminateInGroup):
             done.acks.setdefault(action.instance, {})["refused"] = Ack(at=ports.clock(), value=str(error))
         return
@@ -79,32 +86,34 @@ def _one(ports: Ports, cluster: str, action: NodeAction, done: Performed) -> Non
         done.failures.append(f"{kind}: {error}")
         done.held_back.update(instances(action) if isinstance(action, StampOwner | SetStatusTag) else ())
         return
-    key, value = acknowledgement(action)
     for instance in effective:
         done.acks.setdefault(instance, {})[key] = Ack(at=ports.clock(), value=value)
         done.trail.append({"kind": kind, "instance": instance, "value": value})
 
 
-def _execute(ports: Ports, action: NodeAction) -> tuple[str, ...]:
-    """Returns the instances for which the action took effect."""
+def _execute(ports: Ports, action: NodeAction) -> tuple[tuple[str, ...], str, str]:
+    """Returns the instances for which the action took effect, and the key and value to remember it by."""
+    key, value = acknowledgement(action)
     match action:
         case StampOwner():
-            return _without(action.instances, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
+            return _without(action.instances, ports.instances.tag(action.instances, OWNER_TAG, action.cluster)), key, value
         case SetStatusTag():
-            return _without(action.instances, ports.instances.tag(action.instances, STATUS_TAG, action.status))
+            return _without(action.instances, ports.instances.tag(action.instances, STATUS_TAG, action.status)), key, value
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
-            ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result)
+            if not ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result):
+                value = STALE
         case HeartbeatLifecycle():
-            ports.groups.heartbeat(action.instance, action.group, action.hook, action.token)
+            if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
+                key, value = f"complete:{action.key}", STALE  # there is nothing left to keep alive
         case TerminateInGroup():
             ports.groups.terminate(action.instance, action.group)
         case Terminate():
-            return _without(action.instances, ports.instances.terminate(action.instances))
+            return _without(action.instances, ports.instances.terminate(action.instances)), key, value
         case _:
             assert_never(action)
-    return instances(action)
+    return instances(action), key, value
 
 
 def _without(all_of: tuple[str, ...], missing: Iterable[str]) -> tuple[str, ...]:

@@ -98,10 +98,11 @@ class GroupRead(Fact):
     started: float
     group: str | None
     phase: Phase | None
+    protected: bool | None = None
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.started, self.group or "", self.phase or "")
+        return (self.started, self.group or "", self.phase or "", str(self.protected))
 
 
 class Hook(Fact):
@@ -134,14 +135,17 @@ class Preparation(Fact):
 
 
 class Notice(Fact):
-    """The machine will be taken at `deadline`."""
+    """The machine will be taken at `deadline`. Of notices with one `ref` the latest word counts, and `closed` calls them off."""
 
     kind: str
     deadline: float
+    ref: str = ""
+    said_at: float = 0.0
+    closed: bool = False
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.deadline, self.kind)
+        return (self.deadline, self.kind, self.ref, self.said_at, self.closed)
 
 
 class Ack(Fact):
@@ -187,17 +191,17 @@ class NodeFacts(Fact):
             raise ValueError(f"facts of {self.instance} and {other.instance} do not merge")
         return NodeFacts.model_construct(
             instance=self.instance,
-            named=_latest(self.named, other.named),
-            tags_event=_latest(self.tags_event, other.tags_event),
-            tags_read=_latest(self.tags_read, other.tags_read),
-            state_event=_latest(self.state_event, other.state_event),
-            state_read=_latest(self.state_read, other.state_read),
+            named=latest(self.named, other.named),
+            tags_event=latest(self.tags_event, other.tags_event),
+            tags_read=latest(self.tags_read, other.tags_read),
+            state_event=latest(self.state_event, other.state_event),
+            state_read=latest(self.state_read, other.state_read),
             terminated=self.terminated or other.terminated,  # the only tombstone: EC2 never brings an instance id back
             started_at=max(self.started_at, other.started_at),
-            group_event=_latest(self.group_event, other.group_event),
-            group_read=_latest(self.group_read, other.group_read),
+            group_event=latest(self.group_event, other.group_event),
+            group_read=latest(self.group_read, other.group_read),
             hooks=_union(self.hooks, other.hooks),
-            preparation=_latest(self.preparation, other.preparation),
+            preparation=latest(self.preparation, other.preparation),
             notices=_notices(self.notices, other.notices),
             acks=_union(self.acks, other.acks),
         )
@@ -217,7 +221,8 @@ def join_all(first: NodeFacts, rest: Iterable[NodeFacts]) -> NodeFacts:
     return first
 
 
-def _latest(a: _O | None, b: _O | None) -> _O | None:
+def latest(a: _O | None, b: _O | None) -> _O | None:
+    """The join of a register: the greater of the two by their order."""
     if a is None or b is None:
         return a if b is None else b
     return a if a is b or a.order >= b.order else b

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.errors import Conflict, RetryLater
-from controller.events import Dropped, observe
+from controller.events import Dropped, Several, observe
 from controller.facts import NodeFacts
+from controller.groups import GroupFacts
 from controller.job import JobFacts, matters
-from controller.ports import Ports, StoredNode
+from controller.ports import Ports, StoredGroup, StoredNode
 
 log = logging.getLogger("dyntrain.intake")
 
@@ -50,6 +51,22 @@ def _take_in(ports: Ports, event: Mapping[str, Any], suffix: str) -> Outcome:
         return Outcome(news.outcome, news.reason, news.instance)
     if isinstance(news, JobFacts):
         return _job(ports, news)
+    if isinstance(news, GroupFacts):
+        applied = merge_group(ports, news, wake=True)
+        return Outcome("applied" if applied else "unchanged", f"group {news.group} could not launch an instance")
+    if isinstance(news, Several):
+        return _together([_node(ports, node) for node in news.nodes])
+    return _node(ports, news)
+
+
+def _together(outcomes: list[Outcome]) -> Outcome:
+    """The outcome of an event about several instances: applied if it was news for one of them."""
+    kinds = {outcome.kind for outcome in outcomes}
+    kind: Literal["applied", "unchanged", "stale"] = "applied" if "applied" in kinds else "stale" if "stale" in kinds else "unchanged"
+    return Outcome(kind, instance=" ".join(outcome.instance for outcome in outcomes))
+
+
+def _node(ports: Ports, news: NodeFacts) -> Outcome:
     cluster = news.named.cluster if news.named is not None else ""
     before = merge(ports, news, wake=True)
     if before is None:
@@ -77,6 +94,21 @@ def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None
             continue
         return None
     raise RetryLater(f"the facts of {news.instance} were written by others {ATTEMPTS} times in a row; deliver the event again")
+
+
+def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
+    """Whether it was news. Raises RetryLater after too many lost races."""
+    for _ in range(ATTEMPTS):
+        stored = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
+        merged = stored.facts.join(news)
+        if merged == stored.facts and stored.version:
+            return False
+        try:
+            ports.group_records.put(StoredGroup(merged, stored.version), wake=wake)
+        except Conflict:
+            continue
+        return True
+    raise RetryLater(f"the facts of group {news.group} were written by others {ATTEMPTS} times in a row; deliver the event again")
 
 
 def _expires(facts: NodeFacts, now: float) -> float | None:

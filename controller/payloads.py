@@ -6,6 +6,7 @@ Every model names the page its schema is from. `events` turns them into facts.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
@@ -15,10 +16,10 @@ from controller.facts import State
 
 
 def _seconds(value: Any) -> Any:
-    """ISO 8601 text to seconds since the epoch; a time without a zone is UTC."""
+    """ISO 8601 or RFC 1123 text (AWS Health) to seconds since the epoch; a time without a zone is UTC."""
     if not isinstance(value, str):
         return value
-    time = datetime.fromisoformat(value)
+    time = parsedate_to_datetime(value) if value[-3:] == "GMT" else datetime.fromisoformat(value)
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
@@ -35,8 +36,9 @@ class Envelope(Payload):
     source: str
     detail_type: str = Field(alias="detail-type")
     time: Time
-    resources: list[str] = []
+    resources: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
     detail: dict[str, Any] = {}
+    replay: str | None = Field(None, alias="replay-name", description="set when an archive is replayed")
 
 
 class TagChange(Payload):
@@ -64,6 +66,23 @@ class Interruption(Payload):
     action: str | None = Field(None, alias="instance-action")
 
 
+class CapacityInterruption(Interruption):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html ; `resources` is a text there, not a list"""
+
+    ends: Time | None = Field(None, alias="instance-termination-time")
+
+
+class CapacityChange(Payload):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
+
+    The reclamation of interruptible capacity names its source instead: monitor-interruptible-cr.html.
+    """
+
+    reservation: str = Field("", validation_alias=AliasChoices("capacity-reservation-id", "capacity_reservation_id", "sourceCapacityReservationId"))
+    state: str | None = None
+    end: str | None = Field(None, alias="end-date")
+
+
 class LifecycleAction(Payload):
     """https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html ; test notifications lack most of it"""
 
@@ -84,4 +103,30 @@ class ScalingResult(Payload):
     instance: str = Field("", alias="EC2InstanceId")
     group: str = Field(alias="AutoScalingGroupName")
     destination: str | None = Field(None, alias="Destination")
-    message: str = Field("", alias="StatusMessage")
+    message: str | None = Field(None, alias="StatusMessage")
+
+
+class InstanceRefresh(Payload):
+    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html ; the members tell what a refresh does"""
+
+    group: str = Field(alias="AutoScalingGroupName")
+
+
+class HealthEntity(Payload):
+    """An entry of `affectedEntities`; `status` is one of IMPAIRED, UNIMPAIRED, UNKNOWN, PENDING, RESOLVED."""
+
+    instance: str = Field(alias="entityValue")
+    status: str | None = None
+
+
+class HealthChange(Payload):
+    """https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html ; `startTime` is when a scheduled change begins"""
+
+    service: str
+    category: str = Field(alias="eventTypeCategory")
+    code: str = Field("", alias="eventTypeCode")
+    arn: str = Field("", alias="eventArn")
+    starts: Time | None = Field(None, alias="startTime")
+    updated: Time | None = Field(None, alias="lastUpdatedTime")
+    status: str | None = Field(None, alias="statusCode")
+    entities: list[HealthEntity] = Field([], alias="affectedEntities")

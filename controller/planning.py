@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from controller.actions import (
     Action,
@@ -11,27 +12,25 @@ from controller.actions import (
     HeartbeatLifecycle,
     Protect,
     PublishTarget,
+    SetDesiredCapacity,
     SetStatusTag,
     StampOwner,
     Terminate,
     TerminateInGroup,
+    instances,
 )
+from controller.alarms import Alarm, alarms_of
 from controller.contract import OWNER_TAG, Status
 from controller.facts import NodeFacts
 from controller.job import Job, JobFacts, job_at
+from controller.orphans import orphaned_since
 from controller.reasons import Reason
-from controller.status import Standing, derive
+from controller.status import Node, Standing, derive
 from controller.target import Membership, plan_target
 from controller.view import Rules, View, view
 
 REFUSAL_PAUSE_SECONDS = 60.0
 _MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
-
-
-@dataclass(frozen=True)
-class Node:
-    view: View
-    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class Decision:
     nodes: tuple[Node, ...]
     actions: tuple[Action, ...]
     changes: tuple[Change, ...]
+    alarms: tuple[Alarm, ...] = ()
 
     @property
     def next_change(self) -> float | None:
@@ -63,11 +63,11 @@ def decide(facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, 
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
     plan = plan_target(old, views, rules, job.over)
     membership = plan.membership
-    nodes = tuple(Node(node, derive(node, membership, job, rules, plan.reasons.get(node.instance))) for node in views)
+    nodes = tuple(Node(node, derive(node, membership, job, rules, now, plan.reasons.get(node.instance))) for node in views)
     actions: tuple[Action, ...] = plan_actions(nodes, rules, now)
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
-    return Decision(membership, job, nodes, actions, tuple(_changes(nodes)))
+    return Decision(membership, job, nodes, actions, tuple(_changes(nodes)), alarms_of(nodes, rules, now))
 
 
 def plan_actions(nodes: Iterable[Node], rules: Rules, now: float) -> tuple[Action, ...]:
@@ -80,6 +80,24 @@ def plan_actions(nodes: Iterable[Node], rules: Rules, now: float) -> tuple[Actio
         *(action for node in living for action in _lifecycle(node, rules, now)),
         *_terminations(living, rules, now),
     )
+
+
+def without(decision: Decision, others: AbstractSet[str]) -> Decision:
+    """The decision without what concerns `others`; the membership and its publication stay."""
+    if not others:
+        return decision
+    changes = tuple(change for change in decision.changes if change.instance not in others)
+    return replace(decision, actions=tuple(_left(decision.actions, others)), changes=changes)
+
+
+def _left(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
+    for action in actions:
+        if isinstance(action, PublishTarget | SetDesiredCapacity):
+            yield action
+            continue
+        left = tuple(instance for instance in instances(action) if instance not in others)
+        if left:
+            yield action if isinstance(action, CompleteLifecycle | HeartbeatLifecycle | TerminateInGroup) else replace(action, instances=left)
 
 
 def status_line(standing: Standing) -> str:
@@ -103,7 +121,7 @@ def _stamps(nodes: list[Node], rules: Rules) -> Iterator[Action]:
 
 
 def _to_stamp(node: View, rules: Rules) -> bool:
-    in_group = node.group in rules.policy.groups and node.phase in ("warm", "launching", "in_service")
+    in_group = node.group in rules.groups and node.phase in ("warm", "launching", "in_service") and not node.unseen
     return in_group and not node.owned and node.tags is not None and OWNER_TAG not in node.tags
 
 
@@ -111,25 +129,33 @@ def _tags(nodes: list[Node]) -> Iterator[Action]:
     wanted: Mapping[Status, list[str]] = {status: [] for status in _MIRRORED}
     for node in nodes:
         standing = node.standing
-        foreign = node.view.base or standing.reason is Reason.NEVER_ASKED
+        foreign = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
         if standing.status in wanted and not foreign and node.view.mirror != standing.status:
             wanted[standing.status].append(node.view.instance)
-    for status, instances in wanted.items():
-        if instances:
-            yield SetStatusTag(tuple(instances), status)
+    for status, which in wanted.items():
+        if which:
+            yield SetStatusTag(tuple(which), status)
 
 
 def _protections(nodes: list[Node], rules: Rules) -> Iterator[Action]:
-    for group in rules.policy.groups:
-        bare = [node.view for node in nodes if node.view.base and node.view.group == group and node.view.phase == "in_service"]
-        instances = tuple(node.instance for node in bare if f"protect:{group}" not in node.facts.acks)
-        if instances:
-            yield Protect(instances, group)
+    for group in rules.groups:
+        base = [node.view for node in nodes if node.view.base and node.view.group == group and node.view.phase == "in_service"]
+        bare = tuple(node.instance for node in base if not _protected(node, group, rules))
+        if bare:
+            yield Protect(bare, group)
+
+
+def _protected(node: View, group: str, rules: Rules) -> bool:
+    """As we set it, unless a settled read found that somebody has taken it away."""
+    done, read = node.facts.acks.get(f"protect:{group}"), node.facts.group_read
+    if read is not None and read.protected is not None and (done is None or read.started > done.at + rules.policy.settling_seconds):
+        return read.protected
+    return done is not None
 
 
 def _lifecycle(node: Node, rules: Rules, now: float) -> Iterator[Action]:
     status, seen = node.standing.status, node.view
-    if seen.group is not None and seen.group not in rules.policy.groups:
+    if seen.group is not None and seen.group not in rules.groups:
         return
     if seen.phase in ("warm", "launching"):
         for key, hook in seen.waiting_hooks("launch"):
@@ -141,7 +167,7 @@ def _lifecycle(node: Node, rules: Rules, now: float) -> Iterator[Action]:
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
     if seen.phase == "terminating":
         for key, hook in seen.waiting_hooks("terminate"):
-            if status in ("REMOVED", "PREPARE_FAILED"):
+            if status in ("REMOVED", "PREPARE_FAILED") or now - hook.at >= rules.policy.hook_cap_seconds:
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif status == "REMOVAL_QUEUED" and _due(seen, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
@@ -159,7 +185,7 @@ def _terminations(nodes: list[Node], rules: Rules, now: float) -> Iterator[Actio
             continue
         if node.view.group is None:
             alone.append(node.view.instance)
-        elif node.view.group in rules.policy.groups and node.view.phase not in ("terminating", "left"):
+        elif node.view.group in rules.groups and node.view.phase not in ("terminating", "left"):
             yield TerminateInGroup(node.view.instance, node.view.group)
     if alone:
         yield Terminate(tuple(alone))
@@ -168,9 +194,14 @@ def _terminations(nodes: list[Node], rules: Rules, now: float) -> Iterator[Actio
 def _to_terminate(node: Node, rules: Rules, now: float) -> bool:
     """Only what the cluster launched. What a person merely stopped, with its tag still on it, may be started again."""
     seen = node.view
-    if node.standing.status != "REMOVED" or seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down":
+    if seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down" or seen.unseen:
+        return False
+    orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, seen, rules, now) is not None
+    if node.standing.status != "REMOVED" and not orphan:
         return False
     if node.standing.reason is Reason.STOPPED and seen.elastic:
+        return False
+    if node.standing.reason is Reason.ABANDONED and seen.group is not None:
         return False
     refused = seen.facts.acks.get("refused")
     if refused is not None and now - refused.at < REFUSAL_PAUSE_SECONDS:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from controller.contract import Target
 from controller.facts import NodeFacts, Phase, State, Transition
+from controller.groups import GroupFacts, GroupSize
 from controller.job import JobFacts
 from controller.target import Membership
 
@@ -20,10 +21,11 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class StoredNode:
-    """`version` is what a conditional write must still find; 0: the item does not exist yet."""
+    """`version` is what a conditional write must still find; 0: the item does not exist yet. `pending`: its last write woke the stream."""
 
     facts: NodeFacts
     version: int
+    pending: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,27 @@ class SeenInstance:
 
 @dataclass(frozen=True)
 class SeenMember:
-    """One member of an Auto Scaling group. `waits`: a lifecycle action is pending for this transition."""
+    """One member of an Auto Scaling group. `waits`: a lifecycle action is pending for this transition. `protected`: from scale-in."""
 
     instance: str
     group: str
     phase: Phase
     waits: Transition | None
+    protected: bool | None = None
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """As `StoredNode`."""
+
+    facts: GroupFacts
+    version: int
+
+
+@dataclass(frozen=True)
+class TrailEntry:
+    at: float
+    entry: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -63,6 +80,7 @@ class Wake:
     nodes: Mapping[str, StoredNode] = field(default_factory=dict)
     clusters: frozenset[str] = frozenset()
     ticked: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 class Nodes(Protocol):
@@ -79,6 +97,19 @@ class Nodes(Protocol):
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
         """By the index, so a moment old; consistent reads confirm what matters."""
+
+
+class GroupRecords(Protocol):
+    """The facts about Auto Scaling groups, one item a group."""
+
+    def get(self, group: str) -> StoredGroup | None:
+        """A consistent read."""
+
+    def put(self, stored: StoredGroup, *, wake: bool) -> None:
+        """Write over `stored.version`. Raises Conflict."""
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
+        """The groups that carry the cluster's tag; by the index, so a moment old."""
 
 
 class Jobs(Protocol):
@@ -104,6 +135,9 @@ class Clusters(Protocol):
     def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
         """Add to the audit trail."""
 
+    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        """The audit trail from `since` on, oldest first."""
+
     def pointer(self, cluster: str) -> str:
         """Which item holds the full list, as `<pk>/<sk>`, for `Target.pointer`."""
 
@@ -116,6 +150,12 @@ class Parameters(Protocol):
         """The JSON in the parameter `target`."""
 
     def put_target(self, cluster: str, target: Target, pointer: str) -> None: ...
+
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        """False: there is one already, and it was not to be overwritten."""
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        """Delete all parameters of the cluster; returns their names."""
 
 
 class Instances(Protocol):
@@ -149,6 +189,21 @@ class Groups(Protocol):
 
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
+    def tagged(self, key: str) -> Mapping[str, str]:
+        """The groups that carry the tag key, with its value."""
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        """Groups that do not exist are left out."""
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """At once, without the group's cool-down."""
+
+
+class Metrics(Protocol):
+    """Counts that alarms are set on."""
+
+    def count(self, name: str, cluster: str, value: int = 1) -> None: ...
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -159,3 +214,5 @@ class Ports:
     instances: Instances
     groups: Groups
     clock: Clock
+    group_records: GroupRecords
+    metrics: Metrics

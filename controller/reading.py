@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from controller.actions import PublishTarget, instances
+from controller.actions import PublishTarget, SetDesiredCapacity, instances
+from controller.converge import cluster_of, found_groups
 from controller.errors import GiveUp
 from controller.facts import NodeFacts
 from controller.job import JobFacts
-from controller.planning import Decision, Node, decide, status_line
+from controller.planning import Decision, decide, status_line
 from controller.ports import Ports
+from controller.provenance import origins
 from controller.registry import Registry
+from controller.status import Node
 from controller.view import Rules
 
 
@@ -22,6 +25,7 @@ class Snapshot:
     decision: Decision
     heard: JobFacts | None
     at: float
+    settling: float
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, suffix: str) -> Snapshot:
@@ -35,7 +39,8 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, suffix: str) -> Sna
     heard, _version = ports.jobs.get(cluster)
     nodes = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
     now = ports.clock()
-    return Snapshot(cluster, decide(nodes, stored.membership, heard, Rules(policy, suffix), now, stored.published), heard, now)
+    rules = Rules(policy, suffix, found_groups(ports, registry, cluster))
+    return Snapshot(cluster, decide(nodes, stored.membership, heard, rules, now, stored.published), heard, now, policy.settling_seconds)
 
 
 def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
@@ -55,11 +60,12 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
     node = next((node for node in seen.decision.nodes if node.view.instance == instance), None)
     if node is None:
         raise GiveUp(f"nothing is known of {instance} in {seen.cluster}")
-    pending = [type(a).__name__ for a in seen.decision.actions if not isinstance(a, PublishTarget) and instance in instances(a)]
+    pending = [type(a).__name__ for a in seen.decision.actions if not isinstance(a, PublishTarget | SetDesiredCapacity) and instance in instances(a)]
     view = node.view
     return {
         "cluster": seen.cluster,
         **_row(node, seen),
+        "would_change": node.standing.reason.would_change,
         "next_change": node.standing.next_change,
         "pending_actions": pending,
         "effective": {
@@ -73,7 +79,27 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
             "leave_by": view.leave_by,
         },
         "facts": _facts(view.facts),
+        "origins": [asdict(origin) for origin in origins(view.facts)],
+        "passed_over": _passed_over(view.facts, seen.settling),
     }
+
+
+def _passed_over(facts: NodeFacts, settling: float) -> list[str]:
+    """Reads that an event overrules because they began too soon after it, and events that a later read overrules."""
+    pairs = (
+        ("tags", facts.tags_event, facts.tags_read),
+        ("state", facts.state_event, facts.state_read),
+        ("group", facts.group_event, facts.group_read),
+    )
+    lines = []
+    for name, event, read in pairs:
+        if event is None or read is None:
+            continue
+        if read.started > event.at + settling:
+            lines.append(f"{name}_event: a later read counts")
+        else:
+            lines.append(f"{name}_read: it began within {settling:g} s after the event, which counts")
+    return lines
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
@@ -81,10 +107,7 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
     stored = ports.nodes.get(instance)
     if stored is None:
         raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
-    if stored.facts.named is not None:
-        return stored.facts.named.cluster
-    group = stored.facts.group_event.group if stored.facts.group_event is not None else None
-    cluster = registry.of_group(group) if group is not None else None
+    cluster = cluster_of(ports, stored.facts, registry)
     if cluster is None:
         raise GiveUp(f"{instance} belongs to no registered cluster")
     return cluster

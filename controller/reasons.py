@@ -28,6 +28,9 @@ class Reason(StrEnum):
     NEVER_ASKED = "NEVER_ASKED"
     GROUP_TERMINATES = "GROUP_TERMINATES"
     INTERRUPTED = "INTERRUPTED"
+    ABANDONED = "ABANDONED"
+    HOOK_CAP = "HOOK_CAP"
+    UNKNOWN_TO_EC2 = "UNKNOWN_TO_EC2"
     STOPPED = "STOPPED"
     JOB_OVER = "JOB_OVER"
     NOT_OWNED = "NOT_OWNED"
@@ -36,6 +39,11 @@ class Reason(StrEnum):
     @property
     def sentence(self) -> str:
         return _SENTENCES[self]
+
+    @property
+    def would_change(self) -> str:
+        """What would give the node another status."""
+        return _WOULD_CHANGE[self]
 
 
 _SENTENCES = {
@@ -60,9 +68,46 @@ _SENTENCES = {
     Reason.UNTAGGED: "its elastic tag was removed",
     Reason.NEVER_ASKED: "it carries neither the elastic tag nor the base tag",
     Reason.GROUP_TERMINATES: "its Auto Scaling group is terminating it",
+    Reason.ABANDONED: "its launch was abandoned; the group terminates and replaces it",
+    Reason.HOOK_CAP: "its preparation outlasted the cap of the launch hook; the launch is abandoned, once",
+    Reason.UNKNOWN_TO_EC2: "EC2 does not show it; it is asked for again, each time after a longer pause",
     Reason.INTERRUPTED: "AWS gave notice that it takes the machine",
     Reason.STOPPED: "the instance is stopping or stopped",
     Reason.JOB_OVER: "the job is over; every elastic node is released",
     Reason.NOT_OWNED: "released; it is left running because the cluster did not launch it",
     Reason.GROUP_REFUSES: "the group refused to terminate it; see the detail, lower the group's minimum",
+}
+
+_RETAG = "removing its elastic tag asks it to leave"
+_NEW_INSTANCE = "nothing; launch another instance"
+_WOULD_CHANGE = {
+    Reason.TERMINATED: _NEW_INSTANCE,
+    Reason.TERMINATE_ISSUED: _NEW_INSTANCE,
+    Reason.TAGS_UNKNOWN: "the next resync reads its tags",
+    Reason.NO_BOOTSTRAP: "a report of node_bootstrap that it is prepared; or removing its elastic tag",
+    Reason.PREPARING: "its report that it is prepared, or that preparing failed",
+    Reason.IN_WARM_POOL: "its group takes it out of the warm pool",
+    Reason.PREPARE_FAILED: "a later bootstrap that succeeds (reboot it), or its replacement",
+    Reason.WORKER_FAILED: "a reboot, after which its bootstrap reports again; or its replacement",
+    Reason.WAITS_FOR_TARGET: "the next pass puts it into the target",
+    Reason.ABOVE_MAXIMUM: "another worker leaves, or a higher max_workers in the policy",
+    Reason.NO_JOB: "a coordinator that reports its job",
+    Reason.WAITS_FOR_BOUNDARY: "the next boundary of the job",
+    Reason.JOINING: "its first step in the new generation",
+    Reason.TRAINING: _RETAG,
+    Reason.HELD_BY_MINIMUM: "another worker that joins, a lower min_workers in the policy, or its elastic tag put back",
+    Reason.BASE_PROTECTED: "the machine comes back, or is replaced on purpose",
+    Reason.LEAVES_AT_BOUNDARY: "the next boundary of the job; or its elastic tag put back before that",
+    Reason.LEAVE_UNCONFIRMED: "the coordinator's next report",
+    Reason.UNTAGGED: "its elastic tag put back, as long as its termination is not ordered",
+    Reason.NEVER_ASKED: "the elastic tag asks it to join",
+    Reason.GROUP_TERMINATES: "nothing; raise the group's desired capacity for another instance",
+    Reason.ABANDONED: "nothing; the group replaces it",
+    Reason.HOOK_CAP: "nothing; the group replaces it; a higher hook_cap_seconds in the policy gives the next one more time",
+    Reason.UNKNOWN_TO_EC2: "EC2 shows it again; or its terminated event",
+    Reason.INTERRUPTED: "nothing before the deadline; a machine that outlives it by a quarter of an hour may stay",
+    Reason.STOPPED: "starting the instance again, after which its bootstrap reports",
+    Reason.JOB_OVER: "a new job",
+    Reason.NOT_OWNED: "its elastic tag put back",
+    Reason.GROUP_REFUSES: "a lower minimum of its group; it is tried again every minute",
 }

@@ -13,25 +13,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.contract import OWNER_TAG, ClusterPolicy, elastic_tag
+from controller.doubts import Doubts, doubted
 from controller.errors import ControllerError
 from controller.events import named_by, read_tags
-from controller.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead, join_all
-from controller.intake import merge
+from controller.facts import Ack, GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead, join_all
+from controller.groups import GroupFacts
+from controller.intake import merge, merge_group
 from controller.ports import Ports, SeenInstance, SeenMember, StoredNode
 from controller.registry import Registry
-from controller.view import Rules, view
+from controller.view import Rules, ask_again_at, unseen_times, view
 
 log = logging.getLogger("dyntrain.resync")
 
 
 @dataclass(frozen=True)
 class Resynced:
-    """`complete` False: a read failed, and nothing but the ticks was written."""
+    """`complete` False: a read failed, and nothing but the ticks was written. `held`: clusters whose losses wait for a second reading."""
 
     clusters: int
     seen: int
     written: int
     complete: bool
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything that one resync read. `owners`: the cluster of each group, registered or found by its tag; `asked`: by id, seen or not."""
+
+    started: float
+    instances: Sequence[SeenInstance]
+    members: Sequence[SeenMember]
+    hooks: Mapping[str, Mapping[str, str]]
+    owners: Mapping[str, str]
+    asked: frozenset[str]
 
 
 def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
@@ -39,19 +54,23 @@ def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
     started = ports.clock()
     try:
         stored = {instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()}
-        instances, members, hooks = _read(ports, policies, stored, suffix)
+        reading = _read(ports, policies, stored, started, suffix)
+        _record_groups(ports, policies, reading)
     except ControllerError as error:
         _tick(ports, policies)
         log.error("a read failed: the last good view stands", extra={"problem": str(error)})
         return Resynced(len(policies), 0, 0, complete=False)
-    written = 0
-    for news in _news(policies, stored, instances, members, hooks, started, suffix):
+    different: list[tuple[NodeFacts, StoredNode | None]] = []
+    for news in _news(policies, stored, reading, suffix):
         known = stored.get(news.instance) or ports.nodes.get(news.instance)
         if _differs(known, news, policies, suffix, started):
-            written += merge(ports, news, wake=True, known=known) is None
+            different.append((news, known))
+    doubts = doubted(ports, policies, stored, different, suffix, started)
+    written = sum(merge(ports, news, wake=True, known=known) is None for news, known in different if news.instance not in doubts.instances)
+    _remember(ports, stored, reading, doubts)
     _tick(ports, policies)
-    log.info("resync", extra={"clusters": len(policies), "seen": len(instances), "written": written})
-    return Resynced(len(policies), len(instances), written, complete=True)
+    log.info("resync", extra={"clusters": len(policies), "seen": len(reading.instances), "written": written})
+    return Resynced(len(policies), len(reading.instances), written, complete=True, held=doubts.clusters)
 
 
 def facts_of_instance(seen: SeenInstance, started: float, suffix: str) -> NodeFacts:
@@ -76,48 +95,72 @@ def facts_of_member(seen: SeenMember, started: float, cluster: str, hooks: Mappi
     return NodeFacts(
         instance=seen.instance,
         named=Named(at=started, cluster=cluster),
-        group_read=GroupRead(started=started, group=seen.group, phase=seen.phase),
+        group_read=GroupRead(started=started, group=seen.group, phase=seen.phase, protected=seen.protected),
         hooks=waiting,
     )
 
 
-_Hooks = Mapping[str, Mapping[str, str]]
-
-
-def _read(
-    ports: Ports, policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], suffix: str
-) -> tuple[Sequence[SeenInstance], Sequence[SeenMember], _Hooks]:
-    groups = sorted({group for policy in policies.values() for group in policy.groups})
-    members = ports.groups.members(groups) if groups else ()
+def _read(ports: Ports, policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], started: float, suffix: str) -> Reading:
+    owners = {group: cluster for group, cluster in ports.groups.tagged(OWNER_TAG).items() if cluster in policies} if policies else {}
+    owners.update({group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups})
+    members = ports.groups.members(sorted(owners)) if owners else ()
     hooks = {group: ports.groups.hooks(group) for group in sorted({member.group for member in members if member.waits is not None})}
     keys = [OWNER_TAG, *(elastic_tag(cluster, suffix) for cluster in policies)]
     tagged = ports.instances.tagged(keys) if policies else ()
     living = {instance for instance, node in stored.items() if not node.facts.terminated} | {member.instance for member in members}
-    missed = sorted(living - {seen.instance for seen in tagged})
-    return [*tagged, *(ports.instances.by_id(missed) if missed else ())], members, hooks
+    missed = living - {seen.instance for seen in tagged}
+    asked = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
+    found = ports.instances.by_id(sorted(asked)) if asked else ()
+    return Reading(started, [*tagged, *found], members, hooks, owners, asked)
 
 
-def _news(
-    policies: Mapping[str, ClusterPolicy],
-    stored: Mapping[str, StoredNode],
-    instances: Sequence[SeenInstance],
-    members: Sequence[SeenMember],
-    hooks: _Hooks,
-    started: float,
-    suffix: str,
-) -> list[NodeFacts]:
+def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
+    if node is None or node.facts.named is None:
+        return True
+    return ask_again_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
+
+
+def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: Reading) -> None:
+    """Which groups carry a cluster's tag, for those who have only a group's name. Written when it changes."""
+    registered = {group for policy in policies.values() for group in policy.groups}
+    tagged = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
+    known = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(tagged.keys() | known.keys()):
+        cluster = tagged.get(group, "")
+        if known.get(group, "") != cluster:
+            merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
+
+
+def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: Reading, doubts: Doubts) -> None:
+    """Who was not to be seen, and whose loss waits for a second reading: notes that wake nobody."""
+    seen = {instance.instance for instance in reading.instances}
+    for instance, node in stored.items():
+        notes: dict[str, Ack] = {}
+        times = unseen_times(node.facts)
+        if instance in reading.asked and instance not in seen:
+            notes["unseen"] = Ack(at=reading.started, value=str(times + 1))
+            log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
+        elif times and instance in seen:
+            notes["unseen"] = Ack(at=reading.started, value="0")
+        if instance in doubts.notes:
+            notes["doubt"] = Ack(at=reading.started, value=doubts.notes[instance])
+        if notes:
+            merge(ports, NodeFacts(instance=instance, acks=notes), wake=False)
+
+
+def _news(policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], reading: Reading, suffix: str) -> list[NodeFacts]:
     news: dict[str, list[NodeFacts]] = {}
-    for seen in instances:
+    started = reading.started
+    for seen in reading.instances:
         news.setdefault(seen.instance, []).append(facts_of_instance(seen, started, suffix))
-    owners = {group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups}
-    for member in members:
-        policy = policies[owners[member.group]]
-        unheard = hooks.get(member.group, {}) if _unheard(stored.get(member.instance), member, started - policy.settling_seconds) else {}
+    for member in reading.members:
+        policy = policies[reading.owners[member.group]]
+        unheard = reading.hooks.get(member.group, {}) if _unheard(stored.get(member.instance), member, started - policy.settling_seconds) else {}
         news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, unheard))
-    in_groups = {member.instance for member in members}
+    in_groups = {member.instance for member in reading.members}
     for instance, node in stored.items():
         known = node.facts.group_event or node.facts.group_read
-        if known is not None and known.group in owners and instance not in in_groups and not node.facts.terminated:
+        if known is not None and known.group in reading.owners and instance not in in_groups and not node.facts.terminated:
             news.setdefault(instance, []).append(NodeFacts(instance=instance, group_read=GroupRead(started=started, group=None, phase=None)))
     return [join_all(parts[0], parts[1:]) for parts in news.values()]
 
@@ -146,7 +189,8 @@ def _looks(facts: NodeFacts, rules: Rules, now: float) -> tuple[object, ...]:
     cluster = facts.named.cluster if facts.named is not None else None
     tags = frozenset((seen.tags or {}).items()) - {("elastic_worker_status", (seen.tags or {}).get("elastic_worker_status", ""))}
     pending = frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values())
-    return (cluster, tags, seen.tags is None, seen.state, seen.terminated, seen.group, seen.phase, seen.mirror, seen.preparation, pending)
+    bare = seen.base and facts.group_read is not None and facts.group_read.protected is False
+    return (cluster, tags, seen.tags is None, seen.state, seen.terminated, seen.group, seen.phase, seen.mirror, seen.preparation, pending, bare)
 
 
 def _tick(ports: Ports, policies: Mapping[str, ClusterPolicy]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.contract import Status
 from controller.job import Job
@@ -21,26 +21,51 @@ class Standing:
     detail: str = ""
 
 
-def derive(node: View, membership: Membership, job: Job, rules: Rules, reason: Reason | None = None) -> Standing:
+@dataclass(frozen=True)
+class Node:
+    view: View
+    standing: Standing
+
+
+def derive(node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None = None) -> Standing:
     """`reason` is what the target plan had to say of this node."""
+    standing = _derive(node, membership, job, rules, now, reason)
+    times = [time for time in (standing.next_change, node.changes_at) if time is not None]
+    return replace(standing, next_change=min(times, default=None))
+
+
+def hook_capped(node: View, rules: Rules, now: float) -> bool:
+    """Whether the launch has waited for its preparation as long as it may."""
+    if node.base or node.phase not in ("warm", "launching"):
+        return False
+    if node.preparation is not None and node.preparation.outcome in ("prepared", "prepare_failed"):
+        return False
+    return any(now - hook.at >= rules.policy.hook_cap_seconds for _, hook in node.waiting_hooks("launch"))
+
+
+def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None) -> Standing:
     if node.terminated:
         return Standing("GONE", Reason.TERMINATED, detail=_failure(node))
     if node.base:
         return _wanted(node, membership, job, reason)
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
+    if hook_capped(node, rules, now) and not job.member(node.instance):
+        return Standing("PREPARE_FAILED", Reason.HOOK_CAP)
     if job.over:
         return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node))
     if reason is Reason.HELD_BY_MINIMUM:
         return _admitted(node, job, reason)
     if node.tags is None and node.going is None:
-        return Standing("WAITING", Reason.TAGS_UNKNOWN)
+        return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
     return _wanted(node, membership, job, reason) if node.wanted else _unwanted(node, membership, job)
 
 
 def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
     preparation = node.preparation
     if preparation is None:
+        if node.unseen:
+            return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
         expected = node.owned or node.base or node.group is not None
         return Standing("WAITING", Reason.PREPARING if expected else Reason.NO_BOOTSTRAP, node.settles_at)
     if preparation.outcome == "prepare_failed":

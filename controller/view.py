@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.contract import BASE_TAG, ELASTIC_TAG_SUFFIX, NODE_TYPE_TAG, OWNER_TAG, STATUS_TAG, ClusterPolicy, elastic_tag
-from controller.facts import Hook, NodeFacts, Phase, Preparation, State
+from controller.facts import Hook, NodeFacts, Notice, Phase, Preparation, State
 from controller.reasons import Reason
 
 GROUP_TAG = "aws:autoscaling:groupName"
+OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
+LONGEST_SILENCE = 3600.0
+GIVEN_UP_AFTER = 7  # about an hour of asking: such a node leaves, but may come back (NotFound is never a tombstone)
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,12 @@ class Rules:
 
     policy: ClusterPolicy
     suffix: str = ELASTIC_TAG_SUFFIX
+    found: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The cluster's Auto Scaling groups: those that its policy registers, then those that were found by the ownership tag."""
+        return (*self.policy.groups, *(group for group in self.found if group not in self.policy.groups))
 
     @property
     def elastic_tag(self) -> str:
@@ -29,7 +38,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class View:
-    """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying."""
+    """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying.
+
+    `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself.
+    """
 
     instance: str
     facts: NodeFacts
@@ -48,6 +60,8 @@ class View:
     going: Reason | None
     mirror: str | None
     settles_at: float | None
+    unseen: int = 0
+    changes_at: float | None = None
 
     @property
     def prepared(self) -> bool:
@@ -77,7 +91,8 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     cluster = rules.policy.cluster
     owned = (tags or {}).get(OWNER_TAG) == cluster or f"stamp:{cluster}" in facts.acks
     elastic, settles_at = _elastic(facts, rules, tags, from_read, owned or group is not None, now)
-    leave_by = _leave_by(facts)
+    leave_by, changes_at = _leave_by(facts, rules.policy.notice_lead_seconds, now)
+    unseen = unseen_times(facts)
     return View(
         instance=facts.instance,
         facts=facts,
@@ -93,9 +108,11 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         phase=phase,
         preparation=preparation,
         leave_by=leave_by,
-        going=_going(facts, state, phase, preparation, leave_by),
+        going=_going(facts, state, phase, preparation, leave_by, unseen),
         mirror=_mirror(facts, settling),
         settles_at=settles_at,
+        unseen=unseen,
+        changes_at=changes_at,
     )
 
 
@@ -145,15 +162,52 @@ def _elastic(
     return False, None
 
 
-def _leave_by(facts: NodeFacts) -> float | None:
-    """The earliest deadline that still concerns this life of the machine."""
-    deadlines = [notice.deadline for notice in facts.notices if notice.deadline >= facts.started_at]
-    return min(deadlines, default=None)
+def _leave_by(facts: NodeFacts, lead: float, now: float) -> tuple[float | None, float | None]:
+    """The earliest deadline that still concerns this life of the machine, and when that answer changes by itself.
+
+    A machine that outlived its deadline was not taken: an old notice (or one from an archive) is no reason to leave. Maintenance that is
+    scheduled for a later day is not either, before its lead time.
+    """
+    said: dict[str, Notice] = {}
+    for notice in facts.notices:
+        if notice.ref:
+            said[notice.ref] = max(notice, said.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order))
+    live = [notice for notice in (*(n for n in facts.notices if not n.ref), *said.values()) if not notice.closed]
+    near = [n.deadline for n in live if n.deadline >= facts.started_at and n.deadline - _lead(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS]
+    ahead = [n.deadline - _lead(n, lead) for n in live if n.deadline - _lead(n, lead) > now]
+    ends = [deadline + OUTLIVED_SECONDS for deadline in near]
+    return min(near, default=None), min([*ahead, *ends], default=None)
 
 
-def _going(facts: NodeFacts, state: State | None, phase: Phase | None, preparation: Preparation | None, leave_by: float | None) -> Reason | None:
+def _lead(notice: Notice, lead: float) -> float:
+    return lead if notice.kind == "health" else float("inf")
+
+
+def unseen_times(facts: NodeFacts) -> int:
+    """How many describe calls in a row did not show the instance."""
+    unseen = facts.acks.get("unseen")
+    return int(unseen.value) if unseen is not None and unseen.value.isdigit() else 0
+
+
+def ask_again_at(facts: NodeFacts, period: float) -> float:
+    """When an instance that EC2 does not show is asked for again: each time twice as long as before, up to an hour."""
+    times = unseen_times(facts)
+    return facts.acks["unseen"].at + min(period * 2 ** min(times - 1, 16), max(LONGEST_SILENCE, period)) if times else 0.0
+
+
+def abandoned(facts: NodeFacts) -> bool:
+    """Whether a launch of this instance was answered with ABANDON: its group takes it away, whatever it says later."""
+    keys = [key for key, hook in facts.hooks.items() if hook.transition == "launch"]
+    return any((ack := facts.acks.get(f"complete:{key}")) is not None and ack.value == "ABANDON" for key in keys)
+
+
+def _going(
+    facts: NodeFacts, state: State | None, phase: Phase | None, preparation: Preparation | None, leave_by: float | None, unseen: int
+) -> Reason | None:
     if "terminate" in facts.acks:
         return Reason.TERMINATE_ISSUED
+    if abandoned(facts):
+        return Reason.ABANDONED
     if phase in ("terminating", "left"):
         return Reason.GROUP_TERMINATES
     if state in ("stopping", "stopped", "shutting-down", "terminated"):
@@ -162,6 +216,8 @@ def _going(facts: NodeFacts, state: State | None, phase: Phase | None, preparati
         return Reason.INTERRUPTED
     if preparation is not None and preparation.outcome == "worker_failed":
         return Reason.WORKER_FAILED
+    if unseen >= GIVEN_UP_AFTER:
+        return Reason.UNKNOWN_TO_EC2
     return None
 
 

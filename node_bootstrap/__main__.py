@@ -20,9 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="run until the node is retired (exit code 0) or stopped")
     run.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
     run.add_argument("--notice-seconds", type=float, default=Timing.notices, help="how often the metadata service is asked for notices")
+    last_lines = "how long the training script may take to end by itself once it has left the job, for example to save the model"
+    run.add_argument("--finish-seconds", type=float, default=Timing.finish, help=last_lines)
     options = parser.parse_args(arguments)
     url = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL
-    setting = Setting(Layout(options.root.absolute()), url, timing=Timing(notices=options.notice_seconds))
+    setting = Setting(Layout(options.root.absolute()), url, timing=Timing(notices=options.notice_seconds, finish=options.finish_seconds))
     with asyncio.Runner() as runner:
         try:
             code = runner.run(run_node(setting))

@@ -45,5 +45,6 @@ class Timing:
     coordinator_exit: float = 30.0
     blank: Backoff = field(default=Backoff(1.0, 30.0))
     notices: float = 5.0
+    finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job
     grace: float = 5.0  # SIGTERM to SIGKILL of a retiring worker
     stop_grace: float = 3.0  # the same when the whole node stops: EC2 and systemd do not wait long

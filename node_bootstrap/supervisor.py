@@ -151,6 +151,7 @@ class Supervisor:
         """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself. Bounded."""
         log.info("retiring", extra={"reason": reason})
         if self.worker is not None:
+            await self.worker.finish(self._post.timing.finish)
             await self.worker.stop(self._post.timing.grace)
         if self.group is not None:
             await self.group.stop_all()

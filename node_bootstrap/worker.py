@@ -97,6 +97,13 @@ class Worker:
             if failed:
                 self._revived()
 
+    async def finish(self, seconds: float) -> None:
+        """Give the script time to end by itself: the coordinator retires a node only after its worker has left the job."""
+        if self._child and self.state is State.RUNNING:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._child.wait()
+
     async def stop(self, grace: float) -> None:
         """For good. Bounded as `Child.stop`."""
         async with self._turn:

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from controller.adapters.items import job_item, node_item, tick_item, wake_of
+from controller.adapters.items import group_item, job_item, node_item, tick_item, wake_of
 from controller.contract import BASE_TAG, OWNER_TAG, STATUS_TAG, ClusterPolicy, JobMember, JobReport, Target, elastic_tag
-from controller.converge import converge
+from controller.converge import converge, found_groups
 from controller.errors import Conflict, Refused
 from controller.facts import Phase, State, Transition
+from controller.groups import GroupSize
 from controller.intake import Outcome, take_in
 from controller.job import JobFacts
 from controller.planning import Decision, decide
-from controller.ports import Ports, SeenInstance, SeenMember, StoredMembership, StoredNode
+from controller.ports import Ports, SeenInstance, SeenMember, StoredGroup, StoredMembership, StoredNode, TrailEntry
 from controller.registry import Registry
 from controller.resync import Resynced, resync
 from controller.target import Membership, as_parameter
@@ -48,6 +49,7 @@ class Member:
     group: str
     phase: Phase = "in_service"
     waits: Transition | None = None
+    protected: bool = False
 
 
 class World:
@@ -64,7 +66,12 @@ class World:
         self.failing: dict[str, list[Exception]] = {}
         self.before: dict[str, list[Any]] = {}
         self.trail: list[Mapping[str, str]] = []
+        self.entries: list[tuple[str, TrailEntry]] = []
         self.stale_tokens: set[str] = set()
+        self.limits: dict[str, tuple[int, int, int]] = {}
+        self.group_tags: dict[str, str] = {}
+        self.metrics: list[tuple[str, str, int]] = []
+        self.hidden: set[str] = set()
         self._events = itertools.count(1)
         self._sequence = itertools.count(1)
         for cluster in clusters or ("demo",):
@@ -77,6 +84,8 @@ class World:
             instances=FakeInstances(self),
             groups=FakeGroups(self),
             clock=lambda: self.now,
+            group_records=FakeGroupRecords(self),
+            metrics=FakeMetrics(self),
         )
         self.registry = Registry(self.ports.parameters, self.ports.clock)
 
@@ -201,11 +210,14 @@ class World:
 
     def decision(self, cluster: str = "demo") -> Decision:
         """What the stored facts mean now."""
-        policy = self.registry.policy(cluster)
-        assert policy is not None, cluster
         facts = [node.facts for node in self.ports.nodes.of_cluster(cluster).values()]
         stored = self.ports.clusters.get(cluster)
-        return decide(facts, stored.membership, self.ports.jobs.get(cluster)[0], Rules(policy, SUFFIX), self.now, stored.published)
+        return decide(facts, stored.membership, self.ports.jobs.get(cluster)[0], self.rules(cluster), self.now, stored.published)
+
+    def rules(self, cluster: str = "demo") -> Rules:
+        policy = self.registry.policy(cluster)
+        assert policy is not None, cluster
+        return Rules(policy, SUFFIX, found_groups(self.ports, self.registry, cluster))
 
     def standing(self, instance: str, cluster: str = "demo") -> tuple[str, str]:
         standing = next(node.standing for node in self.decision(cluster).nodes if node.view.instance == instance)
@@ -289,6 +301,10 @@ class FakeClusters:
     def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
         self.world.called("clusters.record", cluster)
         self.world.trail.extend(entries)
+        self.world.entries += [(cluster, TrailEntry(at, entry)) for entry in entries]
+
+    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        return [entry for name, entry in self.world.entries if name == cluster and entry.at >= since]
 
     def pointer(self, cluster: str) -> str:
         return f"cluster#{cluster}/target"
@@ -312,6 +328,21 @@ class FakeParameters:
         assert len(text.encode()) <= 4096, "a standard parameter takes 4 KB"
         self.world.parameters[f"/dyntrain/{cluster}/target"] = text
 
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        self.world.called("parameters.put_policy", cluster)
+        name = f"/dyntrain/{cluster}/policy"
+        if name in self.world.parameters and not overwrite:
+            return False
+        self.world.parameters[name] = text
+        return True
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        self.world.called("parameters.delete", cluster)
+        names = sorted(name for name in self.world.parameters if name.startswith(f"/dyntrain/{cluster}/"))
+        for name in names:
+            del self.world.parameters[name]
+        return names
+
 
 class FakeInstances:
     def __init__(self, world: World) -> None:
@@ -320,11 +351,11 @@ class FakeInstances:
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
         self.world.called("instances.tagged")
         wanted = set(keys)
-        return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags)]
+        return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags) and name not in self.world.hidden]
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         self.world.called("instances.by_id")
-        return [self._seen(name) for name in instances if name in self.world.machines]
+        return [self._seen(name) for name in instances if name in self.world.machines and name not in self.world.hidden]
 
     def tag(self, instances: Sequence[str], key: str, value: str) -> Sequence[str]:
         self.world.called("instances.tag", key, value, *instances)
@@ -353,11 +384,11 @@ class FakeGroups:
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
         self.world.called("groups.members")
         wanted = set(groups)
-        return [SeenMember(name, m.group, m.phase, m.waits) for name, m in self.world.membership.items() if m.group in wanted]
+        return [SeenMember(name, m.group, m.phase, m.waits, m.protected) for name, m in self.world.membership.items() if m.group in wanted]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
         self.world.called("groups.hooks", group)
-        cluster = group.removesuffix("-workers")
+        cluster = self.world.group_tags.get(group, group.removesuffix("-workers"))
         return {f"{cluster}-launch": "launch", f"{cluster}-terminate": "terminate"}
 
     def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
@@ -382,3 +413,54 @@ class FakeGroups:
 
     def protect(self, instances: Sequence[str], group: str) -> None:
         self.world.called("groups.protect", group, *instances)
+        for name in instances:
+            if name in self.world.membership:
+                self.world.membership[name].protected = True
+
+    def tagged(self, key: str) -> Mapping[str, str]:
+        self.world.called("groups.tagged", key)
+        return dict(self.world.group_tags) if key == OWNER_TAG else {}
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        self.world.called("groups.sizes", *groups)
+        found = {}
+        for group in groups:
+            running = sum(member.group == group and member.phase in ("launching", "in_service") for member in self.world.membership.values())
+            minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
+            found[group] = GroupSize(minimum, maximum, desired, running)
+        return found
+
+    def set_desired(self, group: str, desired: int) -> None:
+        self.world.called("groups.set_desired", group, str(desired))
+        minimum, maximum, _ = self.world.limits.get(group, (0, 100, 0))
+        if not minimum <= desired <= maximum:
+            raise Refused("ValidationError", f"{desired} is not in {minimum}..{maximum} of {group}")
+        self.world.limits[group] = (minimum, maximum, desired)
+
+
+class FakeGroupRecords:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def get(self, group: str) -> StoredGroup | None:
+        self.world.called("group_records.get", group)
+        facts, version = self.world.table.get(("group", group), (None, 0))
+        return StoredGroup(facts, version) if facts is not None else None
+
+    def put(self, stored: StoredGroup, *, wake: bool) -> None:
+        self.world.called("group_records.put", stored.facts.group)
+        image = group_item(stored.facts, stored.version + 1, wake)
+        self.world.written(("group", stored.facts.group), stored.facts, stored.version, image)
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
+        self.world.called("group_records.of_cluster", cluster)
+        groups = {name: StoredGroup(*entry) for (kind, name), entry in self.world.table.items() if kind == "group"}
+        return {name: group for name, group in groups.items() if group.facts.named is not None and group.facts.named.cluster == cluster}
+
+
+class FakeMetrics:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def count(self, name: str, cluster: str, value: int = 1) -> None:
+        self.world.metrics.append((name, cluster, value))

@@ -23,6 +23,8 @@ from training.channel import connect_sync, decode, encode
 from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
 
 Urgent = Abort | Pump | Verdict
+BLOCKED_SECONDS = 10.0  # from the word that the worker is given up to its end, if it does not end by itself
+TEMPORARY_FAILURE = 75  # of sysexits.h: start me again
 CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
 log = logging.getLogger(__name__)
 
@@ -40,13 +42,22 @@ def read_control_file() -> ControlFile | None:
 class CoordinatorClient:
     """`urgent` takes, on the reading thread, the orders that must not wait for the training thread."""
 
-    def __init__(self, control: ControlFile, hello: WorkerHello, urgent: Callable[[Urgent], None], reconnect_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        control: ControlFile,
+        hello: WorkerHello,
+        urgent: Callable[[Urgent], None],
+        reconnect_seconds: float = 60.0,
+        end: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._end = end
         self._control, self._hello, self._urgent, self._reconnect_seconds = control, hello, urgent, reconnect_seconds
         self._orders: queue.Queue[FromCoordinator | CoordinatorLost] = queue.Queue()
         self._write = threading.Lock()
         self._connection: ClientConnection | None = None
         self._pending: FromWorker | None = None  # said, and not yet answered by an order
         self._closed = False
+        self._done = threading.Event()
         self.generation: int | None = None
         threading.Thread(target=self._read, name="coordinator", daemon=True).start()
 
@@ -71,6 +82,7 @@ class CoordinatorClient:
 
     def close(self) -> None:
         self._closed = True
+        self._done.set()
         with self._write:
             if self._connection is not None:
                 with contextlib.suppress(WebSocketException, OSError):
@@ -83,18 +95,27 @@ class CoordinatorClient:
                 self._control = read_control_file() or self._control  # a coordinator that came back has another address and token
                 connection = connect_sync(self._control.url, self._control.certificate)
                 self._greet(connection)
-                for text in connection:
-                    down_since, delay = time.monotonic(), 0.1
-                    self._take(decode(text))
+                try:
+                    for text in connection:
+                        self._take(decode(text))
+                finally:
+                    down_since, delay = time.monotonic(), 0.1  # the time without a connection begins when the last one ended
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
             with self._write:
                 self._connection = None
             if time.monotonic() - down_since > self._reconnect_seconds:
                 self._orders.put(CoordinatorLost(f"no coordinator at {self._control.url} for {self._reconnect_seconds:.0f} s"))
-                return
+                break
             time.sleep(delay)
             delay = min(2.0, delay * 2)
+        self._end_if_blocked()
+
+    def _end_if_blocked(self) -> None:
+        """A training thread inside ps-lite never looks at its orders: without this the process would wait there for ever."""
+        if not self._done.wait(BLOCKED_SECONDS):
+            log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
+            self._end(TEMPORARY_FAILURE)
 
     def _greet(self, connection: ClientConnection) -> None:
         connection.send(encode(self._hello.model_copy(update={"generation": self.generation, "token": self._control.token})))

@@ -78,12 +78,12 @@ class ControlServer:
         self._workers: dict[str, tuple[_Line, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def listen(self, host: str, context: ssl.SSLContext, liveness: float) -> AsyncIterator[int]:
-        """Yields the port. Who answers no ping for `liveness` seconds is disconnected."""
+    async def listen(self, host: str, context: ssl.SSLContext, liveness: float, port: int = 0) -> AsyncIterator[int]:
+        """Yields the port; 0 takes a free one. Who answers no ping for `liveness` seconds is disconnected."""
         async with serve(
             self._serve,
             host,
-            0,
+            port,
             ssl=context,
             max_size=MAX_BYTES,
             ping_interval=liveness / 4,

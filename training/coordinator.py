@@ -39,8 +39,9 @@ log = logging.getLogger("coordinator")
 
 
 class Coordinator:
-    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str) -> None:
+    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str, port: int = 0) -> None:
         self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
+        self._port = port
         journal = folder.ledger / JOURNAL
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), list(read_lines(journal)), time.time())
         self._journal, self._events = LineLog(journal, sync=True), LineLog(folder.events)
@@ -57,7 +58,7 @@ class Coordinator:
             await self._serve(certificate)
 
     async def _serve(self, certificate: Certificate) -> None:
-        async with self._server.listen(self._host, certificate.server_context(), self._options.liveness_seconds) as port:
+        async with self._server.listen(self._host, certificate.server_context(), self._options.liveness_seconds, self._port) as port:
             endpoint = CoordinatorEndpoint(
                 cluster=self._options.cluster,
                 job=self._options.job,

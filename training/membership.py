@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -27,12 +27,26 @@ from training.layout import JobFolder
 from training.ledger import IntentLog
 from training.protocol import CheckIn, Committed, FirstStep, Form, Formed, Leave, Left, Position, Proceed, Progress, WorkerHello
 from training.sharding import Indices
-from training.state import TrainingState, digest
+from training.state import digest
 from training.step import StepGuard
 from training.transfer import StateServer, fetch
 
 PROGRESS_SECONDS = 1.0
 log = logging.getLogger(__name__)
+
+
+class JobState(Protocol):
+    """What is handed to joiners and committed: a TrainingState, or what looks like one to a Module."""
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]: ...
+
+    def pack(self, position: Position) -> bytearray: ...
+
+    def install(self, block: bytes | bytearray | memoryview) -> Position: ...
 
 
 class Membership:
@@ -49,7 +63,7 @@ class Membership:
         control = read_control_file()
         return CoordinatedMembership(control, kind) if control else Membership(ElasticKVStore(None))
 
-    def enter(self, state: TrainingState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
+    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
         """Blocks until this worker is a member; returns where the job is."""
         return Position(epoch=0, offset=0, step=0)
 
@@ -73,8 +87,16 @@ class Membership:
         update()
         return True
 
+    @property
+    def generation(self) -> int:
+        """The number of the present formation; 0 alone."""
+        return 0
+
     def intend(self, position: Position, indices: Indices) -> None:
         """To the ledger: what this worker is about to train on."""
+
+    def count(self, samples: int) -> None:
+        """Samples that no ledger can name: the user's own iterator chose them."""
 
     def take_back(self, count: int) -> None:
         """The step that `count` samples were meant for is void."""
@@ -111,8 +133,10 @@ class CoordinatedMembership(Membership):
         self._step_seconds = 0.0
         self._first = False  # the next step is the generation's first
         self._survivor = False
+        self._over = False  # the job's last order was taken
+        self._committing: threading.Thread | None = None
 
-    def enter(self, state: TrainingState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
+    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
         self._state, self._epochs = state, epochs
         hello = WorkerHello(
             cluster=self._control.cluster,
@@ -137,6 +161,8 @@ class CoordinatedMembership(Membership):
         return self._form(order)
 
     def boundary(self, position: Position) -> Position:
+        if self._over:
+            return position
         mx.nd.waitall()
         self._stepped = time.monotonic()
         if self._steps:
@@ -207,16 +233,19 @@ class CoordinatedMembership(Membership):
             return block, digest(block)
         source = order.source == self._control.instance_id
         if source and order.commit:
-            self._state.install(self._commits.read(order.commit))
+            found = self._state.install(self._commits.read(order.commit))
+            if found != order.position:
+                raise CheckpointError(f"commit {order.commit} is not readable; the one before it is of step {found.step}, not {order.position.step}")
         block = self._state.pack(order.position)
         if source:
             self._server.offer(order.generation, token, block)
         return block, digest(block)
 
     def _proceed(self, order: Proceed, position: Position, block: bytearray | None) -> None:
-        if order.commit:
+        if order.commit and not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
             block = self._state.pack(position) if block is None else block
-            threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True).start()
+            self._committing = threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True)
+            self._committing.start()
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()
@@ -230,6 +259,7 @@ class CoordinatedMembership(Membership):
         self._client.say(Committed(generation=generation, position=position, name=name))
 
     def _leave(self, order: Leave) -> None:
+        self._over = True
         self._engine.dissolve()
         log.info("leaving generation %d: %s", order.generation, order.reason)
         self._client.say(Left(generation=order.generation))
@@ -247,6 +277,13 @@ class CoordinatedMembership(Membership):
     def intend(self, position: Position, indices: Indices) -> None:
         self._intents.intend(self._generation, position, indices.tolist())
         self._taken += len(indices)
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    def count(self, samples: int) -> None:
+        self._taken += samples
 
     def stepped(self, position: Position) -> None:
         self._steps += 1

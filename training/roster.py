@@ -27,6 +27,7 @@ class Roster:
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)  # nodes whose worker left, with its pid: they may be wanted again
     revived: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
+    given_up: set[str] = field(default_factory=set)
     failures: dict[str, list[float]] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
 
@@ -49,16 +50,23 @@ class Roster:
         return next((instance for instance, since in self.absent.items() if now - since > grace), None)
 
     def revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
-        """Have the supervisor start the worker again, within the node's budget; one loss may be told twice, by connection and by supervisor."""
-        if instance not in self.nodes or self.revived.get(instance) == pid:
+        """Have the supervisor start the worker again, within the node's budget.
+
+        One loss may be told twice, by connection and by supervisor, or again because the order was lost: it is counted once and ordered each time.
+        """
+        if instance not in self.nodes or instance in self.given_up:
             return []
+        again = ToNode(instance, RestartWorker(pid=pid, reason=reason))
+        if self.revived.get(instance) == pid:
+            return [again]
         self.revived[instance] = pid
         recent = [at for at in self.failures.get(instance, []) if now - at < self.budget.window]
         self.failures[instance] = [*recent, now]
         if len(recent) >= self.budget.restarts:
             spent = f"{len(recent) + 1} failures in {self.budget.window:.0f} s"
+            self.given_up.add(instance)
             return [Announce("given_up", {"instance": instance, "reason": f"{spent}; last: {reason}"})]
-        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+        return [again]
 
     def call_back(self, wanted: Collection[str]) -> list[Order]:
         """A node that left and is wanted again, before the controller took it away, gets a new worker."""

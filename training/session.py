@@ -71,6 +71,7 @@ class Options:
     start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
     formation_seconds: float = 60.0  # from the orders to the last "formed"
     boundary_seconds: float = 600.0  # how long the first at a boundary waits for the last
+    progress_seconds: float = 600.0  # without a step or a boundary of anybody for so long, the job is stuck, whatever the reason
     recovery: Literal["release", "restart"] = "release"
     release_seconds: float = 10.0  # from the loss to the last survivor's freedom; then their processes are restarted
     budget: Budget = field(default_factory=Budget)
@@ -92,7 +93,11 @@ class Session:
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
     release: Release | None = None
-    group_hosts: tuple[str, ...] = ()
+    group_hosts: dict[str, int] = field(default_factory=dict)  # base nodes with the generation's ps-lite processes, and their attempt
+    hosts_absent: dict[str, float] = field(default_factory=dict)
+    proceeded: Position | None = None  # where the members were last told to step on
+    heard: float = 0.0  # when anybody last made progress
+    void_until: int = 0  # commits of generations up to this one were overtaken by a restart
     progress: dict[str, Progress] = field(default_factory=dict)
     since: float = 0.0  # of the phase, or of the first check-in at a boundary
     sequence: int = 0
@@ -122,6 +127,8 @@ class Session:
     # ---- who is there
 
     def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
+        earlier_life = self.group_hosts.get(hello.instance_id, hello.attempt) != hello.attempt
+        self.hosts_absent.pop(hello.instance_id, None)
         self.roster.nodes[hello.instance_id] = Node(hello)
         listed = self.target is not None and hello.instance_id in (self.target.members or ())
         orders: list[Order] = [
@@ -131,12 +138,16 @@ class Session:
         ]
         if self.phase is Phase.OVER:
             orders.append(ToNode(hello.instance_id, Retire(reason="job finished")))
+        elif earlier_life and self._formed:
+            orders += self._restart(f"{hello.instance_id} started again without its ps-lite processes", now)
         return orders + self._advance(now)
 
     def node_lost(self, instance: str, now: float) -> list[Order]:
         """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
         self.roster.nodes.pop(instance, None)
         orders: list[Order] = [Announce("node_lost", {"instance": instance})]
+        if instance in self.group_hosts:
+            self.hosts_absent[instance] = now
         if self.phase is Phase.RELEASING and instance in self.group_hosts:
             orders += self._restart(f"{instance} was lost with its ps-lite server", now)
         return orders
@@ -156,8 +167,10 @@ class Session:
         if hello.generation is not None:
             return self._worker_back(hello, now)
         orders: list[Order] = []
-        if instance in self.roster.members or instance in self.roster.standing or instance in self.roster.leaving:
-            orders += self.worker_lost(instance, self.roster.pid(instance), "another worker of the node connected", now)
+        if hello.pid != self.roster.pid(instance):
+            # Without the order to drop: the earlier connection is closed already, this one must not be.
+            lost = self.worker_lost(instance, self.roster.pid(instance), "another worker of the node connected", now)
+            orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
         if problem := self.roster.problem(hello):
             return [*orders, DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
         self.roster.standing[instance] = hello
@@ -178,9 +191,11 @@ class Session:
         self.roster.absent.pop(instance, None)
         self.roster.members[instance] = hello
         if self.phase is Phase.RECOVERING and set(self.roster.members) == set(self.generation.instances):
-            self.phase, self.since, self.active = Phase.TRAINING, now, set(self.roster.members)
-            return [Announce("recovered", {"generation": self.number, "members": list(self.generation.instances)})]
-        return []
+            self.phase, self.since, self.heard, self.active = Phase.TRAINING, now, now, set(self.roster.members)
+            orders: list[Order] = [Announce("recovered", {"generation": self.number, "members": list(self.generation.instances)})]
+            orders += [ToWorker(formed, Proceed(generation=self.number)) for formed in self.formed]
+            return orders + self._advance(now)
+        return self._advance(now)
 
     def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
         """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
@@ -228,8 +243,11 @@ class Session:
     # ---- what the workers say
 
     def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
-        if not self._current(instance, message.generation) or self.phase is not Phase.TRAINING:
+        if not self._current(instance, message.generation) or self.phase not in (Phase.TRAINING, Phase.RECOVERING):
             return []
+        self.heard = now
+        if message.position == self.proceeded:  # the word to step on from here was lost with a connection, or this worker asks twice
+            return [ToWorker(instance, Proceed(generation=self.number))]
         if not self.checked_in:
             self.since = now
         self.checked_in[instance] = message
@@ -253,6 +271,7 @@ class Session:
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
         if not self._current(instance, message.generation):
             return []
+        self.heard = now
         joined = instance not in self.active
         self.active.add(instance)
         self.first_steps[instance] = message
@@ -276,7 +295,7 @@ class Session:
         return orders
 
     def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
-        if not self._current(instance, message.generation) or (self.commit and message.position.step <= self.commit[0].step):
+        if message.generation <= self.void_until or (self.commit and message.position.step <= self.commit[0].step):
             return []
         self.commit = (message.position, message.name)
         record = {"kind": "commit", "generation": message.generation, "position": message.position.model_dump(), "name": message.name}
@@ -284,7 +303,7 @@ class Session:
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         if self._current(instance, message.generation):
-            self.progress[instance] = message
+            self.progress[instance], self.heard = message, now
         return []
 
     def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
@@ -313,6 +332,10 @@ class Session:
     def tick(self, now: float) -> list[Order]:
         if self.phase is not Phase.RECOVERING and (instance := self.roster.overdue(self.options.reconnect_grace, now)):
             return self.worker_lost(instance, self.roster.pid(instance), f"no connection for {self.options.reconnect_grace:.0f} s", now)
+        if self._formed and (hosts := [i for i, since in self.hosts_absent.items() if now - since > self.options.liveness_seconds]):
+            return self._restart(f"no word from {', '.join(hosts)}, where ps-lite processes run, for {self.options.liveness_seconds:.0f} s", now)
+        if self.phase is Phase.TRAINING and now - max(self.heard, self.since) > self.options.progress_seconds:
+            return self._restart(f"nobody made progress for {self.options.progress_seconds:.0f} s", now)
         if self.phase is Phase.RECOVERING and now - self.since > self.options.start_grace:
             return self._restart("not all members came back to the restarted coordinator", now)
         if self.phase is Phase.RELEASING and self.release and self.release.verdict is None and now - self.since > self.options.release_seconds:
@@ -362,8 +385,15 @@ class Session:
     def _call_back(self) -> list[Order]:
         return [] if self.phase is Phase.OVER else self.roster.call_back(self._wanted() or ())
 
+    @property
+    def _formed(self) -> bool:
+        """Whether ps-lite processes of the generation are needed now."""
+        return self.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING)
+
     def _advance(self, now: float) -> list[Order]:
-        """Take the next decision if all that it needs is there."""
+        """Take the next decision if all that it needs is there; a member without a connection would miss it, and is waited for or lost soon."""
+        if any(instance in self.roster.members for instance in self.roster.absent):
+            return []
         if self.phase is Phase.WAITING:
             return self._start(now)
         if self.phase is Phase.TRAINING and self.checked_in and set(self.checked_in) >= set(self.roster.members):
@@ -431,6 +461,9 @@ class Session:
             release.told = True
             orders += [ToWorker(instance, Verdict(generation=self.number, position=position)) for instance in current]
             orders.append(Announce("released", {"generation": self.number, "position": position.model_dump(), "seconds": now - release.began}))
+        if position.epoch >= self.roster.epochs:
+            self.position, self.release = position, None
+            return orders + self._end(now)
         decision = settle(current, self.roster.standing, self._wanted(), self.options.limits, choose_scheduler(self.roster.nodes) is not None, False)
         self.paused = None if decision.members else decision.reason
         if decision.members is None:
@@ -473,7 +506,8 @@ class Session:
         orders: list[Order] = [Journal(job)] if self.number == 1 else []
         orders += [Journal({"kind": "generation", **at}), Announce("forming", {**at, **changes})]
         group = plan_group(self.number, self.roster.nodes, scheduler, len(members))
-        self.group_hosts = group.hosts
+        self.group_hosts = {host: self.roster.nodes[host].hello.attempt for host in group.hosts}
+        self.hosts_absent = {}
         for host in group.hosts:
             self.roster.nodes[host].group = None
         orders += group.orders
@@ -500,6 +534,7 @@ class Session:
         return [*orders, Announce("formed", fields)]
 
     def _proceed(self, committer: str) -> list[Order]:
+        self.proceeded = self.position
         return [ToWorker(instance, Proceed(generation=self.number, commit=instance == committer)) for instance in self.roster.members]
 
     def _stop_groups(self, generation: int) -> list[Order]:
@@ -511,6 +546,8 @@ class Session:
         orders: list[Order] = [Announce("restart", {"generation": self.number, "reason": reason, "commit": commit})]
         orders.append(Journal({"kind": "restart", "generation": self.number, "reason": reason, "at": now}))
         killed = self.roster.dissolve()
+        self.roster.revived.update({instance: hello.pid for instance, hello in killed.items()})
+        self.void_until, self.proceeded, self.group_hosts, self.hosts_absent = self.number, None, {}, {}
         self.generation = self.release = None
         self.checked_in, self.formed, self.first_steps, self.progress, self.active = {}, {}, {}, {}, set()
         self.phase, self.since = Phase.WAITING, now
@@ -525,7 +562,9 @@ class Session:
             Journal({"kind": "finished", "position": self.position.model_dump(), "at": now}),
             Announce("finished", {"position": self.position.model_dump()}),
         ]
-        orders += [ToWorker(instance, Leave(generation=self.number, reason="job finished")) for instance in self.roster.members]
+        orders += [
+            ToWorker(instance, Leave(generation=self.number, reason="job finished")) for instance in [*self.roster.members, *self.roster.standing]
+        ]
         self.roster.leaving, self.roster.members, self.phase, self.since, self.outcome = dict(self.roster.members), {}, Phase.OVER, now, "finished"
         return orders + self._finish(now)
 

@@ -156,7 +156,9 @@ class TrainingState:
 def digest(block: bytes | bytearray | memoryview) -> str:
     """Sixteen hex digits over what must be equal on all workers: position, scalars, trained parameters, optimizer state."""
     header, at = _header(block)
-    shared = json.dumps([header["layout"], header["position"], header["scalars"]], sort_keys=True).encode()
+    # A script may set the rate by itself, and is then a step ahead on one worker and not on another when a step is voided.
+    scalars = {name: value for name, value in header["scalars"].items() if name != "lr"}
+    shared = json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()
     digest = hashlib.sha256(shared)
     digest.update(memoryview(block)[at : at + header["equal"]])
     return digest.hexdigest()[:16]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from botocore.exceptions import ClientError
 
 from controller.adapters.aws import Clients, error_code, translated
 from controller.facts import Phase, Transition
+from controller.groups import GroupSize
 from controller.ports import SeenMember
+
+if TYPE_CHECKING:
+    from mypy_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, InstanceTypeDef
 
 NAMES = 50
 PROTECTED = 50  # ids of one SetInstanceProtection
@@ -28,7 +32,7 @@ class AutoScalingGroups:
                 for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
                     for group in page["AutoScalingGroups"]:
                         name = group["AutoScalingGroupName"]
-                        found.extend(_member(entry["InstanceId"], name, entry["LifecycleState"]) for entry in group.get("Instances", []))
+                        found.extend(_member(entry, name) for entry in group.get("Instances", []))
         return [member for member in found if member is not None]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
@@ -73,6 +77,37 @@ class AutoScalingGroups:
                     InstanceIds=list(instances[start : start + PROTECTED]), AutoScalingGroupName=group, ProtectedFromScaleIn=True
                 )
 
+    def tagged(self, key: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        with translated(f"describing the groups tagged {key}"):
+            pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+            for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
+                for group in page["AutoScalingGroups"]:
+                    tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
+                    if key in tags:
+                        found[group["AutoScalingGroupName"]] = tags[key]
+        return found
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        names = sorted(set(groups))
+        found: dict[str, GroupSize] = {}
+        with translated("describing the sizes of Auto Scaling groups"):
+            for start in range(0, len(names), NAMES):
+                pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
+                for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
+                    found.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
+        return found
+
+    def set_desired(self, group: str, desired: int) -> None:
+        with translated(f"setting the desired capacity of {group} to {desired}"):
+            self._clients.autoscaling().set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False)
+
+
+def _size(group: AutoScalingGroupTypeDef) -> GroupSize:
+    leaving = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
+    running = sum(not entry["LifecycleState"].startswith(leaving) for entry in group.get("Instances", []))
+    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running)
+
 
 def _about(instance: str, token: str | None) -> dict[str, Any]:
     return {"InstanceId": instance, "LifecycleActionToken": token} if token is not None else {"InstanceId": instance}
@@ -84,8 +119,9 @@ def _unless_stale(error: ClientError) -> bool:
     raise error
 
 
-def _member(instance: str, group: str, lifecycle_state: str) -> SeenMember | None:
+def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
     """None for instances that are being detached: those are nobody's members any more."""
+    lifecycle_state: str = entry["LifecycleState"]
     waits: Transition | None = None
     if lifecycle_state.startswith("Warmed"):
         phase: Phase = "warm"
@@ -99,4 +135,4 @@ def _member(instance: str, group: str, lifecycle_state: str) -> SeenMember | Non
         return None
     else:
         phase = "in_service"
-    return SeenMember(instance, group, phase, waits)
+    return SeenMember(entry["InstanceId"], group, phase, waits, entry.get("ProtectedFromScaleIn"))

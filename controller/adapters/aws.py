@@ -20,6 +20,7 @@ from botocore.exceptions import (
     NoRegionError,
     PartialCredentialsError,
 )
+from botocore.parsers import ResponseParserError
 
 from controller.errors import Misconfigured, Refused, RetryLater
 
@@ -91,7 +92,7 @@ def translated(doing: str) -> Iterator[None]:
         raise RetryLater(f"{doing}: {error}") from error
     except ClientError as error:
         raise _of_client(doing, error) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, ResponseParserError) as error:  # the latter: an error page of something in between
         raise RetryLater(f"{doing}: {error}") from error
 
 

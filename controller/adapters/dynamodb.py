@@ -19,6 +19,9 @@ from controller.adapters.aws import Clients, error_code, translated
 from controller.adapters.items import (
     Item,
     cluster_key,
+    group_item,
+    group_key,
+    group_of,
     job_item,
     job_key,
     job_of,
@@ -31,7 +34,7 @@ from controller.adapters.items import (
 )
 from controller.errors import Conflict, RetryLater
 from controller.job import JobFacts
-from controller.ports import StoredMembership, StoredNode
+from controller.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
 from controller.target import Membership
 
 BATCH = 100  # keys of one BatchGetItem
@@ -64,6 +67,23 @@ class Table:
                     raise Conflict(f"{item['pk']['S']} is no longer at version {version}") from error
                 raise
 
+    def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
+        """By the index, so a moment old; raises RetryLater rather than leave a page out."""
+        with translated(f"listing the {kind}s of {cluster} in table {self._table}"):
+            pages = (
+                self._clients.dynamodb()
+                .get_paginator("query")
+                .paginate(
+                    TableName=self._table,
+                    IndexName="by-cluster",
+                    KeyConditionExpression="#cluster = :cluster AND begins_with(pk, :kind)",
+                    ExpressionAttributeNames={"#cluster": "cluster"},
+                    ExpressionAttributeValues={":cluster": {"S": cluster}, ":kind": {"S": f"{kind}#"}},
+                )
+            )
+            for page in pages:
+                yield from page["Items"]
+
 
 class TableNodes(Table):
     def get(self, instance: str) -> StoredNode | None:
@@ -83,24 +103,7 @@ class TableNodes(Table):
         self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        found: dict[str, StoredNode] = {}
-        with translated(f"listing the nodes of {cluster} in table {self._table}"):
-            pages = (
-                self._clients.dynamodb()
-                .get_paginator("query")
-                .paginate(
-                    TableName=self._table,
-                    IndexName="by-cluster",
-                    KeyConditionExpression="#cluster = :cluster",
-                    ExpressionAttributeNames={"#cluster": "cluster"},
-                    ExpressionAttributeValues={":cluster": {"S": cluster}},
-                )
-            )
-            for page in pages:
-                for item in page["Items"]:
-                    node = node_of(item)
-                    found[node.facts.instance] = node
-        return found
+        return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
         """All of them or RetryLater: DynamoDB may answer only a part, which is never taken for everything."""
@@ -114,6 +117,18 @@ class TableNodes(Table):
                 return
             time.sleep(random.uniform(0, 0.05 * 2**attempt))
         raise RetryLater(f"table {self._table} left keys unread {BATCH_ROUNDS} times in a row")
+
+
+class TableGroups(Table):
+    def get(self, group: str) -> StoredGroup | None:
+        item = self._get(group_key(group))
+        return group_of(item) if item is not None else None
+
+    def put(self, stored: StoredGroup, *, wake: bool) -> None:
+        self._put(group_item(stored.facts, stored.version + 1, wake), stored.version)
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
+        return {group.facts.group: group for group in map(group_of, self._of_cluster(cluster, "group"))}
 
 
 class TableJobs(Table):
@@ -149,6 +164,25 @@ class TableClusters(Table):
             }
             with translated(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
+
+    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        found: list[TrailEntry] = []
+        moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
+        with translated(f"reading the audit trail of {cluster} in table {self._table}"):
+            pages = (
+                self._clients.dynamodb()
+                .get_paginator("query")
+                .paginate(
+                    TableName=self._table,
+                    KeyConditionExpression="pk = :pk AND sk >= :since",
+                    ExpressionAttributeValues={":pk": {"S": f"audit#{cluster}"}, ":since": {"S": moment}},
+                )
+            )
+            for page in pages:
+                for item in page["Items"]:
+                    at = datetime.fromisoformat(item["sk"]["S"].partition("#")[0]).timestamp()
+                    found += [TrailEntry(at, entry) for entry in json.loads(item["entries"]["S"])]
+        return found
 
     def pointer(self, cluster: str) -> str:
         key = cluster_key(cluster)

@@ -35,13 +35,13 @@ class Ec2Instances:
         def call(batch: Sequence[str]) -> None:
             self._clients.ec2().create_tags(Resources=list(batch), Tags=[{"Key": key, "Value": value}])
 
-        return self._each_batch(instances, call, f"tagging with {key}={value}")
+        return self.each_batch(instances, call, f"tagging with {key}={value}")
 
     def terminate(self, instances: Sequence[str]) -> Sequence[str]:
         def call(batch: Sequence[str]) -> None:
             self._clients.ec2().terminate_instances(InstanceIds=list(batch))
 
-        return self._each_batch(instances, call, "terminating")
+        return self.each_batch(instances, call, "terminating")
 
     def _described(self, name: str, values: Iterable[str]) -> list[SeenInstance]:
         wanted = sorted(set(values))
@@ -55,7 +55,7 @@ class Ec2Instances:
                             found[instance["InstanceId"]] = _seen(instance)
         return list(found.values())
 
-    def _each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> list[str]:
+    def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> list[str]:
         """EC2 refuses a whole batch for one unknown id: those it names are set aside and the rest is asked again."""
         missing: list[str] = []
         for start in range(0, len(instances), BATCH):

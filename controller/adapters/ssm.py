@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from botocore.exceptions import ClientError
 
@@ -11,6 +11,7 @@ from controller.contract import Target, parameter
 from controller.target import as_parameter
 
 ROOT = "/dyntrain/"
+DELETED = 10  # names of one DeleteParameters
 
 
 class SsmParameters:
@@ -43,3 +44,25 @@ class SsmParameters:
         name = parameter(cluster, "target")
         with translated(f"writing {name}"):
             self._clients.ssm().put_parameter(Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True)
+
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        name = parameter(cluster, "policy")
+        with translated(f"writing {name}"):
+            try:
+                self._clients.ssm().put_parameter(Name=name, Value=text, Type="String", Overwrite=overwrite)
+            except ClientError as error:
+                if error_code(error) == "ParameterAlreadyExists":
+                    return False
+                raise
+        return True
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        deleted: list[str] = []
+        with translated(f"deleting the parameters under {ROOT}{cluster}/"):
+            pages = (
+                self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=f"{ROOT}{cluster}/", Recursive=True, WithDecryption=False)
+            )
+            names = [entry["Name"] for page in pages for entry in page["Parameters"]]
+            for start in range(0, len(names), DELETED):
+                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + DELETED])["DeletedParameters"]
+        return sorted(deleted)

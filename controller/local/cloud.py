@@ -34,6 +34,7 @@ from controller.local.groups import Groups
 from controller.local.instances import Instances, State
 from controller.local.lambdas import Lambdas, execution_environments
 from controller.local.options import Options
+from controller.local.reservations import Reservations
 from controller.local.schedule import Schedule
 from controller.local.spawner import Spawner
 from controller.local.stream import Stream
@@ -184,7 +185,8 @@ class Cloud:
         filters = table.stream_filters(self.resources)
         self.stream = Stream(self.account, self.trace, self.lambdas, self.dead_letters, options, filters)
         consequences = Consequences(self.account, self.bus, self.instances, self.groups, options, self.stream.wake)
-        self.front = Front(self.account, self.groups, consequences, self.trace)
+        self.reservations = Reservations()
+        self.front = Front(self.account, self.groups, self.reservations, consequences, self.trace)
 
     def _make_state_dir(self) -> None:
         if self._given_state_dir is None:

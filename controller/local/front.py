@@ -21,6 +21,7 @@ from controller.local.calls import Answer, Call, encode_form, parse, refused
 from controller.local.consequences import Consequences
 from controller.local.errors import Refusal
 from controller.local.groups import Groups
+from controller.local.reservations import Reservations
 from controller.local.trace import Trace
 
 StartResponse = Callable[..., Any]
@@ -32,8 +33,9 @@ UNLOCKED = frozenset({"sqs", "s3", "logs"})
 class Front:
     """A WSGI application. `calls` counts what came in, by (service, action)."""
 
-    def __init__(self, account: Account, groups: Groups, consequences: Consequences, trace: Trace) -> None:
+    def __init__(self, account: Account, groups: Groups, reservations: Reservations, consequences: Consequences, trace: Trace) -> None:
         self._account = account
+        self._reservations = reservations
         self._groups = groups
         self._consequences = consequences
         self._trace = trace
@@ -66,7 +68,7 @@ class Front:
             if call.region and call.region != self._account.region:
                 return self._ask_moto(environ, body)
             limits.check(self._account, call)
-            answer = own_action(self._groups, call)
+            answer = own_action(self._groups, call) or self._reservations.answer(call)
             if answer is not None:
                 return answer
             prepared = self._consequences.before(call)

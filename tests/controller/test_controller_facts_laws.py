@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
 import pytest
 from fakes import START, SUFFIX, World, instance_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.capacity import due, plan_capacity
 from controller.contract import ClusterPolicy
-from controller.events import observe
+from controller.events import Observation, Several, observe
 from controller.facts import (
     Ack,
     GroupEvent,
@@ -24,6 +28,7 @@ from controller.facts import (
     TagsRead,
     join_all,
 )
+from controller.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
 from controller.job import JobFacts
 from controller.planning import decide
 from controller.target import Membership
@@ -51,7 +56,7 @@ FACTS = st.builds(
     terminated=st.booleans(),
     started_at=TIMES,
     group_event=maybe(st.builds(GroupEvent, at=TIMES, group=st.sampled_from(["g", "h"]), phase=PHASES)),
-    group_read=maybe(st.builds(GroupRead, started=TIMES, group=maybe(st.just("g")), phase=maybe(PHASES))),
+    group_read=maybe(st.builds(GroupRead, started=TIMES, group=maybe(st.just("g")), phase=maybe(PHASES), protected=maybe(st.booleans()))),
     hooks=st.dictionaries(
         st.sampled_from(["a", "b"]),
         st.builds(
@@ -62,9 +67,12 @@ FACTS = st.builds(
     preparation=maybe(
         st.builds(Preparation, attempt=st.integers(1, 3), at=TIMES, outcome=st.sampled_from(["prepared", "prepare_failed", "worker_failed"]))
     ),
-    notices=st.lists(st.builds(Notice, kind=st.sampled_from(["spot", "node"]), deadline=TIMES), max_size=3).map(
-        lambda notices: tuple(sorted(set(notices), key=lambda notice: notice.order))
-    ),
+    notices=st.lists(
+        st.builds(
+            Notice, kind=st.sampled_from(["spot", "health"]), deadline=TIMES, ref=st.sampled_from(["", "arn"]), said_at=TIMES, closed=st.booleans()
+        ),
+        max_size=3,
+    ).map(lambda notices: tuple(sorted(set(notices), key=lambda notice: notice.order))),
     acks=st.dictionaries(st.sampled_from(["mirror", "terminate"]), st.builds(Ack, at=TIMES, value=st.sampled_from(["ADDED", "REMOVED"])), max_size=2),
 )
 
@@ -119,6 +127,18 @@ def test_job_reports_join_by_start_and_sequence_in_any_order(a: tuple, b: tuple,
     assert x.join(x) == x
 
 
+def _of_node(observed: Observation) -> NodeFacts:
+    news = observed.nodes[0] if isinstance(observed, Several) else observed
+    assert isinstance(news, NodeFacts)
+    return news
+
+
+def _maintenance(world: World, starts: float, **fields: str) -> dict:
+    moment = format_datetime(datetime.fromtimestamp(starts, UTC), usegmt=True)
+    detail = {"eventArn": "arn:one", "service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": [{"entityValue": NODE}]}
+    return world.event("aws.health", "AWS Health Event", {**detail, "startTime": moment, **fields}, at=starts - 6)
+
+
 def _story(world: World) -> list[dict]:
     """Events of one node's life in which everything happens."""
     key = f"demo{SUFFIX}"
@@ -134,6 +154,7 @@ def _story(world: World) -> list[dict]:
         world.tag_event(NODE, 3.0, tags, [key], at=START + 8),
         world.event("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": NODE, "instance-action": "terminate"}, at=START + 9),
         world.hook_event(NODE, "terminate", "t-2", at=START + 10),
+        *(_maintenance(world, starts, **fields) for starts, fields in ((START + 15, {}), (START + 9000, {}), (START + 15, {"statusCode": "closed"}))),
         world.state_event(NODE, "shutting-down", at=START + 11),
         world.state_event(NODE, "terminated", at=START + 12),
     ]
@@ -147,8 +168,47 @@ def test_c7_any_permutation_of_any_multiset_of_a_nodes_events_gives_the_same_fac
     shuffled = data.draw(st.permutations(chosen))
     outcomes = []
     for order in (sorted(set(chosen)), shuffled):
-        facts = join_all(NodeFacts(instance=NODE), [observe(story[index], SUFFIX) for index in order])
+        facts = join_all(NodeFacts(instance=NODE), [_of_node(observe(story[index], SUFFIX)) for index in order])
         rules = Rules(ClusterPolicy(cluster="demo", groups=("demo-workers",)), SUFFIX)
         decision = decide([facts], Membership(), None, rules, START + 20, published=0)
         outcomes.append((facts, [node.standing for node in decision.nodes], decision.actions, decision.membership))
     assert outcomes[0] == outcomes[1]
+
+
+GROUPS = st.builds(
+    GroupFacts,
+    group=st.just("g"),
+    named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", ""]))),
+    failed=maybe(st.builds(LaunchFailure, at=TIMES, message=st.sampled_from(["", "none left"]))),
+    capacity=maybe(
+        st.builds(Capacity, at=TIMES, failure=TIMES, wanted=st.integers(0, 3), desired=st.integers(0, 3), times=st.integers(1, 2), done=st.booleans())
+    ),
+)
+
+
+@given(GROUPS, GROUPS, GROUPS)
+def test_facts_about_a_group_join_in_any_order_and_number(a: GroupFacts, b: GroupFacts, c: GroupFacts) -> None:
+    assert a.join(b) == b.join(a)
+    assert a.join(b).join(c) == a.join(b.join(c))
+    assert a.join(b).join(b) == a.join(b)
+    assert GroupFacts.model_validate_json(a.model_dump_json(exclude_defaults=True)) == a
+
+
+@given(
+    facts=GROUPS,
+    limits=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    desired=st.integers(0, 10),
+    running=st.integers(0, 12),
+    now=st.integers(0, 20_000).map(float),
+)
+def test_a_capacity_that_is_set_anew_is_between_the_groups_limits_and_never_below_what_runs(
+    facts: GroupFacts, limits: tuple[int, int], desired: int, running: int, now: float
+) -> None:
+    size = GroupSize(limits[0], limits[0] + limits[1], min(max(desired, limits[0]), limits[0] + limits[1]), running)
+    plan = plan_capacity(facts, size, ClusterPolicy(cluster="demo"), now)
+    if plan is not None and plan.why in ("LOWERED", "FILLED_BACK"):
+        assert plan.desired is not None
+        assert size.minimum <= plan.desired <= size.maximum
+        assert plan.desired >= size.running or plan.why == "FILLED_BACK"
+        assert not plan.memory.done
+    assert plan is None or due(facts, ClusterPolicy(cluster="demo"), now)

@@ -23,6 +23,7 @@ from node_bootstrap.pacing import Backoff, Timing
 INSTANCE = "i-0123456789abcdef0"
 TOKEN = "the-cluster-token-that-must-stay-secret"
 QUICK = Timing(
+    finish=0.2,
     metadata_tries=3,
     metadata_timeout=0.3,
     metadata=Backoff(0.01, 0.02),

@@ -91,7 +91,7 @@ def command(here: World, aws: FakeAws) -> subprocess.Popen[bytes]:
         "AWS_ENDPOINT_URL": aws.url,
         "DYNTRAIN_MACHINE": "1",
     }
-    arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(here.layout.root), "--notice-seconds", "0.2"]
+    arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(here.layout.root), "--notice-seconds", "0.2", "--finish-seconds", "0.2"]
     return subprocess.Popen(arguments, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -168,8 +168,8 @@ def test_c17_a_failed_launch_without_an_instance_does_not_disturb_anything() -> 
     world = World()
     detail = {"EC2InstanceId": "", "AutoScalingGroupName": "demo-workers", "StatusMessage": "no capacity"}
     outcome = world.hear(world.event("aws.autoscaling", "EC2 Instance Launch Unsuccessful", detail))[0]
-    assert outcome.kind == "ignored"
-    assert "no capacity" in outcome.reason
+    assert outcome.kind == "applied"
+    assert world.count("groups.set_desired") == 0
 
 
 def test_c19_a_lost_race_and_a_write_that_timed_out_after_it_took_effect_end_in_the_same_state() -> None:

@@ -25,6 +25,7 @@ def test_t1_t2_t3_t6_workers_join_and_leave_and_no_sample_is_lost(make_bed: Make
     bed.want("BC")  # T3: A held rank 0
     bed.wait_for(bed.saw("left", "A"), 60, "A leaves")
     bed.add_node("D")
+    bed.wait_for(bed.saw("worker_ready", "D"), 60, "D stands by")
     bed.want("BD")  # T4: a swap
     bed.wait_for(bed.saw("joined", "D"), 60, "D replaces C")
     swaps = [event for event in bed.events("forming") if event["joining"] == [instance("D")]]

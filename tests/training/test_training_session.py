@@ -359,3 +359,63 @@ def test_voluntary_changes_wait_for_the_end_of_the_epoch(three: Driver) -> None:
 def test_n7_a_worker_with_a_deadline_leaves_at_the_next_segment(three: Driver) -> None:
     three.do("new_target", Target.of(9, (A, B), leave_by={C: 500.0}))
     assert (C, "leave") in words(at_segment(three, A, B, C))
+
+
+def test_t17_what_workers_said_while_the_coordinator_came_back_counts(driver: Driver) -> None:
+    journal = [order.record for order in driver.orders if isinstance(order, Journal)]
+    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
+    driver.worker(A, generation=1)
+    driver.do("worker_formed", A, Formed(generation=1, digest="same"))
+    assert (A, "proceed") in words(driver.worker(B, generation=1)), "nobody waits for a word that was said to the one before"
+
+
+def test_a_word_lost_with_a_connection_is_said_again(driver: Driver) -> None:
+    assert words(driver.check_in(A, B)) == [(A, "proceed"), (B, "proceed")]
+    assert words(driver.check_in(A)) == [(A, "proceed")]
+
+
+def test_no_decision_is_taken_while_a_member_is_without_a_connection(driver: Driver) -> None:
+    driver.check_in(A)
+    driver.do("worker_disconnected", A, 0xA)
+    assert driver.check_in(B) == [], "A would miss it"
+    assert words(driver.worker(A, generation=1)) == [(A, "proceed"), (B, "proceed")]
+
+
+def test_a_job_in_which_nothing_moves_is_restarted(driver: Driver) -> None:
+    driver.now += driver.options.progress_seconds + 1
+    assert restarted(driver.do("tick")) == {A, B}
+
+
+def test_a_host_of_servers_that_stays_away_restarts_the_job(driver: Driver) -> None:
+    driver.do("node_lost", B)
+    driver.now += driver.options.liveness_seconds + 1
+    assert A in restarted(driver.do("tick"))
+
+
+def test_a_host_that_started_again_has_lost_its_servers(driver: Driver) -> None:
+    driver.do("node_lost", B)
+    again = NodeHello(cluster="c", instance_id=B, private_ip="10.0.0.11", token="t", attempt=2, base=True)
+    assert A in restarted(driver.do("node_connected", again))
+
+
+def test_the_order_to_restart_a_worker_is_repeated_but_its_loss_counted_once(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C, pid=50)
+    gone = WorkerExited(pid=50, code=1, reason="crash")
+    again = [restarted(driver.do("worker_exited", C, gone)) for _ in range(8)]
+    assert again == [{C}] * 8
+
+
+def test_the_connection_of_a_new_worker_is_not_dropped_in_place_of_the_old_one(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C, pid=50)
+    assert not any(isinstance(order, DropWorker) for order in driver.worker(C, pid=51))
+    assert driver.session.roster.pid(C) == 51
+
+
+def test_a_loss_in_the_last_moments_does_not_train_a_finished_job_again(three: Driver) -> None:
+    lose_c(three)
+    end = Position(epoch=3, offset=0, step=6)
+    for name in (A, B):
+        orders = three.do("step_status", name, StepStatus(generation=1, phase="held", position=end, answered=0))
+    assert words(orders)[-2:] == [(A, "leave"), (B, "leave")]

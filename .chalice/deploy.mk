@@ -1,0 +1,34 @@
+# Packaging, deployment and benchmarks; included by the Makefile. STAGE=dev|prod, ARCH=x86_64|arm64, STACK names the stack (dyntrain-<stage>).
+
+STAGE ?= dev
+ARCH ?= x86_64
+STACK ?= dyntrain-$(STAGE)
+PACKAGE := build/package/$(STAGE)-$(ARCH)
+LINT := $(TOOLS)/lint/bin/cfn-lint
+
+.PHONY: package lint-template deploy destroy bench
+package: $(SYNCED)
+	$(RUN)/python .chalice/package.py --stage $(STAGE) --arch $(ARCH) --out $(PACKAGE)
+
+# A wrong IAM action shows only in what SAM is translated to, so both are linted.
+lint-template: package $(LINT)
+	$(TOOLS)/lint/bin/python .chalice/translate.py $(PACKAGE)/sam.json $(PACKAGE)/translated.json
+	$(LINT) $(PACKAGE)/sam.json $(PACKAGE)/translated.json
+
+deploy: package
+	$(RUN)/python .chalice/deploy.py up --stack $(STACK) --package $(PACKAGE) $(DEPLOY_ARGS)
+
+destroy: $(SYNCED)
+	$(RUN)/python .chalice/deploy.py down --stack $(STACK)
+
+bench: package
+	$(RUN)/python tests/benchmarks/bench_controller.py --package $(PACKAGE) $(BENCH_ARGS)
+
+# The tests of the package translate and lint it too.
+test: $(LINT)
+check: lint-template
+
+# aws-sam-translator pins pydantic, so both live in an environment of their own.
+$(LINT): $(UV)
+	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/lint
+	$(UV) pip install --quiet --python $(TOOLS)/lint/bin/python cfn-lint==1.58.0 aws-sam-translator==1.115.0

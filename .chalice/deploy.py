@@ -1,0 +1,170 @@
+"""Puts a package into an account with CloudFormation, and takes it away again. Both are safe to repeat.
+
+up:   1. a private bucket for the stage's code, by account and region  2. the zip under its digest  3. a change set, run unless it is empty
+down: the stack, then the bucket; the facts table stays (its policy is Retain), for the operator to delete by hand
+
+Uses the credentials, region and AWS_ENDPOINT_URL of the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+WAIT_SECONDS = 1200.0
+POLL_SECONDS = 2.0
+ENDED = ("COMPLETE", "FAILED")
+GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "IMPORT_COMPLETE")
+
+
+class DeployFailed(Exception):
+    """One sentence: what failed, and what to do."""
+
+
+def up(stack: str, package: Path, template: str = "sam.json", mail: str = "", wait_seconds: float = WAIT_SECONDS) -> str:
+    """Returns created, updated or unchanged. `template`: SAM, or `translated.json` where CloudFormation has no transform."""
+    archive = package / "deployment.zip"
+    if not archive.is_file() or not (package / template).is_file():
+        raise DeployFailed(f"there is no package in {package}: run make package first")
+    bucket = code_bucket(stack)
+    key = f"{hashlib.sha256(archive.read_bytes()).hexdigest()}.zip"
+    _ensure_bucket(bucket)
+    boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.read_bytes())
+    body = json.dumps(with_code(json.loads((package / template).read_text(encoding="utf-8")), bucket, key))
+    place = f"{hashlib.sha256(body.encode()).hexdigest()}.json"  # a template in the call itself may have 51,200 bytes only
+    boto3.client("s3").put_object(Bucket=bucket, Key=place, Body=body.encode())
+    region = boto3.client("s3").meta.region_name
+    url = f"https://{bucket}.s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/{place}"
+    return _change(stack, url, mail, time.monotonic() + wait_seconds)
+
+
+def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
+    """Returns deleted, or absent. Raises DeployFailed when something keeps the stack."""
+    cloudformation = boto3.client("cloudformation")
+    found = _stack(stack)
+    if found is not None:
+        until = time.monotonic() + wait_seconds
+        cloudformation.delete_stack(StackName=stack)
+        while (left := _stack(found["StackId"])) is not None and left["StackStatus"] != "DELETE_COMPLETE":
+            if left["StackStatus"].endswith("FAILED") or time.monotonic() > until:
+                raise DeployFailed(f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}")
+            time.sleep(POLL_SECONDS)
+    _delete_bucket(code_bucket(stack))
+    return "deleted" if found is not None else "absent"
+
+
+def code_bucket(stack: str) -> str:
+    account = boto3.client("sts").get_caller_identity()["Account"]
+    return f"{stack.lower()}-code-{account}-{boto3.client('s3').meta.region_name}"[:63]
+
+
+def with_code(template: dict[str, Any], bucket: str, key: str) -> dict[str, Any]:
+    """The template with every function's code at its place in the bucket, in SAM's form or CloudFormation's."""
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::Serverless::Function":
+            resource["Properties"]["CodeUri"] = {"Bucket": bucket, "Key": key}
+        elif resource["Type"] == "AWS::Lambda::Function":
+            resource["Properties"]["Code"] = {"S3Bucket": bucket, "S3Key": key}
+    return template
+
+
+def _change(stack: str, url: str, mail: str, until: float) -> str:
+    cloudformation = boto3.client("cloudformation")
+    before = _stack(stack)
+    new = before is None or before["StackStatus"] == "REVIEW_IN_PROGRESS"
+    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}"
+    cloudformation.create_change_set(
+        StackName=stack,
+        ChangeSetName=name,
+        ChangeSetType="CREATE" if new else "UPDATE",
+        TemplateURL=url,
+        Parameters=[{"ParameterKey": "AlarmAddress", "ParameterValue": mail}],
+        Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
+    )
+    while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=name))["Status"] not in ("CREATE_COMPLETE", "FAILED"):
+        _bounded(until, stack, change["Status"])
+    if change["Status"] == "FAILED":
+        cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
+        reason = change.get("StatusReason", "")
+        if "didn't contain changes" in reason or "No updates are to be performed" in reason:
+            return "unchanged"
+        raise DeployFailed(f"CloudFormation refuses the change of {stack}: {reason}")
+    cloudformation.execute_change_set(StackName=stack, ChangeSetName=name)
+    while (now := _stack(stack)) is None or not now["StackStatus"].endswith(ENDED):
+        _bounded(until, stack, now["StackStatus"] if now else "not there yet")
+    if now["StackStatus"] not in GOOD:
+        raise DeployFailed(f"stack {stack} is {now['StackStatus']}: see its events for the first failure")
+    return "created" if new else "updated"
+
+
+def _bounded(until: float, stack: str, status: str) -> None:
+    if time.monotonic() > until:
+        raise DeployFailed(f"stack {stack} is still {status}; CloudFormation goes on, run the command again to look")
+    time.sleep(POLL_SECONDS)
+
+
+def _stack(name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = dict(boto3.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0])
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return None
+        raise
+    return found
+
+
+def _ensure_bucket(bucket: str) -> None:
+    s3 = boto3.client("s3")
+    try:
+        s3.head_bucket(Bucket=bucket)
+        return
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
+            raise DeployFailed(f"the bucket {bucket} is not ours to use: {error}") from error
+    place = {} if s3.meta.region_name == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
+    s3.create_bucket(Bucket=bucket, **place)
+    closed = {"BlockPublicAcls": True, "IgnorePublicAcls": True, "BlockPublicPolicy": True, "RestrictPublicBuckets": True}
+    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=closed)
+
+
+def _delete_bucket(bucket: str) -> None:
+    s3 = boto3.client("s3")
+    try:
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+            for entry in page.get("Contents", []):
+                s3.delete_object(Bucket=bucket, Key=entry["Key"])
+        s3.delete_bucket(Bucket=bucket)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
+            raise
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make deploy")
+    parser.add_argument("what", choices=("up", "down"))
+    parser.add_argument("--stack", required=True)
+    parser.add_argument("--package", type=Path, help="the folder that make package wrote")
+    parser.add_argument("--template", default="sam.json")
+    parser.add_argument("--mail", default="", help="gets the alarms; AWS asks it to confirm")
+    arguments = parser.parse_args()
+    try:
+        if arguments.what == "up" and arguments.package is None:
+            raise DeployFailed("--package is missing")
+        done = up(arguments.stack, arguments.package, arguments.template, arguments.mail) if arguments.what == "up" else down(arguments.stack)
+    except (DeployFailed, BotoCoreError, ClientError) as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return 1
+    sys.stdout.write(f"stack {arguments.stack}: {done}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

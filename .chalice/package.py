@@ -1,0 +1,143 @@
+"""Builds what is deployed, for one stage and architecture: `deployment.zip` and `sam.json`, in `build/package/<stage>-<arch>`.
+
+1. stage: a project folder with exactly the files that belong into the zip, and a config that names the architecture
+2. build: `chalice package` in it, with `.chalice/resources.yaml` merged in
+3. check: the zip is rewritten with fixed dates and order, and is as small as it must be
+
+Two builds of one tree are the same bytes: nothing but the files and the versions in requirements.txt goes in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+STAGES = ("dev", "prod")
+ARCHITECTURES = ("x86_64", "arm64")
+LIMIT_BYTES = 4_000_000
+SECONDS = 180.0
+DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+NOT_DEPLOYED = (  # the embedded cloud and the command line
+    "local",
+    "cli.py",
+    "cli_*.py",
+    "*_cli.py",
+    "memory.py",
+    "recorded.py",
+    "replay.py",
+    "provenance.py",
+    "__pycache__",
+)
+
+
+class PackageFailed(Exception):
+    """One sentence: what failed, and what to do."""
+
+
+def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
+    """Writes the package to `out`, which is replaced as a whole, and returns the zip's path. Raises PackageFailed."""
+    if stage not in STAGES or arch not in ARCHITECTURES:
+        raise PackageFailed(f"no such package: STAGE={stage} ARCH={arch}; stages are {', '.join(STAGES)}, architectures {', '.join(ARCHITECTURES)}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="package-", dir=out.parent) as scratch:
+        project, built = Path(scratch) / "project", Path(scratch) / "built"
+        stage_project(project, arch, root)
+        _chalice(project, built, stage)
+        archive = built / "deployment.zip"
+        normalise(archive)
+        size = archive.stat().st_size
+        if size > LIMIT_BYTES:
+            raise PackageFailed(f"the zip has {size} bytes, more than {LIMIT_BYTES}: see in requirements.txt what brought them in")
+        shutil.rmtree(out, ignore_errors=True)
+        built.rename(out)
+    return out / "deployment.zip"
+
+
+def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
+    """The folder that Chalice packages: `vendor/` is what it puts at the top of the zip beside the wheels."""
+    project.mkdir(parents=True)
+    for name in ("app.py", "requirements.txt"):
+        shutil.copyfile(root / name, project / name)
+    shutil.copytree(root / "controller", project / "vendor" / "controller", ignore=shutil.ignore_patterns(*NOT_DEPLOYED))
+    (project / ".chalice").mkdir()
+    for policy in sorted((root / ".chalice").glob("policy-*.json")):
+        shutil.copyfile(policy, project / ".chalice" / policy.name)
+    shutil.copyfile(root / ".chalice" / "resources.yaml", project / ".chalice" / "resources.yaml")
+    config = json.loads((root / ".chalice" / "config.json").read_text(encoding="utf-8"))
+    (project / ".chalice" / "config.json").write_text(json.dumps({**config, "lambda_architecture": arch}, indent=2), encoding="utf-8")
+
+
+def normalise(archive: Path) -> None:
+    """The same names and contents give the same bytes: sorted, with one date and one mode (readable by Lambda's user)."""
+    aside = archive.with_suffix(".new")
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+        for name in sorted(old.namelist()):
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o100644 << 16, 3
+            new.writestr(entry, old.read(name))
+    aside.replace(archive)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _chalice(project: Path, built: Path, stage: str) -> None:
+    """Chalice imports the app; it needs a region but no account."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from chalice.cli import main; sys.exit(main())",
+        "--project-dir",
+        str(project),
+        "package",
+        "--stage",
+        stage,
+    ]
+    command += ["--merge-template", str(project / ".chalice" / "resources.yaml"), "--template-format", "json", str(built)]
+    path = os.pathsep.join([str(project / "vendor"), str(project)])
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path, "AWS_DEFAULT_REGION": "us-east-1"}
+    try:
+        run = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise PackageFailed(f"chalice package took more than {SECONDS:.0f} s; is the package index reachable?") from error
+    if run.returncode:
+        raise PackageFailed(f"chalice package failed:\n{run.stdout}{run.stderr}")
+    found = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
+    if not found:
+        raise PackageFailed(f"chalice package wrote no template:\n{run.stdout}{run.stderr}")
+    if found[0].suffix == ".yaml":  # what Chalice writes whenever the merged template is YAML
+        import yaml  # type: ignore[import-untyped]
+
+        template = yaml.safe_load(found[0].read_text(encoding="utf-8"))
+        (built / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        found[0].unlink()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make package", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--stage", default="dev")
+    parser.add_argument("--arch", default="x86_64")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    out = arguments.out or ROOT / "build" / "package" / f"{arguments.stage}-{arguments.arch}"
+    try:
+        archive = package(arguments.stage, arguments.arch, out.absolute())
+    except PackageFailed as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return 1
+    sys.stdout.write(f"{archive}: {archive.stat().st_size / 1e6:.2f} MB, sha256 {digest(archive)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Reservations, and all instances that could use them; and the ledger of the pools' claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from controller.adapters.aws import Clients, translated
+from controller.adapters.dynamodb import Table
+from controller.adapters.ec2 import Ec2Instances
+from controller.errors import GiveUp
+from controller.reserved_inputs import LINUX, Capacity, Claim, Reserved, platform_of
+from controller.reserved_ports import SeenMachine, StoredLedger
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef, InstanceTypeDef, ReservedInstancesTypeDef
+
+_LIFECYCLES = ("spot", "scheduled", "capacity-block")
+_KEY: dict[str, Any] = {"pk": {"S": "pool#claims"}, "sk": {"S": "ledger"}}
+_CLAIMS = TypeAdapter(dict[str, Claim])
+
+
+class Ec2Reservations:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._instances = Ec2Instances(clients)
+
+    def reserved(self) -> Sequence[Reserved]:
+        with translated("describing Reserved Instances"):
+            answer = self._clients.ec2().describe_reserved_instances(Filters=[{"Name": "state", "Values": ["active"]}])
+            return [_reserved(entry) for entry in answer["ReservedInstances"]]
+
+    def capacity(self) -> Sequence[Capacity]:
+        with translated("describing capacity reservations"):
+            pages = self._clients.ec2().get_paginator("describe_capacity_reservations").paginate(Filters=[{"Name": "state", "Values": ["active"]}])
+            return [_capacity(entry) for page in pages for entry in page["CapacityReservations"]]
+
+    def machines(self) -> Sequence[SeenMachine]:
+        found: list[SeenMachine] = []
+        with translated("describing all instances"):
+            pages = self._clients.ec2().get_paginator("describe_instances").paginate()
+            for page in pages:
+                for reservation in page["Reservations"]:
+                    found += [_machine(instance) for instance in reservation.get("Instances", [])]
+        return found
+
+    def start(self, instances: Sequence[str]) -> Sequence[str]:
+        return self._each(instances, lambda batch: self._clients.ec2().start_instances(InstanceIds=list(batch)), "starting")
+
+    def stop(self, instances: Sequence[str]) -> Sequence[str]:
+        return self._each(instances, lambda batch: self._clients.ec2().stop_instances(InstanceIds=list(batch)), "stopping")
+
+    def untag(self, instances: Sequence[str], key: str) -> Sequence[str]:
+        return self._each(
+            instances, lambda batch: self._clients.ec2().delete_tags(Resources=list(batch), Tags=[{"Key": key}]), f"removing the tag {key}"
+        )
+
+    def _each(self, instances: Sequence[str], call: Callable[[Sequence[str]], Any], doing: str) -> Sequence[str]:
+        return self._instances.each_batch(instances, call, doing)
+
+
+class TableLedger(Table):
+    """One item for all clusters, written on the version that was read."""
+
+    def get(self) -> StoredLedger:
+        item = self._get(_KEY)
+        if item is None:
+            return StoredLedger()
+        try:
+            return StoredLedger(_CLAIMS.validate_json(item["claims"]["S"]), float(item["at"]["N"]), int(item["version"]["N"]))
+        except (KeyError, ValueError, ValidationError) as error:
+            raise GiveUp(f"the pools' ledger in table {self._table} cannot be read; delete the item pool#claims: {error}") from error
+
+    def put(self, stored: StoredLedger) -> None:
+        item: dict[str, Any] = {
+            **_KEY,
+            "claims": {"S": json.dumps({name: claim.model_dump(mode="json", exclude_defaults=True) for name, claim in stored.claims.items()})},
+            "at": {"N": f"{stored.at:.3f}"},
+            "version": {"N": str(stored.version + 1)},
+            "wake": {"BOOL": False},
+        }
+        self._put(item, stored.version)
+
+
+def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
+    """A regional reservation has no zone, whatever the key may hold."""
+    zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
+    return Reserved(
+        id=entry["ReservedInstancesId"],
+        instance_type=entry["InstanceType"],
+        count=entry["InstanceCount"],
+        zone=entry.get("AvailabilityZone") if zonal else None,
+        platform=platform_of(entry.get("ProductDescription", LINUX)),
+        tenancy=entry.get("InstanceTenancy", "default"),
+        state=entry.get("State", "active"),
+        end=entry["End"].timestamp(),
+    )
+
+
+def _capacity(entry: CapacityReservationTypeDef) -> Capacity:
+    end = entry.get("EndDate")
+    kind: str = entry.get("ReservationType", "default")
+    return Capacity(
+        id=entry["CapacityReservationId"],
+        instance_type=entry["InstanceType"],
+        zone=entry["AvailabilityZone"],
+        total=entry["TotalInstanceCount"],
+        available=min(entry["AvailableInstanceCount"], entry["TotalInstanceCount"]),
+        platform=platform_of(entry.get("InstancePlatform", LINUX)),
+        tenancy=entry.get("Tenancy", "default"),
+        state=entry.get("State", "active"),
+        targeted=entry.get("InstanceMatchCriteria", "open") == "targeted",
+        block=kind == "capacity-block",
+        end=end.timestamp() if end is not None else None,
+    )
+
+
+def _machine(instance: InstanceTypeDef) -> SeenMachine:
+    placement: Mapping[str, Any] = instance.get("Placement", {})
+    lifecycle: str = instance.get("InstanceLifecycle", "")
+    platform = instance.get("PlatformDetails") or ("Windows" if instance.get("Platform") else LINUX)
+    return SeenMachine(
+        instance=instance["InstanceId"],
+        instance_type=instance["InstanceType"],
+        zone=placement.get("AvailabilityZone", ""),
+        platform=platform,
+        tenancy=placement.get("Tenancy") or "default",
+        state=instance["State"]["Name"],
+        lifecycle=cast(Literal["spot", "scheduled", "capacity-block"], lifecycle) if lifecycle in _LIFECYCLES else "on-demand",
+        capacity_reservation=instance.get("CapacityReservationId"),
+        tags={tag["Key"]: tag.get("Value", "") for tag in instance.get("Tags", [])},
+    )

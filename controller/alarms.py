@@ -1,0 +1,58 @@
+"""What a person should hear of: pure, as part of a decision. Each is told once for as long as the node stands as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.facts import Ack
+from controller.orphans import orphaned_since
+from controller.reasons import Reason
+from controller.status import Node
+from controller.view import Rules
+
+_METRICS = {
+    Reason.HELD_BY_MINIMUM: "HeldByMinimum",
+    Reason.BASE_PROTECTED: "BaseNodeAway",
+    Reason.GROUP_REFUSES: "GroupRefuses",
+    Reason.UNKNOWN_TO_EC2: "UnknownInstance",
+    Reason.HOOK_CAP: "PreparationAbandoned",
+}
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """`metric` is the name that CloudWatch alarms are set on; `about` maps each instance to what the alarm was told for."""
+
+    metric: str
+    about: Mapping[str, str]
+    sentence: str
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(self.about)
+
+
+def alarms_of(nodes: Sequence[Node], rules: Rules, now: float) -> tuple[Alarm, ...]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for node in nodes:
+        told = f"{node.standing.status} {node.standing.reason}"
+        metric = _METRICS.get(node.standing.reason)
+        if metric is not None:
+            found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
+        if orphaned_since(node.standing, node.view, rules, now) is not None:
+            sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
+            found.setdefault(("Orphan", sentence), {})[node.view.instance] = told
+    acks = {node.view.instance: node.view.facts.acks for node in nodes}
+    alarms = []
+    for (metric, sentence), about in sorted(found.items()):
+        new = {instance: told for instance, told in about.items() if _new(acks[instance].get(f"alarm:{metric}"), acks[instance].get("status"), told)}
+        if new:
+            alarms.append(Alarm(metric, new, sentence))
+    return tuple(alarms)
+
+
+def _new(alarm: Ack | None, status: Ack | None, told: str) -> bool:
+    """Not told before, or told before the node last came to stand as it does."""
+    since = status.at if status is not None and status.value == told else None
+    return alarm is None or alarm.value != told or since is None or alarm.at < since

@@ -1,0 +1,24 @@
+"""Instances that cost money and that nobody wants: they carry the cluster's elastic or ownership tag, run, and serve no job.
+
+Pure. They are reported once the policy's grace period is over, and terminated if the policy says so and the cluster launched them.
+"""
+
+from __future__ import annotations
+
+from controller.reasons import Reason
+from controller.status import Standing
+from controller.view import Rules, View
+
+_UNWANTED = (Reason.NO_BOOTSTRAP, Reason.PREPARING, Reason.PREPARE_FAILED, Reason.WORKER_FAILED, Reason.GROUP_REFUSES)
+
+
+def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
+    """When it came to stand as it does, if that is longer ago than the grace period; None for whatever is in use, stopped or protected."""
+    if node.base or node.terminated or node.state in ("stopping", "stopped", "shutting-down") or node.unseen or node.phase in ("warm", "terminating"):
+        return None
+    if not (node.elastic or node.owned) or standing.reason not in _UNWANTED:
+        return None
+    known = node.facts.acks.get("status")
+    if known is None or known.value != f"{standing.status} {standing.reason}":
+        return None
+    return known.at if now - known.at >= rules.policy.orphan_grace_seconds else None

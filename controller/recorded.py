@@ -1,0 +1,105 @@
+"""Recorded events from files: one JSON value, a list of them, or JSON lines. What is no event is told as such, never raised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from controller.errors import GiveUp
+from controller.payloads import Time
+
+_TIME: TypeAdapter[float] = TypeAdapter(Time)
+
+
+class Unreadable(GiveUp):
+    """A path that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """`event` None: `problem` says why there is none."""
+
+    file: str
+    event: Mapping[str, Any] | None
+    problem: str = ""
+
+    @property
+    def time(self) -> float | None:
+        """The event's own time, if it has a sound one."""
+        try:
+            return _TIME.validate_python((self.event or {})["time"])
+        except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
+            return None
+
+
+def files_of(paths: Iterable[str]) -> list[Path]:
+    """The files named, and all files below the folders named, by name; hidden ones are left out. Raises Unreadable."""
+    found: list[Path] = []
+    for name in paths:
+        path = Path(name)
+        try:
+            if path.is_dir():
+                found += sorted(entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry.relative_to(path)))
+            else:
+                path.open("rb").close()
+                found.append(path)
+        except OSError as error:
+            raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
+    return found
+
+
+def records_of(file: Path) -> Iterator[Record]:
+    """Raises Unreadable."""
+    name = str(file)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield Record(name, None, f"not JSON: {error.reason} at byte {error.start}")
+        return
+    values, problem = _parsed(text)
+    if not problem:
+        for value in values:
+            yield _record(name, value)
+        return
+    lines = [line for line in text.splitlines() if line.strip()]
+    parsed = [_parsed(line) for line in lines]
+    if len(lines) < 2 or all(wrong for _, wrong in parsed):
+        yield Record(name, None, problem)
+        return
+    for number, (found, wrong) in enumerate(parsed, 1):
+        if wrong:
+            yield Record(name, None, f"line {number}: {wrong}")
+        for value in found:
+            yield _record(name, value)
+
+
+def _parsed(text: str) -> tuple[list[Any], str]:
+    """A list counts as the events in it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return [], f"not JSON: {' '.join(str(error).split())}" if text.strip() else "not JSON: the file is empty"
+    return (value, "") if isinstance(value, list) else ([value], "")
+
+
+def _record(name: str, value: Any) -> Record:
+    if not isinstance(value, dict):
+        return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
+    kind = value.get("detail-type", value.get("detail_type"))  # AWS's own pages spell it both ways
+    missing = [key for key, found in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(found, str)]
+    if missing:
+        return Record(name, None, f"no event: {' and '.join(missing)} missing")
+    return Record(name, value)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

@@ -1,0 +1,77 @@
+"""The Module face: a script for AWS Dynamic Training runs elastically with its import line changed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from job_bed import HOLD, JobBed, instance
+
+TINY_MODULE = str(Path(__file__).parent / "tiny_module.py")
+
+
+@pytest.fixture
+def make_module_bed(tmp_path: Path) -> Iterator[Callable[..., JobBed]]:
+    beds: list[JobBed] = []
+
+    def make(*arguments: str) -> JobBed:
+        beds.append(JobBed(tmp_path, [sys.executable, TINY_MODULE, "--hold", str(tmp_path / HOLD), *arguments]))
+        return beds[-1]
+
+    yield make
+    for bed in beds:
+        bed.close()
+
+
+def _log(bed: JobBed, letter: str) -> str:
+    return (bed.folder / f"worker-{instance(letter)}.log").read_text()
+
+
+def test_face_a_module_script_alone_trains_on_one_worker_with_its_own_schedule() -> None:
+    argv = [sys.executable, TINY_MODULE, "--epochs", "8"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    epochs = re.findall(r"EPOCH (\d+) rank 0 of 1 rescale 0.250000 lr ([0-9.]+)", done.stderr)
+    assert [epoch for epoch, _ in epochs] == [str(n) for n in range(8)]
+    assert (epochs[0][1], epochs[7][1]) == ("0.100000", "0.050000"), "the schedule counts as the script meant it"
+    assert "already" not in done.stderr.lower(), "MXNet's loop does not warn of what was prepared before it"
+
+
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_device_sync"])
+def test_face_module_workers_join_and_leave_and_the_data_is_divided_anew(make_module_bed: Callable[..., JobBed], kind: str) -> None:
+    bed = make_module_bed("--epochs", "60", "--kv-store", kind)
+    bed.begin()
+    bed.add_node("C")
+    bed.want("ABC")
+    bed.wait_for(bed.saw("joined", "C"), 60, "C joins at an epoch's end")
+    bed.want("BC")
+    bed.wait_for(bed.saw("left", "A"), 60, "A leaves")
+    bed.finish()
+    assert {name: len(node.pids) for name, node in bed.supervisors.items()} == {instance(letter): 1 for letter in "ABC"}, "nobody was restarted"
+    assert re.findall(r"DIVIDE (\d) (\d)", _log(bed, "B")) == [("0", "1"), ("1", "2"), ("1", "3"), ("0", "2")]
+    assert all(event["position"]["offset"] == 0 for event in bed.events("forming")), "only at epoch ends"
+    rescale = {m.group(1): m.group(2) for m in re.finditer(r"EPOCH \d+ rank \d of (\d) rescale ([0-9.]+)", _log(bed, "B"))}
+    assert rescale == {"2": "0.125000", "3": "0.083333"}, "the rate per sample does not jump with the number of workers"
+    schedule = [dict(re.findall(r"EPOCH (\d+) rank.* lr ([0-9.]+)", _log(bed, letter))) for letter in "BC"]
+    shared = set(schedule[0]) & set(schedule[1])
+    assert shared
+    assert all(schedule[0][epoch] == schedule[1][epoch] for epoch in shared), "a joiner is where the others are in the schedule"
+    assert schedule[0]["5"] == "0.100000"
+    assert schedule[0]["7"] == "0.050000", "counted in samples"
+
+
+def test_face_module_a_killed_worker_costs_the_epoch_and_no_survivor(make_module_bed: Callable[..., JobBed]) -> None:
+    bed = make_module_bed("--epochs", "30")
+    bed.begin("ABC")
+    bed.wait_for_epoch(2)
+    bed.kill_worker("C", signal.SIGKILL)
+    bed.wait_for(lambda: bed.events("released"), 60, "the survivors are free")
+    bed.wait_for(lambda: len(bed.supervisors[instance("C")].pids) > 1, 60, "C is started again")
+    bed.finish()
+    assert [len(bed.supervisors[instance(letter)].pids) for letter in "AB"] == [1, 1], "no survivor was restarted"
+    assert "is begun again: a worker was lost" in _log(bed, "A")
+    assert bed.events("finished")

@@ -1,0 +1,125 @@
+"""M1, M2: people edit host_worker while a job runs; only whole, settled, sensible edits count."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.host_file import HOST_FILE, HOST_LOG, FileHosts, Rules, Verdict, instance_of, judge
+
+A, B, C, D = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """Two base hosts, edits, and looks at the file some seconds apart."""
+
+    def __init__(self, folder: Path, minimum: int = 2) -> None:
+        self.folder, self.clock = folder, Clock()
+        self.hosts = FileHosts(folder, [A, B], minimum=minimum, clock=self.clock)
+        self.looks(3)
+
+    def edit(self, *lines: str, end: str = "\n") -> None:
+        (self.folder / HOST_FILE).write_text("\n".join(lines) + end)
+
+    def looks(self, count: int = 5) -> tuple[str, ...]:
+        for _ in range(count):
+            self.clock.now += 1
+            target = self.hosts.read_target()
+        assert target.members == tuple(map(instance_of, self.hosts.hosts))
+        return self.hosts.hosts
+
+    def log(self) -> list[list[str]]:
+        return [line.split() for line in (self.folder / HOST_LOG).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("lines", [(A, B, C), (C, A, B)])
+def test_m1_a_line_more_joins_whether_newcomers_come_first_or_last(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    bench = Bench(tmp_path)
+    bench.edit(*lines)
+    assert bench.looks(2) == (A, B), "not before it has settled"
+    assert bench.looks() == (A, B, C)
+    assert [entry[:3] for entry in bench.log()] == [["0", "ADDED", A], ["1", "ADDED", B], ["2", "ADDED", C]]
+    assert all(re.fullmatch(r"\d{19}", entry[3]) for entry in bench.log())
+
+
+def test_m1_empty_and_half_written_files_are_never_acted_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minimum=1)
+    for text in (
+        "",
+        "\n",
+        "10.0.0.1",
+        "10.0.0.1\n10.0.0.2\n10.0.",
+        "10.0.0.1\n10.0.0.2\n10.0.0.3",
+        "10.0.0.1\n10.0.0.2\n10.0.0\n",
+        f"{A}\n{B}\n{B}\n",
+    ):
+        (tmp_path / HOST_FILE).write_text(text)
+        assert bench.looks() == (A, B), repr(text)
+    (tmp_path / HOST_FILE).unlink()
+    with pytest.raises(RuntimeError, match="No such file"):
+        bench.looks(1)
+    bench.edit(A, B, C)
+    assert bench.looks() == (A, B, C), "a good edit afterwards counts"
+    assert len(bench.log()) == 3
+
+
+def test_m1_a_file_that_keeps_changing_is_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for i in range(8):
+        bench.edit(A, B, f"10.0.1.{i}")
+        bench.looks(1)
+    assert bench.hosts.hosts == (A, B)
+
+
+def test_m2_a_removed_line_leaves_and_a_base_hosts_line_is_refused_clearly_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(tmp_path)
+    bench.edit(A, B, C, D)
+    bench.looks()
+    bench.edit(A, B, D)
+    assert bench.looks() == (A, B, D)
+    bench.edit(A, D)
+    with caplog.at_level(logging.WARNING):
+        assert bench.looks(20) == (A, B, D)
+    assert [record.getMessage().count("base host") for record in caplog.records] == [2], "one line, not one a look"
+    assert bench.log()[-1][:3] == ["4", "REMOVED", C]
+
+
+def test_m2_a_swap_is_one_revision(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.edit(A, B, C)
+    bench.looks()
+    before = bench.hosts.read_target().revision
+    bench.edit(A, B, D)
+    bench.looks()
+    assert bench.hosts.read_target().revision == before + 1
+
+
+def test_m2_a_job_that_comes_back_goes_on_with_its_hosts_and_numbers(tmp_path: Path) -> None:
+    first = Bench(tmp_path)
+    first.edit(A, B, C)
+    first.looks()
+    with (tmp_path / HOST_LOG).open("a") as file:
+        file.write("3 ADD")  # a crash tore it
+    second = Bench(tmp_path)
+    assert second.hosts.hosts == (A, B, C)
+    second.edit(A, B)
+    second.looks()
+    assert [entry[:3] for entry in second.log() if len(entry) == 4][-1] == ["3", "REMOVED", C]
+
+
+@given(st.text(alphabet="0123456789.:\n xé", max_size=60))
+def test_m1_no_text_whatever_drops_a_base_host(text: str) -> None:
+    hosts, verdict = judge(text, Rules((A, B), minimum=1))
+    assert verdict is not Verdict.ACCEPTED or {A, B} <= set(hosts)

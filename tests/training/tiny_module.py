@@ -1,0 +1,67 @@
+"""A script for AWS Dynamic Training with its import line changed, small enough for tests."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+
+import training.elastic_mxnet as mx
+
+
+class Data(mx.mod.BaseDataIterator):
+    def __init__(self, batch: int) -> None:
+        rng = np.random.default_rng(7)
+        self.x, self.y, self.batch = rng.normal(size=(96, 6)).astype(np.float32), rng.integers(0, 3, 96).astype(np.float32), batch
+
+    def get_data_iterator(self, kv):
+        logging.info("DIVIDE %d %d", kv.rank, kv.num_workers)
+        mine = slice(kv.rank, None, kv.num_workers)
+        train = mx.io.ResizeIter(mx.io.NDArrayIter(self.x[mine], self.y[mine], self.batch), 96 // self.batch // kv.num_workers)
+        return train, mx.io.NDArrayIter(self.x[:20], self.y[:20], 10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--kv-store", default="dist_sync")
+    parser.add_argument("--hold", type=Path)
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.INFO)
+    mx.random.seed(1)
+    kv = mx.kvstore.create(args.kv_store)
+    data = Data(4)
+    train, val = data.get_data_iterator(kv)
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="one")
+    net = mx.sym.BatchNorm(mx.sym.Activation(net, act_type="relu"), name="norm")
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(net, num_hidden=3, name="two"), name="softmax")
+    model = mx.mod.Module(symbol=net, context=mx.cpu(), data_iterator=data)
+
+    def after_batch(_: object) -> None:
+        if args.hold and args.hold.exists():
+            time.sleep(0.05)
+
+    def after_epoch(epoch: int, *_: object) -> None:
+        optimizer = model._optimizer
+        logging.info("EPOCH %d rank %d of %d rescale %.6f lr %.6f", epoch, kv.rank, kv.num_workers, optimizer.rescale_grad, optimizer.learning_rate)
+
+    model.fit(
+        train,
+        eval_data=val,
+        num_epoch=args.epochs,
+        kvstore=kv,
+        optimizer_params={
+            "learning_rate": 0.1,
+            "momentum": 0.9,
+            "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=24 * 6, factor=0.5, base_lr=0.1),  # every six epochs of one worker's batches
+        },
+        batch_end_callback=after_batch,
+        epoch_end_callback=after_epoch,
+    )
+
+
+if __name__ == "__main__":
+    main()

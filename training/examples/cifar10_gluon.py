@@ -1,0 +1,64 @@
+"""ResNet on CIFAR-10's binary batches with Gluon, elastically or alone.
+
+python -m training.examples.cifar10_gluon --data cifar-10-batches-bin --layers 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet import autograd, gluon
+
+from training.examples.cifar10_data import SIDE, load_binary
+from training.examples.cifar10_net import resnet
+from training.job import ElasticJob
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m training.examples.cifar10_gluon", description="Train a ResNet on CIFAR-10 with Gluon.")
+    parser.add_argument("--data", type=Path, required=True, help="directory of data_batch_*.bin and test_batch.bin")
+    parser.add_argument("--layers", type=int, default=20, help="6n + 2")
+    parser.add_argument("--width", type=int, default=16, help="channels of the first stage")
+    parser.add_argument("--epochs", type=int, default=160)
+    parser.add_argument("--batch-size", type=int, default=128, help="samples in a step over all workers")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    train, validation = load_binary(args.data)
+    job = ElasticJob.join(args.kv_store)
+    mx.random.seed(1)
+    net = resnet(args.layers, args.width)
+    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2))
+    net.hybridize(static_alloc=True)
+    net(mx.nd.zeros((1, 3, SIDE, SIDE)))
+    loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
+    optimizer = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
+    trainer = gluon.Trainer(net.collect_params(), "sgd", optimizer, kvstore=job.kvstore)
+    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), global_batch=args.batch_size):
+        for data, label in epoch.batches(train):
+            with autograd.record():
+                loss = loss_function(net(data), label)
+            loss.backward()
+            epoch.step(trainer)
+            epoch.record("loss", float(loss.sum().asscalar()), len(label))
+        mine = epoch.share(len(validation))
+        right = 0
+        for at in range(mine.start, mine.stop, args.batch_size):
+            data, label = validation.rows(np.arange(at, min(mine.stop, at + args.batch_size)))
+            right += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
+        epoch.record("val_accuracy", right, len(mine))
+        logging.info("epoch %d: %d of %d validation images right, as worker %d of %d", epoch.number, right, len(mine), epoch.rank, epoch.workers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

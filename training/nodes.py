@@ -1,0 +1,284 @@
+"""A node of a launched job: starts the worker and the ps-lite processes of this host as the coordinator says.
+
+    python -m training.nodes        (started by `training.launch`, here or through ssh)
+
+Standard input brings one JSON line (`NodePost`, with the token: it is never on a command line), then stays open: its end means that the launcher
+is gone, and everything here ends. Children die with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import WebSocketException
+
+from controller.contract import ControlFile
+from training import channel
+from training.protocol import (
+    FromCoordinator,
+    FromNode,
+    GroupFailed,
+    GroupReady,
+    Listed,
+    NodeHello,
+    Refused,
+    RestartWorker,
+    Retire,
+    StartGroup,
+    StopGroup,
+    Welcome,
+    WorkerExited,
+)
+
+MAX_LINE = 256 * 1024
+READY_SECONDS = 120.0  # for a blank to import MXNet, on a machine that is busy
+GRACE_SECONDS = 5.0
+RETRY_SECONDS = 0.5
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+log = logging.getLogger("node")
+
+
+class NodePost(BaseModel):
+    """What a node is told by its launcher."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster: str
+    job: str
+    instance_id: str
+    ip: str
+    url: str
+    certificate: str
+    token: SecretStr
+    mount: str
+    base: bool
+    serves: bool  # whether this base host offers ps-lite processes
+    command: tuple[str, ...]
+    worker_environment: dict[str, str] = {}
+    server_environment: dict[str, str] = {}
+
+    def to_json(self) -> str:
+        """The token in the clear: for the pipe to the node only."""
+        return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def start(command: Sequence[str], environment: dict[str, str], piped: bool = False) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE if piped else None
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=pipe or asyncio.subprocess.DEVNULL,
+        stdout=pipe,
+        env={**os.environ, **environment},
+        start_new_session=True,
+        preexec_fn=_die_with_parent,
+    )
+
+
+async def stop(process: asyncio.subprocess.Process, grace: float = 0.0) -> None:
+    """Ask (when there is a grace), then kill, with all that it started. Returns within grace + GRACE_SECONDS."""
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
+        if process.returncode is None and seconds:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await process.wait()
+
+
+class Node:
+    def __init__(self, post: NodePost, folder: Path) -> None:
+        self._post, self._control = post, folder / "control.json"
+        self._connection: ClientConnection | None = None
+        self._worker: asyncio.subprocess.Process | None = None
+        self._blanks: list[asyncio.subprocess.Process] = []
+        self._groups: dict[int, list[asyncio.subprocess.Process]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._preparing = asyncio.Lock()
+        self._listed = True
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the job is over for this host."""
+        post = self._post
+        control = ControlFile(
+            **post.model_dump(include={"cluster", "job", "instance_id", "url", "certificate", "token", "mount"}), private_ip=post.ip
+        )
+        self._control.touch(mode=0o600)
+        self._control.write_text(control.to_json())
+        self._spawn(self._converse())
+        try:
+            await self._over.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            grace = GRACE_SECONDS if self._worker is not None else 0.0
+            children = [*self._blanks, *(process for group in self._groups.values() for process in group)]
+            await asyncio.gather(*(stop(child) for child in children), *([stop(self._worker, grace)] if self._worker else []))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("node %s ends: %s", self._post.ip, error, exc_info=error)
+            self._over.set()
+
+    async def _converse(self) -> None:
+        post = self._post
+        while True:
+            try:
+                async with await channel.connect(post.url, post.certificate) as connection:
+                    self._connection = connection
+                    await self._say(self._hello())
+                    if post.serves:
+                        self._spawn(self._offer())
+                    async for text in connection:
+                        await self._take(channel.decode(text))
+            except (OSError, TimeoutError, WebSocketException) as error:
+                log.info("coordinator at %s: %s", post.url, error)
+            self._connection = None
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _hello(self) -> NodeHello:
+        post, pid = self._post, self._worker.pid if self._worker else None
+        return NodeHello(
+            cluster=post.cluster, instance_id=post.instance_id, private_ip=post.ip, token=post.token, attempt=1, base=post.base, worker_pid=pid
+        )
+
+    async def _say(self, message: FromNode) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(WebSocketException, OSError):  # the reader sees it too, and connects again
+                await self._connection.send(channel.encode(message))
+
+    async def _offer(self) -> None:
+        async with self._preparing:
+            while len(self._blanks) < 2:
+                blank = await start([sys.executable, "-m", "training.engine.blank"], self._post.server_environment, piped=True)
+                self._blanks.append(blank)
+                assert blank.stdout is not None
+                async with asyncio.timeout(READY_SECONDS):
+                    if not await blank.stdout.readline():
+                        raise RuntimeError("a ps-lite process could not import MXNet; its message is above")
+        await self._say(GroupReady(scheduler_port=free_port(self._post.ip), blanks=len(self._blanks)))
+
+    async def _take(self, order: FromCoordinator) -> None:
+        match order:
+            case Welcome():
+                if self._worker is None:
+                    await self._start_worker()
+            case Listed():
+                self._listed = order.listed
+            case StartGroup():
+                await self._start_group(order)
+            case StopGroup():
+                for generation in [g for g in self._groups if g <= order.generation]:
+                    await asyncio.gather(*map(stop, self._groups.pop(generation)))
+            case RestartWorker():
+                if self._worker is None or self._worker.pid == order.pid or self._worker.returncode is not None:
+                    log.info("worker of %s is started again: %s", self._post.ip, order.reason)
+                    if self._worker is not None:
+                        await stop(self._worker)
+                    await self._start_worker()
+            case Retire():
+                self._over.set()
+            case Refused():
+                log.error("the coordinator refused %s: %s", self._post.ip, order.reason)
+                self._over.set()
+            case _:
+                log.warning("ignored an order that is not for a node: %s", order.type)
+
+    async def _start_group(self, order: StartGroup) -> None:
+        group = self._groups.setdefault(order.generation, [])
+        if len(self._blanks) < len(order.processes):
+            await self._say(GroupFailed(generation=order.generation, reason="not enough blank processes"))
+            return
+        for process in order.processes:
+            blank = self._blanks.pop(0)
+            assert blank.stdin is not None
+            line = {"role": process.role, "environment": {**process.environment, "DMLC_NODE_HOST": self._post.ip}}
+            blank.stdin.write(json.dumps(line).encode() + b"\n")
+            group.append(blank)
+            self._spawn(self._watch_group(order.generation, blank))
+        self._spawn(self._offer())
+
+    async def _watch_group(self, generation: int, process: asyncio.subprocess.Process) -> None:
+        """The end of one that leaves with its workers is no failure; any other is while its generation stands."""
+        code = await process.wait()
+        if code and generation in self._groups:
+            await self._say(GroupFailed(generation=generation, reason=f"exit code {code}"))
+
+    async def _start_worker(self) -> None:
+        environment = {**self._post.worker_environment, "DYNTRAIN_CONTROL_FILE": str(self._control), "ELASTIC_TRAINING_ENABLED": "1"}
+        self._worker = await start(self._post.command, environment)
+        self._spawn(self._watch_worker(self._worker))
+
+    async def _watch_worker(self, worker: asyncio.subprocess.Process) -> None:
+        code = await worker.wait()
+        if worker is not self._worker:
+            return
+        if code:
+            await self._say(WorkerExited(pid=worker.pid, code=code, reason=f"exit code {code}"))
+        elif not self._listed:
+            self._over.set()
+
+
+def free_port(host: str) -> int:
+    """Below the ephemeral range, so that no outgoing connection sits on it by chance. Raises RuntimeError when there is none."""
+    for _ in range(100):
+        port = random.randint(10_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise RuntimeError(f"no free port on {host}: is it an address of this machine?")
+
+
+async def _serve() -> None:
+    reader = asyncio.StreamReader(limit=MAX_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the launcher ends this process, by closing its input
+        asyncio.get_running_loop().add_signal_handler(number, lambda: None)  # not ignored: children would inherit that
+    line = await reader.readline()
+    if not line:
+        return
+    with tempfile.TemporaryDirectory(prefix="dyntrain-node-") as folder:
+        node = asyncio.create_task(Node(NodePost.model_validate_json(line), Path(folder)).run())
+        gone = asyncio.create_task(reader.read())
+        await asyncio.wait([node, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        node.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await node
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    asyncio.run(_serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
