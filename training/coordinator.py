@@ -25,11 +25,12 @@ from training.certificate import Certificate, make_certificate
 from training.control import ControlServer
 from training.generation import Limits
 from training.hosts import AwsHosts, Hosts, HostsError
+from training.knowledge import Options
 from training.layout import JobFolder, current_job_file
 from training.ledger import JOURNAL, LineLog, read_lines
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.progress import describe
-from training.session import Options, Session
+from training.session import Session
 
 TICK_SECONDS = 0.1
 TARGET_SECONDS = 0.7  # between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters

@@ -28,9 +28,9 @@ from pydantic import SecretStr
 from training.coordinator import Coordinator, open_job
 from training.generation import Limits
 from training.host_file import FileHosts, instance_of
+from training.knowledge import Options
 from training.layout import JobFolder
 from training.nodes import NodePost
-from training.session import Options
 
 CLUSTER = "manual"
 WATCH_SECONDS = 0.2

@@ -22,10 +22,10 @@ from training import channel
 from training.audit import Audit, audit_directory
 from training.coordinator import Coordinator
 from training.generation import Limits
+from training.knowledge import Options
 from training.layout import JobFolder
 from training.ledger import read_lines
 from training.protocol import GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
-from training.session import Options
 
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
 

@@ -8,6 +8,7 @@ import pytest
 
 from controller.contract import Target
 from training.generation import Limits
+from training.knowledge import Options, Phase
 from training.orders import DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.protocol import (
     CheckIn,
@@ -26,7 +27,7 @@ from training.protocol import (
     WorkerExited,
     WorkerHello,
 )
-from training.session import Options, Phase, Session
+from training.session import Session
 
 A, B, C = "i-0000000a", "i-0000000b", "i-0000000c"
 
