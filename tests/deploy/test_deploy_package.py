@@ -53,7 +53,8 @@ def test_the_zip_holds_the_app_the_controller_and_their_libraries_and_nothing_el
 
 def test_the_zip_has_every_module_of_the_controller_but_the_embedded_cloud_and_the_command_line(package: Path, tree: Path) -> None:
     modules = {path.relative_to(tree).as_posix() for path in (tree / "controller").rglob("*.py")}
-    kept_back = {name for name in modules if name.startswith("controller/local/") or re.search(r"/(cli|cli_\w+|\w+_cli)\.py$", name)}
+    command_line = r"/(cli|cli_\w+|\w+_cli|memory|recorded|replay|provenance)\.py$"
+    kept_back = {name for name in modules if name.startswith("controller/local/") or re.search(command_line, name)}
     assert "controller/cli.py" in kept_back
     assert {name for name in names(package) if name.startswith("controller/")} == modules - kept_back
 

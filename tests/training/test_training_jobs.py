@@ -43,7 +43,8 @@ def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None
     bed.add_node("B")
     bed.add_node("C")
     bed.want("ABC")
-    bed.wait_for(bed.saw("joined", "C"), 60, "C joins in mid-epoch")
+    for letter in "BC":
+        bed.wait_for(bed.saw("joined", letter), 60, f"{letter} joins in mid-epoch")
     bed.want("AC")
     bed.wait_for(bed.saw("left", "B"), 60, "B leaves in mid-epoch")
     bed.finish()
