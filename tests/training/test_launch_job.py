@@ -127,8 +127,8 @@ def ssh_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A real sshd on a port and with keys of its own, and `ssh` on PATH told of them."""
     daemon = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     client = shutil.which("ssh")
-    assert daemon, "this test needs an sshd: apt-get install openssh-server"
-    assert client, "this test needs an ssh client: apt-get install openssh-client"
+    if not daemon or not client:
+        pytest.skip("no OpenSSH on this machine: install openssh-server to run it; .ci/run does")
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     (tmp_path / "user.pub").rename(tmp_path / "authorized")
