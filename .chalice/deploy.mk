@@ -1,4 +1,5 @@
 # Packaging, deployment and benchmarks; included by the Makefile. STAGE=dev|prod, ARCH=x86_64|arm64, STACK names the stack (dyntrain-<stage>).
+# BENCH names the benchmarks to run (all).
 
 STAGE ?= dev
 ARCH ?= x86_64
@@ -21,8 +22,8 @@ deploy: package
 destroy: $(SYNCED)
 	$(RUN)/python .chalice/deploy.py down --stack $(STACK)
 
-bench: package
-	$(RUN)/python tests/benchmarks/bench_controller.py --package $(PACKAGE) $(BENCH_ARGS)
+bench: $(SYNCED)
+	$(RUN)/python tests/benchmarks $(BENCH)
 
 # The tests of the package translate and lint it too.
 test: $(LINT)

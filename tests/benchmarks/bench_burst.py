@@ -11,9 +11,11 @@ import random
 import statistics
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import boto3
+from figures import Figure, at_most, told, write
 from moto.ssm.models import ssm_backends
 
 from controller.adapters.aws import Clients
@@ -31,6 +33,13 @@ SUFFIX = KEY.removeprefix(CLUSTER)
 READS = ("GetItem", "BatchGetItem", "Query")
 DEADLINE = 120.0
 QUIET = Options(machines=False, duplicate_fraction=0.0, boot_delay=0.0, describe_lag=0.0, stream_window=0.075)
+
+
+def main(out: Path) -> list[Figure]:
+    found = burst()
+    write(out, "burst", found)
+    bounds = {"publishes": 20, "writes": 2_200, "converged_seconds": 20.0, "tag_to_target_median_seconds": 2.0, "lost": 0}
+    return [at_most(f"burst.{key}", value, bounds[key]) if key in bounds else told(f"burst.{key}", value) for key, value in found.items()]
 
 
 def burst(events: int = 1000, singles: int = 7) -> dict[str, Any]:

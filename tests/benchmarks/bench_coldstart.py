@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from figures import Figure, at_most, told, write
 from moto.server import ThreadedMotoServer
 
 from controller.local.table import load_resources, table_request
@@ -32,6 +33,20 @@ if len(sys.argv) > 1:
         function_name = sys.argv[2]; aws_request_id = "r"; invoked_function_arn = "a"; memory_limit_in_mb = 256
     getattr(importlib.import_module("app"), sys.argv[2])(json.load(sys.stdin), Context())
 """
+
+
+INTAKE = ("on_tag_change", "on_lifecycle", "on_instance_state", "on_node_report")
+
+
+def main(out: Path) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "package"
+        subprocess.run([sys.executable, ROOT / ".chalice" / "package.py", "--out", package], check=True, timeout=200)
+        found = coldstart(package)
+    write(out, "coldstart", found)
+    events = found["first_event_ms_over_bare"]
+    lines = [at_most(f"coldstart.{name}", value, 450.0) if name in INTAKE else told(f"coldstart.{name}", value) for name, value in events.items()]
+    return [*lines, at_most("coldstart.zip_mb", found["zip_mb"], 4.0)]
 
 
 def coldstart(package: Path) -> dict[str, Any]:

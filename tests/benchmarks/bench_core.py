@@ -1,12 +1,13 @@
-"""The decision core alone: joins of facts, and a resync of 10,000 nodes on ports in memory."""
+"""The decision core alone: joins of facts, and a resync of 10,000 nodes on ports in memory; medians."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
+from pathlib import Path
 
 from fakes import SUFFIX, World
+from figures import Figure, at_least, at_most, write
 
 from controller.events import observe
 from controller.facts import NodeFacts
@@ -17,12 +18,11 @@ NODES = 10_000
 ROUNDS = 3
 
 
-def core() -> dict[str, Any]:
-    """The numbers of build/bench/core.json; medians."""
-    return {
-        "merges_per_second": round(statistics.median(_merges_per_second() for _ in range(ROUNDS))),
-        "resync_10000_nodes_seconds": round(statistics.median(_resync_seconds() for _ in range(ROUNDS)), 3),
-    }
+def main(out: Path) -> list[Figure]:
+    merges = round(statistics.median(_merges_per_second() for _ in range(ROUNDS)))
+    resynced = round(statistics.median(_resync_seconds() for _ in range(ROUNDS)), 3)
+    write(out, "core", {"merges_per_second": merges, "resync_10000_nodes_seconds": resynced})
+    return [at_least("core.merges_per_second", merges, 20_000), at_most("core.resync_10000_nodes_seconds", resynced, 2.0)]
 
 
 def _merges_per_second() -> float:

@@ -1,0 +1,46 @@
+"""What a benchmark finds: figures, each beside the bound it has to keep, and the JSON file that holds them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table. `bound` None: told for what it is worth."""
+
+    name: str
+    value: float
+    relation: Literal["<=", ">=", ""] = ""
+    bound: float | None = None
+
+    @property
+    def met(self) -> bool:
+        if self.bound is None:
+            return True
+        return self.value <= self.bound if self.relation == "<=" else self.value >= self.bound
+
+    def __str__(self) -> str:
+        verdict = "" if self.bound is None else f"{self.relation} {self.bound:<10,g} {'met' if self.met else 'NOT MET'}"
+        return f"{self.name:45} {self.value:>12,.10g}  {verdict}".rstrip()
+
+
+def told(name: str, value: float) -> Figure:
+    return Figure(name, value)
+
+
+def at_most(name: str, value: float, bound: float) -> Figure:
+    return Figure(name, value, "<=", bound)
+
+
+def at_least(name: str, value: float, bound: float) -> Figure:
+    return Figure(name, value, ">=", bound)
+
+
+def write(out: Path, name: str, found: dict[str, Any]) -> None:
+    """`<out>/<name>.json`."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
