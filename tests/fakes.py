@@ -6,50 +6,30 @@ Faults are set by tests: `world.failing` maps an operation's name to the errors 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
-from controller.adapters.items import group_item, job_item, node_item, tick_item, wake_of
-from controller.contract import BASE_TAG, OWNER_TAG, STATUS_TAG, ClusterPolicy, JobMember, JobReport, Target, elastic_tag
+from fake_aws import START, FakeGroups, FakeInstances, FakeMetrics, FakeParameters, Machine, Member
+from fake_table import FakeClusters, FakeGroupRecords, FakeJobs, FakeNodes
+
+from controller.adapters.items import wake_of
+from controller.contract import BASE_TAG, NODE_DETAIL_TYPES, OWNER_TAG, STATUS_TAG, ClusterPolicy, JobMember, JobReport, Target, elastic_tag
 from controller.converge import converge, found_groups
-from controller.errors import Conflict, Refused
+from controller.errors import Conflict
 from controller.facts import Phase, State, Transition
-from controller.groups import GroupSize
 from controller.intake import Outcome, take_in
-from controller.job import JobFacts
 from controller.planning import Decision, decide
-from controller.ports import Ports, SeenInstance, SeenMember, StoredGroup, StoredMembership, StoredNode, TrailEntry
+from controller.ports import Ports, TrailEntry
 from controller.registry import Registry
 from controller.resync import Resynced, resync
-from controller.target import Membership, as_parameter
 from controller.view import Rules
 
 SUFFIX = "-aws-dl-cfn-elastic-worker"
-START = 1_700_000_000.0
 
 
 def instance_id(number: int) -> str:
     return f"i-{number:017x}"
-
-
-@dataclass
-class Machine:
-    """An EC2 instance as the fake EC2 knows it."""
-
-    state: State = "running"
-    tags: dict[str, str] = field(default_factory=dict)
-    launched_at: float = START
-    tag_version: int = 0
-
-
-@dataclass
-class Member:
-    group: str
-    phase: Phase = "in_service"
-    waits: Transition | None = None
-    protected: bool = False
 
 
 class World:
@@ -162,8 +142,6 @@ class World:
     def report(
         self, instance: str, outcome: str = "prepared", cluster: str = "demo", attempt: int = 1, at: float | None = None, **more: Any
     ) -> dict[str, Any]:
-        from controller.contract import NODE_DETAIL_TYPES
-
         moment = self.now if at is None else at
         detail = {"cluster": cluster, "instance_id": instance, "private_ip": "10.0.0.7", "attempt": attempt, "outcome": outcome, "at": moment, **more}
         return self.event("dyntrain.node", NODE_DETAIL_TYPES[outcome], detail, instance, at)
@@ -238,229 +216,3 @@ class World:
             raise Conflict(f"{key} is not at version {version}")
         self.table[key] = (value, version + 1)
         self.stream.append({"NewImage": image})
-
-
-class FakeNodes:
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.lagging: dict[str, StoredNode] = {}
-
-    def get(self, instance: str) -> StoredNode | None:
-        self.world.called("nodes.get", instance)
-        facts, version = self.world.table.get(("node", instance), (None, 0))
-        return StoredNode(facts, version) if facts is not None else None
-
-    def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
-        self.world.called("nodes.get_many")
-        found = {instance: self.world.table.get(("node", instance)) for instance in instances}
-        return {instance: StoredNode(*entry) for instance, entry in found.items() if entry is not None}
-
-    def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
-        self.world.called("nodes.put", node.facts.instance)
-        image = node_item(node.facts, node.version + 1, wake, expires)
-        self.world.written(("node", node.facts.instance), node.facts, node.version, image)
-
-    def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        self.world.called("nodes.of_cluster", cluster)
-        nodes = {name: StoredNode(*entry) for (kind, name), entry in self.world.table.items() if kind == "node"}
-        nodes.update(self.lagging)
-        return {name: node for name, node in nodes.items() if node.facts.named is not None and node.facts.named.cluster == cluster}
-
-
-class FakeJobs:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def get(self, cluster: str) -> tuple[JobFacts | None, int]:
-        self.world.called("jobs.get", cluster)
-        return self.world.table.get(("job", cluster), (None, 0))
-
-    def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
-        self.world.called("jobs.put", cluster)
-        self.world.written(("job", cluster), job, version, job_item(cluster, job, version + 1, wake))
-
-
-class FakeClusters:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def get(self, cluster: str) -> StoredMembership:
-        self.world.called("clusters.get", cluster)
-        stored, version = self.world.table.get(("cluster", cluster), (StoredMembership(Membership(), 0, 0), 0))
-        return replace(stored, version=version)
-
-    def put(self, cluster: str, stored: StoredMembership) -> None:
-        self.world.called("clusters.put", cluster)
-        image = {"pk": {"S": f"cluster#{cluster}"}, "wake": {"BOOL": False}}
-        self.world.written(("cluster", cluster), stored, stored.version, image)
-
-    def tick(self, cluster: str, at: float) -> None:
-        self.world.called("clusters.tick", cluster)
-        self.world.stream.append({"NewImage": tick_item(cluster, at)})
-
-    def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
-        self.world.called("clusters.record", cluster)
-        self.world.trail.extend(entries)
-        self.world.entries += [(cluster, TrailEntry(at, entry)) for entry in entries]
-
-    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
-        return [entry for name, entry in self.world.entries if name == cluster and entry.at >= since]
-
-    def pointer(self, cluster: str) -> str:
-        return f"cluster#{cluster}/target"
-
-
-class FakeParameters:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def policies(self) -> Mapping[str, str]:
-        self.world.called("parameters.policies")
-        return {name.split("/")[2]: text for name, text in self.world.parameters.items() if name.endswith("/policy")}
-
-    def target(self, cluster: str) -> str | None:
-        self.world.called("parameters.target", cluster)
-        return self.world.parameters.get(f"/dyntrain/{cluster}/target")
-
-    def put_target(self, cluster: str, target: Target, pointer: str) -> None:
-        self.world.called("parameters.put_target", cluster, str(target.revision))
-        text = as_parameter(target, pointer)
-        assert len(text.encode()) <= 4096, "a standard parameter takes 4 KB"
-        self.world.parameters[f"/dyntrain/{cluster}/target"] = text
-
-    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
-        self.world.called("parameters.put_policy", cluster)
-        name = f"/dyntrain/{cluster}/policy"
-        if name in self.world.parameters and not overwrite:
-            return False
-        self.world.parameters[name] = text
-        return True
-
-    def delete(self, cluster: str) -> Sequence[str]:
-        self.world.called("parameters.delete", cluster)
-        names = sorted(name for name in self.world.parameters if name.startswith(f"/dyntrain/{cluster}/"))
-        for name in names:
-            del self.world.parameters[name]
-        return names
-
-
-class FakeInstances:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
-        self.world.called("instances.tagged")
-        wanted = set(keys)
-        return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags) and name not in self.world.hidden]
-
-    def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        self.world.called("instances.by_id")
-        return [self._seen(name) for name in instances if name in self.world.machines and name not in self.world.hidden]
-
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Sequence[str]:
-        self.world.called("instances.tag", key, value, *instances)
-        for name in instances:
-            if name in self.world.machines:
-                self.world.machines[name].tags[key] = value
-        return [name for name in instances if name not in self.world.machines]
-
-    def terminate(self, instances: Sequence[str]) -> Sequence[str]:
-        self.world.called("instances.terminate", *instances)
-        for name in instances:
-            if name in self.world.machines:
-                self.world.machines[name].state = "shutting-down"
-        return [name for name in instances if name not in self.world.machines]
-
-    def _seen(self, name: str) -> SeenInstance:
-        machine = self.world.machines[name]
-        return SeenInstance(name, machine.state, dict(machine.tags), machine.launched_at, "10.0.0.7")
-
-
-class FakeGroups:
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.minimum_reached = False
-
-    def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
-        self.world.called("groups.members")
-        wanted = set(groups)
-        return [SeenMember(name, m.group, m.phase, m.waits, m.protected) for name, m in self.world.membership.items() if m.group in wanted]
-
-    def hooks(self, group: str) -> Mapping[str, Transition]:
-        self.world.called("groups.hooks", group)
-        cluster = self.world.group_tags.get(group, group.removesuffix("-workers"))
-        return {f"{cluster}-launch": "launch", f"{cluster}-terminate": "terminate"}
-
-    def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
-        self.world.called("groups.complete", instance, hook, token or "", result)
-        if token in self.world.stale_tokens:
-            return False
-        member = self.world.membership.get(instance)
-        if member is not None:
-            member.waits = None
-        return True
-
-    def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
-        self.world.called("groups.heartbeat", instance, hook, token or "")
-        return token not in self.world.stale_tokens
-
-    def terminate(self, instance: str, group: str) -> None:
-        self.world.called("groups.terminate", instance, group)
-        if self.minimum_reached:
-            raise Refused("ValidationError", f"{group} is at its minimum size")
-        if instance in self.world.membership:
-            self.world.membership[instance] = Member(group, "terminating", "terminate")
-
-    def protect(self, instances: Sequence[str], group: str) -> None:
-        self.world.called("groups.protect", group, *instances)
-        for name in instances:
-            if name in self.world.membership:
-                self.world.membership[name].protected = True
-
-    def tagged(self, key: str) -> Mapping[str, str]:
-        self.world.called("groups.tagged", key)
-        return dict(self.world.group_tags) if key == OWNER_TAG else {}
-
-    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        self.world.called("groups.sizes", *groups)
-        found = {}
-        for group in groups:
-            running = sum(member.group == group and member.phase in ("launching", "in_service") for member in self.world.membership.values())
-            minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
-            found[group] = GroupSize(minimum, maximum, desired, running)
-        return found
-
-    def set_desired(self, group: str, desired: int) -> None:
-        self.world.called("groups.set_desired", group, str(desired))
-        minimum, maximum, _ = self.world.limits.get(group, (0, 100, 0))
-        if not minimum <= desired <= maximum:
-            raise Refused("ValidationError", f"{desired} is not in {minimum}..{maximum} of {group}")
-        self.world.limits[group] = (minimum, maximum, desired)
-
-
-class FakeGroupRecords:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def get(self, group: str) -> StoredGroup | None:
-        self.world.called("group_records.get", group)
-        facts, version = self.world.table.get(("group", group), (None, 0))
-        return StoredGroup(facts, version) if facts is not None else None
-
-    def put(self, stored: StoredGroup, *, wake: bool) -> None:
-        self.world.called("group_records.put", stored.facts.group)
-        image = group_item(stored.facts, stored.version + 1, wake)
-        self.world.written(("group", stored.facts.group), stored.facts, stored.version, image)
-
-    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        self.world.called("group_records.of_cluster", cluster)
-        groups = {name: StoredGroup(*entry) for (kind, name), entry in self.world.table.items() if kind == "group"}
-        return {name: group for name, group in groups.items() if group.facts.named is not None and group.facts.named.cluster == cluster}
-
-
-class FakeMetrics:
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def count(self, name: str, cluster: str, value: int = 1) -> None:
-        self.world.metrics.append((name, cluster, value))

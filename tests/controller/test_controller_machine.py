@@ -117,6 +117,7 @@ class ClusterUnderStress(RuleBasedStateMachine):
     def start_again(self, draw: Any) -> None:
         instance = self.elastic(draw, "stopped")
         if instance is not None:
+            self.world.wait(1.0)  # no machine stops and starts again within a moment: what it said before is from before
             self.world.machines[instance].state = "running"
             self.world.machines[instance].launched_at = self.world.now
             self.queue += [self.world.state_event(instance, "pending"), self.world.state_event(instance, "running")]

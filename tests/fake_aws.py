@@ -1,0 +1,173 @@
+"""EC2, Auto Scaling, the parameter store and the metrics of the tests' world, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from controller.contract import OWNER_TAG, Target
+from controller.errors import Refused
+from controller.facts import Phase, State, Transition
+from controller.groups import GroupSize
+from controller.ports import SeenInstance, SeenMember
+from controller.target import as_parameter
+
+if TYPE_CHECKING:
+    from fakes import World
+
+START = 1_700_000_000.0
+
+
+@dataclass
+class Machine:
+    """An EC2 instance as the fake EC2 knows it."""
+
+    state: State = "running"
+    tags: dict[str, str] = field(default_factory=dict)
+    launched_at: float = START
+    tag_version: int = 0
+
+
+@dataclass
+class Member:
+    group: str
+    phase: Phase = "in_service"
+    waits: Transition | None = None
+    protected: bool = False
+
+
+class FakeParameters:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def policies(self) -> Mapping[str, str]:
+        self.world.called("parameters.policies")
+        return {name.split("/")[2]: text for name, text in self.world.parameters.items() if name.endswith("/policy")}
+
+    def target(self, cluster: str) -> str | None:
+        self.world.called("parameters.target", cluster)
+        return self.world.parameters.get(f"/dyntrain/{cluster}/target")
+
+    def put_target(self, cluster: str, target: Target, pointer: str) -> None:
+        self.world.called("parameters.put_target", cluster, str(target.revision))
+        text = as_parameter(target, pointer)
+        assert len(text.encode()) <= 4096, "a standard parameter takes 4 KB"
+        self.world.parameters[f"/dyntrain/{cluster}/target"] = text
+
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        self.world.called("parameters.put_policy", cluster)
+        name = f"/dyntrain/{cluster}/policy"
+        if name in self.world.parameters and not overwrite:
+            return False
+        self.world.parameters[name] = text
+        return True
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        self.world.called("parameters.delete", cluster)
+        names = sorted(name for name in self.world.parameters if name.startswith(f"/dyntrain/{cluster}/"))
+        for name in names:
+            del self.world.parameters[name]
+        return names
+
+
+class FakeInstances:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
+        self.world.called("instances.tagged")
+        wanted = set(keys)
+        return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags) and name not in self.world.hidden]
+
+    def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
+        self.world.called("instances.by_id")
+        return [self._seen(name) for name in instances if name in self.world.machines and name not in self.world.hidden]
+
+    def tag(self, instances: Sequence[str], key: str, value: str) -> Sequence[str]:
+        self.world.called("instances.tag", key, value, *instances)
+        for name in instances:
+            if name in self.world.machines:
+                self.world.machines[name].tags[key] = value
+        return [name for name in instances if name not in self.world.machines]
+
+    def terminate(self, instances: Sequence[str]) -> Sequence[str]:
+        self.world.called("instances.terminate", *instances)
+        for name in instances:
+            if name in self.world.machines:
+                self.world.machines[name].state = "shutting-down"
+        return [name for name in instances if name not in self.world.machines]
+
+    def _seen(self, name: str) -> SeenInstance:
+        machine = self.world.machines[name]
+        return SeenInstance(name, machine.state, dict(machine.tags), machine.launched_at, "10.0.0.7")
+
+
+class FakeGroups:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.minimum_reached = False
+
+    def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
+        self.world.called("groups.members")
+        wanted = set(groups)
+        return [SeenMember(name, m.group, m.phase, m.waits, m.protected) for name, m in self.world.membership.items() if m.group in wanted]
+
+    def hooks(self, group: str) -> Mapping[str, Transition]:
+        self.world.called("groups.hooks", group)
+        cluster = self.world.group_tags.get(group, group.removesuffix("-workers"))
+        return {f"{cluster}-launch": "launch", f"{cluster}-terminate": "terminate"}
+
+    def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
+        self.world.called("groups.complete", instance, hook, token or "", result)
+        if token in self.world.stale_tokens:
+            return False
+        member = self.world.membership.get(instance)
+        if member is not None:
+            member.waits = None
+        return True
+
+    def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
+        self.world.called("groups.heartbeat", instance, hook, token or "")
+        return token not in self.world.stale_tokens
+
+    def terminate(self, instance: str, group: str) -> None:
+        self.world.called("groups.terminate", instance, group)
+        if self.minimum_reached:
+            raise Refused("ValidationError", f"{group} is at its minimum size")
+        if instance in self.world.membership:
+            self.world.membership[instance] = Member(group, "terminating", "terminate")
+
+    def protect(self, instances: Sequence[str], group: str) -> None:
+        self.world.called("groups.protect", group, *instances)
+        for name in instances:
+            if name in self.world.membership:
+                self.world.membership[name].protected = True
+
+    def tagged(self, key: str) -> Mapping[str, str]:
+        self.world.called("groups.tagged", key)
+        return dict(self.world.group_tags) if key == OWNER_TAG else {}
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        self.world.called("groups.sizes", *groups)
+        found = {}
+        for group in groups:
+            running = sum(member.group == group and member.phase in ("launching", "in_service") for member in self.world.membership.values())
+            minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
+            found[group] = GroupSize(minimum, maximum, desired, running)
+        return found
+
+    def set_desired(self, group: str, desired: int) -> None:
+        self.world.called("groups.set_desired", group, str(desired))
+        minimum, maximum, _ = self.world.limits.get(group, (0, 100, 0))
+        if not minimum <= desired <= maximum:
+            raise Refused("ValidationError", f"{desired} is not in {minimum}..{maximum} of {group}")
+        self.world.limits[group] = (minimum, maximum, desired)
+
+
+class FakeMetrics:
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def count(self, name: str, cluster: str, value: int = 1) -> None:
+        self.world.metrics.append((name, cluster, value))
