@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from pathlib import Path
 
 from node_bootstrap.layout import Layout
-from node_bootstrap.metadata import DEFAULT_URL
-from node_bootstrap.node import FAULT, Setting, run_node
 from node_bootstrap.pacing import Timing
+from node_bootstrap.reaper import run_below
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,15 +21,24 @@ def main(arguments: list[str] | None = None) -> int:
     last_lines = "how long the training script may take to end by itself once it has left the job, for example to save the model"
     run.add_argument("--finish-seconds", type=float, default=Timing.finish, help=last_lines)
     options = parser.parse_args(arguments)
+    timing = Timing(notices=options.notice_seconds, finish=options.finish_seconds)
+    return run_below(lambda: bootstrap(Layout(options.root.absolute()), timing))
+
+
+def bootstrap(layout: Layout, timing: Timing) -> int:
+    """Ends the process rather than return when AWS calls still hang in threads: the interpreter would wait for them."""
+    import asyncio  # here, so that the process above stays small
+
+    from node_bootstrap.metadata import DEFAULT_URL
+    from node_bootstrap.node import FAULT, Setting, run_node
+
     url = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL
-    setting = Setting(Layout(options.root.absolute()), url, timing=Timing(notices=options.notice_seconds, finish=options.finish_seconds))
     with asyncio.Runner() as runner:
         try:
-            code = runner.run(run_node(setting))
+            code = runner.run(run_node(Setting(layout, url, timing=timing)))
         except OSError as error:  # before there is a log to write it to
-            sys.stderr.write(f"node_bootstrap: cannot use the files below {options.root}: {error}\n")
+            sys.stderr.write(f"node_bootstrap: cannot use the files below {layout.root}: {error}\n")
             code = FAULT
-        # An AWS call may still hang in a thread, and the interpreter would wait for it. All that must end in order has ended.
         sys.stderr.flush()
         os._exit(code)
 

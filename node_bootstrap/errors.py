@@ -47,5 +47,5 @@ class InvalidConfiguration(GiveUp):
     """A parameter does not hold what it must; the message names the field."""
 
 
-class AlreadyRunning(GiveUp):
-    """Another bootstrap of the same node is alive."""
+class AlreadyRunning(RetryLater):
+    """Another bootstrap of the same node is alive, or is still stopping."""

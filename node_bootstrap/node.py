@@ -209,8 +209,9 @@ def stopping_on_signals(life: asyncio.Task[int], signals: list[int]) -> Iterator
     loop = asyncio.get_running_loop()
 
     def stop(signum: signal.Signals) -> None:
+        if not signals:  # a second signal must not interrupt the clean-up that the first began
+            life.cancel()
         signals.append(signum)
-        life.cancel()
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop, signum)

@@ -16,7 +16,7 @@ import traceback
 from dataclasses import dataclass
 from typing import IO, Any
 
-from controller.local.parentage import die_with_parent
+from node_bootstrap.parentage import die_with_parent
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 
-from controller.local.parentage import adopt_orphans, descendants, die_with_parent, kill_all
+from node_bootstrap.parentage import adopt_orphans, descendants, die_with_parent, kill_all
 
 FIRST_DELAY = 0.5
 LAST_DELAY = 10.0

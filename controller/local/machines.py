@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controller.local.imds import MetadataService, Tree
-from controller.local.parentage import kill_all, with_environment
 from controller.local.spawner import Spawner
+from node_bootstrap.parentage import kill_all, with_environment
 
 OFF_SECONDS = 5.0
 _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")

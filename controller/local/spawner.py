@@ -1,4 +1,4 @@
-"""One thread that starts every child process of the cloud, since children die with the thread that forked them (see `parentage`)."""
+"""One thread that starts every child process of the cloud, since children die with the thread that forked them (see `node_bootstrap.parentage`)."""
 
 from __future__ import annotations
 

@@ -16,11 +16,12 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import pytest
 from node_coordinator import start_coordinator
 from node_fakes import INSTANCE, TOKEN, World, alive, processes_of, serving, wait_until, world
 
 from controller.contract import NodeReport, parameter
-from node_bootstrap.node import CONFIGURATION, FAULT, RETIRED
+from node_bootstrap.node import CONFIGURATION, FAULT, RETIRED, TRY_AGAIN
 from training.protocol import Listed
 
 
@@ -163,12 +164,34 @@ def test_sigterm_leaves_no_process(tmp_path: Path) -> None:
     assert with_worker(tmp_path, scenario) == 128 + signal.SIGTERM
 
 
-def test_sigkill_takes_the_worker_along_and_the_next_life_sweeps(tmp_path: Path) -> None:
+def bootstrap_of(process: subprocess.Popen[bytes]) -> int:
+    """The child of the process that was started: that one only watches over it."""
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["the bootstrap", "the process above it"])
+def test_sigkill_leaves_no_orphan(tmp_path: Path, watched: bool) -> None:
+    """The worker's own children would hold the volume, the GPU and the ports of a node that comes back, or train on unseen."""
+
+    async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
+        bootstrap, worker = bootstrap_of(process), here.workers_started()[0]["pid"]
+        assert set(processes_of(tmp_path)) > {process.pid, bootstrap, worker}  # the worker has a child: otherwise this test shows nothing
+        os.kill(bootstrap if watched else process.pid, signal.SIGKILL)
+        await wait_until(lambda: not processes_of(tmp_path), "everything that the node started is gone", 8.0)
+        return await ended(process)
+
+    assert with_worker(tmp_path, scenario) == (128 + signal.SIGKILL if watched else -signal.SIGKILL)
+
+
+def test_next_life_sweeps_what_two_kills_at_once_left(tmp_path: Path) -> None:
     """Nobody is left to clean up: the kernel kills the worker, the next bootstrap what the worker had started."""
 
     async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
-        worker = here.workers_started()[0]["pid"]
-        process.kill()
+        worker, bootstrap = here.workers_started()[0]["pid"], bootstrap_of(process)
+        for pid in (process.pid, bootstrap):
+            os.kill(pid, signal.SIGSTOP)  # so that neither sees the other die
+        for pid in (process.pid, bootstrap):
+            os.kill(pid, signal.SIGKILL)
         await wait_until(lambda: not alive(worker), "the worker dies with the bootstrap", 5.0)
         orphans = set(processes_of(tmp_path)) - {process.pid}
         assert orphans  # the worker's own child lives: otherwise this test shows nothing
@@ -205,7 +228,7 @@ def test_second_bootstrap_of_a_node_is_refused(tmp_path: Path) -> None:
         with running(here, aws) as second:
             return await ended(second)
 
-    assert with_worker(tmp_path, scenario) == CONFIGURATION
+    assert with_worker(tmp_path, scenario) == TRY_AGAIN
 
 
 def test_configuration_error_ends_the_command(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Processes that die with their parent, and all descendants of a process: Linux only, read from /proc.
 
 `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. So whoever starts such children does it from a thread that
-lives as long as they may (`spawner.Spawner`).
+lives as long as they may (as `controller.local.spawner` does).
 """
 
 from __future__ import annotations
