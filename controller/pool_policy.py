@@ -31,7 +31,7 @@ class PoolPolicy(BaseModel):
     max: int = Field(8, ge=0)
     base: int = Field(0, ge=0, description="instances of the pool that count as wanted whether reserved or not; `min` is what is never gone below")
     headroom: int = Field(0, ge=0, description="idle reserved instances that are left for whoever comes back")
-    readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for a change")
+    readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for the same size")
     reading_seconds: float = Field(60.0, ge=0, description="readings closer together than this count as one")
     end_margin_seconds: float = Field(3600.0, ge=0, description="a reservation that ends sooner than this counts as gone")
     lease_seconds: float = Field(900.0, gt=0, description="a claim that is not renewed for so long is free for other clusters")

@@ -2,7 +2,7 @@
 
 1. entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of what the ones before it left
 2. growth: beyond what it has, a pool grows only into what no other pool holds or has claimed, however much it is entitled to
-3. hysteresis: a change needs `readings` readings in a row that ask for it, and goes no further than the most cautious of them
+3. hysteresis: a size is taken up only after `readings` readings in a row that asked for just that size
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SENTENCES = {
     PoolReason.GROWN: "reserved instances are idle",
     PoolReason.SHRUNK: "somebody else needs the reserved instances",
     PoolReason.RAISED_TO_MINIMUM: "the pool was below its minimum",
-    PoolReason.AWAITING_READINGS: "a change waits until enough readings in a row ask for it",
+    PoolReason.AWAITING_READINGS: "a change waits until enough readings in a row ask for the same size",
     PoolReason.HELD_BY_OTHERS: "what the pool is entitled to is still held by another cluster",
     PoolReason.COOLING_DOWN: "no growth now: launches failed a short time ago, or nothing is left to start",
     PoolReason.FROZEN: "the pool cannot be changed now",
@@ -184,11 +184,7 @@ def _heard(pool: Pool, proposal: int, known: tuple[Reading, ...], at: float) -> 
 
 def _agreed(pool: Pool, readings: tuple[Reading, ...]) -> int:
     asked = [reading.proposal for reading in readings[-pool.readings :]]
-    if len(asked) < pool.readings:
-        return pool.current
-    if min(asked) > pool.current:
-        return min(asked)
-    return max(asked) if max(asked) < pool.current else pool.current
+    return asked[0] if len(asked) == pool.readings and len(set(asked)) == 1 else pool.current
 
 
 def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Reading, ...], at: float) -> Claim:
