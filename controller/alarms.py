@@ -11,6 +11,11 @@ from controller.reasons import Reason
 from controller.status import Node
 from controller.view import Rules
 
+ORPHAN = "Orphan"
+RESYNC_HELD = "ResyncHeld"
+READ_FAILED = "ReadFailed"
+LAUNCH_FAILED = "LaunchFailed"
+GIVEN_UP = "GivenUp"
 _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
@@ -18,6 +23,7 @@ _METRICS = {
     Reason.UNKNOWN_TO_EC2: "UnknownInstance",
     Reason.HOOK_CAP: "PreparationAbandoned",
 }
+METRICS = (*_METRICS.values(), ORPHAN, RESYNC_HELD, READ_FAILED, LAUNCH_FAILED, GIVEN_UP)
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def alarms_of(nodes: Sequence[Node], rules: Rules, now: float) -> tuple[Alarm, .
             found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
-            found.setdefault(("Orphan", sentence), {})[node.view.instance] = told
+            found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told
     acks = {node.view.instance: node.view.facts.acks for node in nodes}
     alarms = []
     for (metric, sentence), about in sorted(found.items()):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from controller.actions import Terminate, TerminateInGroup, instances
+from controller.alarms import GIVEN_UP
 from controller.errors import Conflict, ControllerError, RetryLater
 from controller.execute import perform
 from controller.facts import Ack, Named, NodeFacts
@@ -51,6 +52,7 @@ def converge(ports: Ports, registry: Registry, wake: Wake, suffix: str) -> list[
             log.warning("to be retried", extra={"cluster": cluster, "problem": str(error)})
         except ControllerError as error:
             log.error("given up until the next tick", extra={"cluster": cluster, "problem": str(error)})
+            ports.metrics.count(GIVEN_UP, cluster)
     if failures:
         raise RetryLater("; ".join(failures))
     return decisions

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.alarms import RESYNC_HELD
 from controller.contract import ClusterPolicy
 from controller.facts import NodeFacts
 from controller.ports import Ports, StoredNode
@@ -61,7 +62,7 @@ def doubted(
         notes.update(dict.fromkeys(gone, LOST))
         clusters.append(cluster)
         log.error("most members would be lost: waiting for a second reading", extra={"cluster": cluster, "lost": len(gone), "members": len(members)})
-        ports.metrics.count("ResyncHeld", cluster)
+        ports.metrics.count(RESYNC_HELD, cluster)
     return Doubts(frozenset(held), notes, tuple(clusters))
 
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controller.alarms import READ_FAILED
 from controller.contract import OWNER_TAG, ClusterPolicy, elastic_tag
 from controller.doubts import Doubts, doubted
 from controller.errors import ControllerError
@@ -59,6 +60,8 @@ def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
     except ControllerError as error:
         _tick(ports, policies)
         log.error("a read failed: the last good view stands", extra={"problem": str(error)})
+        for cluster in policies:
+            ports.metrics.count(READ_FAILED, cluster)
         return Resynced(len(policies), 0, 0, complete=False)
     different: list[tuple[NodeFacts, StoredNode | None]] = []
     for news in _news(policies, stored, reading, suffix):

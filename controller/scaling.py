@@ -11,6 +11,7 @@ import logging
 from dataclasses import replace
 
 from controller.actions import SetDesiredCapacity
+from controller.alarms import LAUNCH_FAILED
 from controller.capacity import CapacityPlan, due, plan_capacity
 from controller.errors import Conflict
 from controller.ports import Ports, StoredGroup
@@ -55,6 +56,6 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) 
     entry = {"kind": "SetDesiredCapacity", "group": group, "value": str(plan.desired), "why": plan.why, "detail": reason}
     ports.clusters.record(cluster, ports.clock(), [entry])
     if plan.why == "LOWERED":
-        ports.metrics.count("LaunchFailed", cluster)
+        ports.metrics.count(LAUNCH_FAILED, cluster)
     log.warning("desired capacity set", extra={"cluster": cluster, **entry})
     return [SetDesiredCapacity(group, plan.desired, plan.why)]

@@ -46,7 +46,7 @@ def aws_ports(table: str, attempts: int = 6) -> Ports:
         groups=AutoScalingGroups(clients),
         clock=time.time,
         group_records=TableGroups(clients, table),
-        metrics=EmbeddedMetrics(),
+        metrics=EmbeddedMetrics(table),
     )
 
 

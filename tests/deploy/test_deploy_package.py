@@ -20,6 +20,8 @@ from deploy_packages import LINT, ROOT, build, names, run, template
 from moto.server import ThreadedMotoServer
 
 import app
+from controller.adapters.metrics import NAMESPACE
+from controller.alarms import METRICS
 from controller.local.table import load_resources, table_request
 
 LIBRARIES = {
@@ -123,6 +125,16 @@ def test_every_function_has_a_role_a_log_group_traces_and_alarms_of_its_own(pack
     assert all({"Errors", "Throttles"} <= watched[json.dumps({"Ref": name})] for name in functions)
     assert "IteratorAge" in watched[json.dumps({"Ref": "Converge"})]
     assert "ApproximateNumberOfMessagesVisible" in watched[json.dumps({"Fn::GetAtt": ["DeadLetters", "QueueName"]})]
+
+
+def test_everything_that_the_controller_counts_for_people_has_an_alarm_that_says_what_to_do(package: Path) -> None:
+    """Without one a node held for days, or an orphan that costs money, would be a line in a log."""
+    alarms = [entry["Properties"] for entry in resources(package, "AWS::CloudWatch::Alarm").values() if entry["Properties"]["Namespace"] == NAMESPACE]
+    assert sorted(alarm["MetricName"] for alarm in alarms) == sorted(METRICS)
+    for alarm in alarms:
+        assert alarm["Dimensions"] == [{"Name": "table", "Value": {"Ref": "FactsTable"}}], alarm["MetricName"]
+        assert (alarm["Statistic"], alarm["TreatMissingData"], alarm["ComparisonOperator"]) == ("Sum", "notBreaching", "GreaterThanThreshold")
+    assert len({alarm["AlarmDescription"] for alarm in alarms}) == len(alarms)
 
 
 def test_what_a_function_or_a_rule_gives_up_ends_in_the_dead_letters(package: Path) -> None:

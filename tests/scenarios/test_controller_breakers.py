@@ -174,11 +174,23 @@ def test_c25_a_base_node_that_stops_is_an_alarm_and_nothing_else() -> None:
 
 
 def test_metrics_are_lines_that_cloudwatch_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    EmbeddedMetrics().count("HeldByMinimum", "demo", 2)
+    EmbeddedMetrics("facts-1").count("HeldByMinimum", "demo", 2)
     line = json.loads(capsys.readouterr().out)
-    assert (line["cluster"], line["HeldByMinimum"]) == ("demo", 2)
+    assert (line["table"], line["cluster"], line["HeldByMinimum"]) == ("facts-1", "demo", 2)
     definition = line["_aws"]["CloudWatchMetrics"][0]
-    assert (definition["Namespace"], definition["Dimensions"], definition["Metrics"][0]["Name"]) == ("dyntrain", [["cluster"]], "HeldByMinimum")
+    assert (definition["Namespace"], definition["Metrics"][0]["Name"]) == ("dyntrain", "HeldByMinimum")
+    assert definition["Dimensions"] == [["table"], ["table", "cluster"]]
+
+
+def test_c18_a_reading_that_fails_and_a_cluster_that_is_given_up_are_counted_for_an_alarm() -> None:
+    """A permission that is missing would otherwise be a line in a log each minute, and a cluster that nobody looks after."""
+    world, *_ = job(1)
+    world.failing["instances.tagged"] = [Refused("UnauthorizedOperation", "You are not authorized")]
+    assert not world.resync().complete
+    assert world.metrics == [("ReadFailed", "demo", 1)]
+    world.failing["nodes.of_cluster"] = [RetryLater("away"), Refused("AccessDeniedException", "dynamodb:Query")]
+    world.resync()
+    assert world.metrics == [("ReadFailed", "demo", 1)] * 2 + [("GivenUp", "demo", 1)]
 
 
 def test_base_nodes_in_a_group_stay_protected_though_somebody_takes_it_away() -> None:
