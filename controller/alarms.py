@@ -20,6 +20,7 @@ _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
     Reason.GROUP_REFUSES: "GroupRefuses",
+    Reason.NO_BASE_NODE: "NoBaseNode",
     Reason.UNKNOWN_TO_EC2: "UnknownInstance",
     Reason.HOOK_CAP: "PreparationAbandoned",
 }

@@ -182,6 +182,9 @@ def _headline(cluster: dict[str, Any]) -> str:
     job = cluster["job"]
     if job is None:
         return f"{cluster['cluster']}: no job has been heard of; target revision {cluster['target']['revision']}"
+    paused = cluster["target"]["term"] and cluster["target"]["coordinator"] is None and not job["alive"]
+    if paused and job["state"] not in ("finished", "failed"):
+        return f"{cluster['cluster']}: job {job['job']} paused at epoch {job['epoch']}/{job['epochs']}: no base node is left to run the coordinator"
     heard = "" if job["alive"] or job["state"] in ("finished", "failed") else f" (silent for {job['heard_seconds_ago']:.0f} s)"
     return (
         f"{cluster['cluster']}: job {job['job']} {job['state']}{heard}, epoch {job['epoch']}/{job['epochs']}, step {job['step']}, "

@@ -69,6 +69,7 @@ class ClusterPolicy(Wire):
     heartbeat_seconds: float = Field(60.0, gt=0, description="how often a waiting lifecycle action is kept alive")
     settling_seconds: float = Field(10.0, ge=0, description="a read this young does not overrule an event")
     resync_seconds: float = Field(60.0, gt=0)
+    takeover_seconds: float = Field(120.0, ge=60, description="a coordinator silent for longer than this has another base node nominated")
     hook_cap_seconds: float = Field(
         21_600.0, gt=0, description="a lifecycle action older than this is abandoned; keep it below the hook's GlobalTimeout"
     )
@@ -130,6 +131,7 @@ class Target(Wire):
 
     `members` are instances that are wanted *and* prepared, in order of joining. When the JSON outgrows one SSM parameter (4 KB) `members`
     is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always that of the full list.
+    `coordinator` is the base node that is nominated to run the coordinator, since `term`; term 0: the node that is tagged as master.
     """
 
     revision: int = Field(ge=0)
@@ -139,6 +141,8 @@ class Target(Wire):
     pointer: str | None = None
     leave_by: dict[InstanceId, float] = {}
     finished: bool = False
+    coordinator: InstanceId | None = None
+    term: int = Field(0, ge=0)
 
     @classmethod
     def of(cls, revision: int, members: tuple[str, ...], leave_by: dict[str, float] | None = None) -> Target:

@@ -106,7 +106,7 @@ def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repa
             published = published_revision(ports, cluster, stored.membership)
         decision = decide((node.facts for node in nodes.values()), stored.membership, job, rules, ports.clock(), published)
         for _ in range(CONFIRMATIONS):
-            newer = _confirm(ports, nodes, _critical(decision, stored.membership.members))
+            newer = _confirm(ports, nodes, _critical(decision, stored.membership))
             if not newer:
                 break
             nodes.update(newer)
@@ -130,7 +130,8 @@ def _membership(ports: Ports, cluster: str) -> StoredMembership:
         return stored
     published = parameter_target(ports, cluster)
     seen = published.revision if published is not None else 0
-    return replace(stored, membership=Membership(revision=seen), published=seen)
+    term, coordinator = (published.term, published.coordinator) if published is not None else (0, None)
+    return replace(stored, membership=Membership(revision=seen, coordinator=coordinator, term=term), published=seen)
 
 
 def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode]) -> dict[str, StoredNode]:
@@ -158,10 +159,11 @@ def _named(node: StoredNode, cluster: str) -> StoredNode:
     return replace(node, facts=node.facts.join(naming))
 
 
-def _critical(decision: Decision, members: tuple[str, ...]) -> set[str]:
-    """Nodes whose facts must not be a moment old: those that join or leave the target, and those that are ended."""
+def _critical(decision: Decision, old: Membership) -> set[str]:
+    """Nodes whose facts must not be a moment old: those that join or leave the target, lose or take the coordinator, and those that are ended."""
     ended = [instance for action in decision.actions if isinstance(action, Terminate | TerminateInGroup) for instance in instances(action)]
-    return set(members) ^ set(decision.membership.members) | set(ended)
+    coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
+    return set(old.members) ^ set(decision.membership.members) | set(ended) | {instance for instance in coordinators if instance is not None}
 
 
 def _confirm(ports: Ports, nodes: Mapping[str, StoredNode], critical: Iterable[str]) -> dict[str, StoredNode]:
@@ -188,6 +190,10 @@ def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, S
         trail += [{"kind": alarm.metric, "instance": instance, "detail": alarm.sentence} for instance in alarm.instances]
         for instance in alarm.instances:
             acks.setdefault(instance, {})[f"alarm:{alarm.metric}"] = Ack(at=now, value=alarm.about[instance])
+    if (nomination := decision.nomination) is not None:
+        fields = {"coordinator": nomination.coordinator or "", "term": str(nomination.term), "detail": nomination.ground.value}
+        trail.append({"kind": "nomination", **fields})
+        log.warning("nomination", extra={"cluster": cluster, **fields})
     done = perform(ports, cluster, decision.actions)
     for instance, effects in done.acks.items():
         acks.setdefault(instance, {}).update(effects)

@@ -26,6 +26,7 @@ from controller.job import Job, JobFacts, job_at
 from controller.orphans import orphaned_since
 from controller.reasons import Reason
 from controller.status import Node, Standing, derive
+from controller.succession import Nomination, nominate, succeed
 from controller.target import Membership, plan_target
 from controller.view import Rules, View, view
 
@@ -50,6 +51,7 @@ class Decision:
     actions: tuple[Action, ...]
     changes: tuple[Change, ...]
     alarms: tuple[Alarm, ...] = ()
+    nomination: Nomination | None = None  # when it is another than before
 
     @property
     def next_change(self) -> float | None:
@@ -62,12 +64,14 @@ def decide(facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, 
     job = job_at(heard, rules.policy.lease_seconds, now)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
     plan = plan_target(old, views, rules, job.over)
-    membership = plan.membership
+    nomination = nominate(old, views, heard, rules, now)
+    membership = succeed(old, plan.membership, nomination)
     nodes = tuple(Node(node, derive(node, membership, job, rules, now, plan.reasons.get(node.instance))) for node in views)
     actions: tuple[Action, ...] = plan_actions(nodes, rules, now)
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
-    return Decision(membership, job, nodes, actions, tuple(_changes(nodes)), alarms_of(nodes, rules, now))
+    news = nomination if nomination.term != old.term else None
+    return Decision(membership, job, nodes, actions, tuple(_changes(nodes)), alarms_of(nodes, rules, now), news)
 
 
 def plan_actions(nodes: Iterable[Node], rules: Rules, now: float) -> tuple[Action, ...]:

@@ -50,7 +50,13 @@ def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     return {
         "cluster": seen.cluster,
         "job": _job(seen),
-        "target": {"revision": membership.revision, "members": list(membership.members), "leave_by": membership.leave_by},
+        "target": {
+            "revision": membership.revision,
+            "members": list(membership.members),
+            "leave_by": membership.leave_by,
+            "coordinator": membership.coordinator,
+            "term": membership.term,
+        },
         "nodes": sorted(nodes, key=lambda row: (not row["base"], row["rank"] if row["rank"] is not None else 1 << 30, row["instance"])),
     }
 

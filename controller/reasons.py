@@ -17,6 +17,7 @@ class Reason(StrEnum):
     WAITS_FOR_TARGET = "WAITS_FOR_TARGET"
     ABOVE_MAXIMUM = "ABOVE_MAXIMUM"
     NO_JOB = "NO_JOB"
+    NO_BASE_NODE = "NO_BASE_NODE"
     WAITS_FOR_BOUNDARY = "WAITS_FOR_BOUNDARY"
     JOINING = "JOINING"
     TRAINING = "TRAINING"
@@ -58,6 +59,7 @@ _SENTENCES = {
     Reason.WAITS_FOR_TARGET: "it is prepared and will be in the next target",
     Reason.ABOVE_MAXIMUM: "the cluster has its maximum of workers; it waits for a place",
     Reason.NO_JOB: "no coordinator has been heard of within its lease; it joins when a job runs",
+    Reason.NO_BASE_NODE: "the job is paused: no base node is left that could run the coordinator",
     Reason.WAITS_FOR_BOUNDARY: "it joins at the next boundary",
     Reason.JOINING: "it is being taken into a new generation",
     Reason.TRAINING: "it takes part in training",
@@ -92,6 +94,7 @@ _WOULD_CHANGE = {
     Reason.WAITS_FOR_TARGET: "the next pass puts it into the target",
     Reason.ABOVE_MAXIMUM: "another worker leaves, or a higher max_workers in the policy",
     Reason.NO_JOB: "a coordinator that reports its job",
+    Reason.NO_BASE_NODE: "a base node that is prepared: it takes over from the last commit",
     Reason.WAITS_FOR_BOUNDARY: "the next boundary of the job",
     Reason.JOINING: "its first step in the new generation",
     Reason.TRAINING: _RETAG,

@@ -55,7 +55,7 @@ def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: flo
     if job.over:
         return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node))
     if reason is Reason.HELD_BY_MINIMUM:
-        return _admitted(node, job, reason)
+        return _admitted(node, membership, job, reason)
     if node.tags is None and node.going is None:
         return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
     return _wanted(node, membership, job, reason) if node.wanted else _unwanted(node, membership, job)
@@ -78,16 +78,17 @@ def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None)
         return Standing("ADD_QUEUED", reason or Reason.WAITS_FOR_TARGET)
     if node.base and node.going is not None:
         reason = Reason.BASE_PROTECTED
-    return _admitted(node, job, reason)
+    return _admitted(node, membership, job, reason)
 
 
-def _admitted(node: View, job: Job, reason: Reason | None) -> Standing:
+def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
     """For members of the target: ADDED only once the worker took part in a step."""
     if job.active(node.instance):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
     if job.member(node.instance):
         return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)
-    return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else Reason.NO_JOB), job.lease_ends)
+    silent = Reason.NO_BASE_NODE if membership.term and membership.coordinator is None else Reason.NO_JOB
+    return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else silent), job.lease_ends)
 
 
 def _unwanted(node: View, membership: Membership, job: Job) -> Standing:

@@ -16,17 +16,23 @@ PARAMETER_BYTES = 4096  # of a standard SSM parameter
 
 
 class Membership(Fact):
-    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it."""
+    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it.
+
+    `coordinator` and `term` are as in the target: None in a term above 0 means that no base node is left.
+    """
 
     revision: int = 0
     members: tuple[str, ...] = ()
     leave_by: dict[str, float] = Field(default_factory=dict)
     leaving: dict[str, int] = Field(default_factory=dict)
     finished: bool = False
+    coordinator: str | None = None
+    term: int = 0
 
     @property
     def target(self) -> Target:
-        return Target.of(self.revision, self.members, self.leave_by).model_copy(update={"finished": self.finished})
+        more = {"finished": self.finished, "coordinator": self.coordinator, "term": self.term}
+        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=more)
 
 
 @dataclass(frozen=True)
@@ -93,4 +99,5 @@ def _next(old: Membership, members: tuple[str, ...], nodes: dict[str, View], ove
     leaving = {instance: at for instance, at in old.leaving.items() if instance not in members and instance in living}
     leaving.update(dict.fromkeys(dropped, revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
-    return Membership(revision=revision, members=members, leave_by=leave_by, leaving=leaving, finished=finished)
+    news_of_members = {"revision": revision, "members": members, "leave_by": leave_by, "leaving": leaving, "finished": finished}
+    return old.model_copy(update=news_of_members)
