@@ -92,6 +92,9 @@ class Session(Decisions):
             return [*orders, DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
         self.roster.standing[instance] = hello
         orders.append(Announce("worker_ready", {"instance": instance, "pid": hello.pid}))
+        if self.phase is Phase.RECOVERING and self.generation is not None and instance in self.generation.instances:
+            # Its member of the generation died while there was no coordinator to hear of it: the others wait for it inside ps-lite.
+            return orders + self._restart(f"{instance} has a new worker, its member of generation {self.number} is gone", now)
         return orders + self._advance(now)
 
     def _worker_back(self, hello: WorkerHello, now: float) -> list[Order]:

@@ -420,3 +420,14 @@ def test_a_loss_in_the_last_moments_does_not_train_a_finished_job_again(three: D
     for name in (A, B):
         orders = three.do("step_status", name, StepStatus(generation=1, phase="held", position=end, answered=0))
     assert words(orders)[-2:] == [(A, "leave"), (B, "leave")]
+
+
+def test_t17_a_member_that_died_while_there_was_no_coordinator_is_not_waited_for(driver: Driver) -> None:
+    """Its node started a new worker, which alone says so: the others would stand blocked until the grace is over."""
+    journal = [order.record for order in driver.orders if isinstance(order, Journal)]
+    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
+    driver.node(A)
+    driver.node(B)
+    driver.worker(A, generation=1)
+    assert restarted(driver.worker(B, pid=77)) == {A}, "A is blocked; B's new worker stays"
+    assert B in driver.session.roster.standing
