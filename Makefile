@@ -11,9 +11,10 @@ AWS := $(TOOLS)/aws/bin/aws
 export UV_PYTHON_DOWNLOADS := never
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo test check fmt clean
+.PHONY: help setup demo chaos test check fmt clean
 help:
 	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (2 minutes)"
+	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
 	@echo "make test    all tests"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"
@@ -23,6 +24,11 @@ setup: $(SYNCED)
 
 demo: $(SYNCED)
 	$(RUN)/dyntrain local demo --report build/demo/report.json
+
+DURATION ?= 60
+SEED ?= 1
+chaos: $(SYNCED)
+	$(RUN)/dyntrain local chaos --duration $(DURATION) --seed $(SEED) --report build/chaos/report.json
 
 test: $(SYNCED) $(AWS)
 	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)

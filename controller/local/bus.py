@@ -9,6 +9,7 @@ import uuid
 
 from controller.local.account import Account
 from controller.local.agenda import Agenda
+from controller.local.disturbance import Disturbance
 from controller.local.events import Event, Origin
 from controller.local.lambdas import Lambdas
 from controller.local.options import Options
@@ -19,12 +20,13 @@ from controller.local.trace import Trace
 class Bus:
     """Deliveries are delayed by a random moment each, and a fraction of them comes twice: what EventBridge allows itself."""
 
-    def __init__(self, account: Account, agenda: Agenda, trace: Trace, lambdas: Lambdas, options: Options) -> None:
+    def __init__(self, account: Account, agenda: Agenda, trace: Trace, lambdas: Lambdas, options: Options, disturbance: Disturbance) -> None:
         self._account = account
         self._agenda = agenda
         self._trace = trace
         self._lambdas = lambdas
         self._options = options
+        self._disturbance = disturbance
         self._rules = Rules((), (), ())
         self._random = random.Random(options.seed)
         self._lock = threading.Lock()
@@ -42,10 +44,10 @@ class Bus:
         for function in targets:
             self.deliver(function, event)
 
-    def deliver(self, function: str, event: Event) -> None:
+    def deliver(self, function: str, event: Event, *, losable: bool = True) -> None:
         with self._lock:
             delays = [self._random.uniform(0, self._options.delivery_jitter)]
             if self._random.random() < self._options.duplicate_fraction:
                 delays.append(self._random.uniform(0, self._options.duplicate_delay))
-        for delay in delays:
+        for delay in self._disturbance.delays(delays, losable):
             self._agenda.after(delay, lambda: self._lambdas.invoke_async(function, event))

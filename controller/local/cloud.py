@@ -28,6 +28,7 @@ from controller.local.agenda import Agenda
 from controller.local.bus import Bus
 from controller.local.consequences import Consequences
 from controller.local.dead_letters import DeadLetters
+from controller.local.disturbance import Disturbance
 from controller.local.errors import PortInUse
 from controller.local.front import Front
 from controller.local.groups import Groups
@@ -98,6 +99,11 @@ class Cloud:
             "AWS_SECRET_ACCESS_KEY": "local",
             "AWS_DEFAULT_REGION": self.options.region,
         }
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """For a program that a person runs: this process's variables, with every AWS setting replaced by this cloud's."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
 
     def client(self, service: str) -> Any:
         """A boto3 client of this cloud."""
@@ -177,7 +183,8 @@ class Cloud:
             self.spawner, self._app, self._app_directory, self._handler_variables(), self.logs, options.handler_processes
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
-        self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options)
+        self.disturbance = Disturbance(options.seed)
+        self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(self.account, self.agenda, self.bus, self.spawner, self.trace, options, self.endpoint, self._port, self.state_dir)
         self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options)
         self.schedule = Schedule(self.account, self.agenda, self.bus, options)
@@ -186,7 +193,7 @@ class Cloud:
         self.stream = Stream(self.account, self.trace, self.lambdas, self.dead_letters, options, filters)
         consequences = Consequences(self.account, self.bus, self.instances, self.groups, options, self.stream.wake)
         self.reservations = Reservations()
-        self.front = Front(self.account, self.groups, self.reservations, consequences, self.trace)
+        self.front = Front(self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance)
 
     def _make_state_dir(self) -> None:
         if self._given_state_dir is None:

@@ -75,6 +75,29 @@ def demo(epochs: int, report: Path, port: int) -> None:
     raise SystemExit(code)
 
 
+@local.command()
+@click.option("--duration", type=click.FloatRange(10), default=60.0, show_default=True, help="Seconds of faults.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed plans the same faults and changes.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), default=Path("build/chaos/report.json"), show_default=True)
+@click.option(
+    "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to keep files, and leave them; default: a temporary folder."
+)
+def chaos(duration: float, seed: int, report: Path, directory: Path | None) -> None:
+    """Hunt for faults: kill, freeze, throttle and disorder everything while people change the cluster, then see whether all is as wished."""
+    try:
+        require_packages()
+        from controller.local.chaos import run_chaos
+
+        with ended_by_signals():
+            code = run_chaos(duration, seed, report, directory)
+    except LocalCloudError as error:
+        raise click.ClickException(str(error)) from error
+    except Ended as end:
+        click.echo("stopped; nothing is left running", err=True)
+        raise SystemExit(128 + end.number) from None
+    raise SystemExit(code)
+
+
 def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float) -> None:
     from controller.local.cloud import Cloud
     from controller.local.cluster import ClusterPlan, digits_command, provision, write_prepare_script

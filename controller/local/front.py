@@ -19,6 +19,7 @@ from controller.local.account import Account
 from controller.local.actions import own_action
 from controller.local.calls import Answer, Call, encode_form, parse, refused
 from controller.local.consequences import Consequences
+from controller.local.disturbance import Disturbance
 from controller.local.errors import Refusal
 from controller.local.groups import Groups
 from controller.local.reservations import Reservations
@@ -33,12 +34,15 @@ UNLOCKED = frozenset({"sqs", "s3", "logs"})
 class Front:
     """A WSGI application. `calls` counts what came in, by (service, action)."""
 
-    def __init__(self, account: Account, groups: Groups, reservations: Reservations, consequences: Consequences, trace: Trace) -> None:
+    def __init__(
+        self, account: Account, groups: Groups, reservations: Reservations, consequences: Consequences, trace: Trace, disturbance: Disturbance
+    ) -> None:
         self._account = account
         self._reservations = reservations
         self._groups = groups
         self._consequences = consequences
         self._trace = trace
+        self._disturbance = disturbance
         self._moto = DomainDispatcherApplication(create_backend_app)
         self.calls: Counter[tuple[str, str]] = Counter()
 
@@ -67,6 +71,7 @@ class Front:
             self.calls[call.service, call.action] += 1
             if call.region and call.region != self._account.region:
                 return self._ask_moto(environ, body)
+            self._disturbance.check(call)
             limits.check(self._account, call)
             answer = own_action(self._groups, call) or self._reservations.answer(call)
             if answer is not None:

@@ -24,7 +24,7 @@ class Schedule:
     def fire(self, function: str) -> None:
         """The rule of `function` now, out of turn."""
         arn = self._account.arn("events", f"rule/{function}")
-        self._bus.deliver(function, events.scheduled(self._bus.origin(), arn))
+        self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
 
     def _later(self, rule: ScheduleRule) -> None:
         def turn() -> None:

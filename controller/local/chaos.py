@@ -1,0 +1,205 @@
+"""The fault hunt: the whole system, but for moto, under faults and people's changes; then quiet, and everything must become as wished."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from controller.contract import BASE_TAG, OWNER_TAG, STATUS_TAG
+from controller.local import census
+from controller.local.chaos_people import People
+from controller.local.chaos_plan import changes, faults
+from controller.local.chaos_storm import Storm
+from controller.local.chaos_verdict import Seen, Verdict, judge, problems, report
+from controller.local.cloud import Cloud
+from controller.local.cluster import Cluster, ClusterPlan, digits_command, provision, write_prepare_script
+from controller.local.errors import LocalCloudError
+from controller.local.options import Options
+from training.audit import audit_directory
+from training.layout import JobFolder, current_job_file
+from training.ledger import read_lines
+
+CLUSTER = "chaos"
+EPOCHS = 1_000_000  # the job outlives the hunt
+LARGEST_GROUP = 2
+START_SECONDS = 120.0
+QUIET_SECONDS = 150.0  # for everything to become as wished once the faults have ended
+LOOK_SECONDS = 1.5
+CALM_LOOKS = 3  # so many looks in a row must find it so
+RESYNC_SECONDS = 5.0
+PULSE_SECONDS = 0.2
+
+
+class NeverStarted(LocalCloudError):
+    """The job did not make a first step, before any fault."""
+
+
+class Pulse:
+    """The longest time without a line in any worker's ledger: each writes one before every step."""
+
+    def __init__(self, mount: Path) -> None:
+        self._mount = mount
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self.begun = threading.Event()
+        self.longest = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        size, grew = 0, time.monotonic()
+        while not self._stop.wait(PULSE_SECONDS):
+            now = time.monotonic()
+            written = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
+            if size:
+                self.longest = max(self.longest, now - grew)
+            if written != size:
+                size, grew = written, now
+                self.begun.set()
+
+
+class Watch:
+    """Reads how things are, as a person would: through the AWS API, `dyntrain status` and the job's files."""
+
+    def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
+        self._cloud, self._cluster, self._mount = cloud, cluster, mount
+        self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
+
+    def look(self) -> Seen:
+        """Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+        pages = self._ec2.get_paginator("describe_instances").paginate(Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}])
+        instances = [instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]]
+        tags = {one["InstanceId"]: {tag["Key"]: tag["Value"] for tag in one.get("Tags", [])} for one in instances}
+        group = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._cluster.group])["AutoScalingGroups"][0]
+        status = self._status()
+        return Seen(
+            states={one["InstanceId"]: one["State"]["Name"] for one in instances},
+            tags={instance: own.get(STATUS_TAG, "") for instance, own in tags.items()},
+            base=frozenset(instance for instance, own in tags.items() if BASE_TAG in own),
+            grouped={one["InstanceId"]: one["LifecycleState"] for one in group["Instances"]},
+            capacity=group["DesiredCapacity"],
+            nodes={node["instance"]: node["status"] for node in status["nodes"]},
+            job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
+        )
+
+    def _status(self) -> dict[str, Any]:
+        command = (sys.executable, "-m", "controller.cli", "status", "--cluster", self._cluster.name, "--json", "--gone")
+        done = subprocess.run(command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise RuntimeError(f"dyntrain status: {done.stderr.strip()}")
+        found: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
+        return found
+
+    def accuracy(self) -> float | None:
+        """Of the last epoch that ended."""
+        ends = [event for event in read_lines(self._folder().events) if event["event"] == "segment" and event["to"]["offset"] == 0]
+        return ends[-1]["metrics"].get("val_accuracy") if ends else None
+
+    def epochs(self) -> int:
+        return sum(1 for event in read_lines(self._folder().events) if event["event"] == "segment" and event["to"]["offset"] == 0)
+
+    def samples(self) -> tuple[int | None, int | None]:
+        """Lost and doubled; None without a ledger."""
+        try:
+            audit = audit_directory(self._folder().ledger)
+        except (OSError, ValueError):
+            return None, None
+        return audit.lost, audit.doubled
+
+    def _folder(self) -> JobFolder:
+        job = json.loads(current_job_file(self._mount, self._cluster.name).read_text())["job"]
+        return JobFolder.of(self._mount, self._cluster.name, job)
+
+
+def run_chaos(duration: float, seed: int, report_path: Path, directory: Path | None) -> int:
+    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is nothing to disturb."""
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
+
+    with Cloud(state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed)) as cloud:
+        tell(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
+        storm, people, verdict, job = _hunt(cloud, duration, seed, tell)
+    written = report(seed, time.monotonic() - began, storm.counts, people.made, verdict, census.strays(cloud.endpoint), job)
+    report_path.parent.mkdir(parents=True, exist_ok=True)
+    report_path.write_text(json.dumps(written, indent=2) + "\n")
+    print(json.dumps(written, indent=2))
+    found = problems(written)
+    for problem in found:
+        print(f"PROBLEM: {problem}")
+    return 1 if found else 0
+
+
+def _hunt(cloud: Cloud, duration: float, seed: int, tell: Callable[[str], None]) -> tuple[Storm, People, Verdict, dict[str, Any]]:
+    mount = cloud.state_dir / "shared"
+    plan = ClusterPlan(
+        cluster=CLUSTER,
+        mount=mount,
+        training_cmd=digits_command(mount, EPOCHS, "--batch-size", "100"),
+        prepare_script=write_prepare_script(mount),
+        segment_steps=5,
+        max_group=LARGEST_GROUP,
+        policy={"resync_seconds": RESYNC_SECONDS},
+    )
+    cluster = provision(cloud.environment, plan)
+    pulse, watch, storm = Pulse(mount), Watch(cloud, cluster, mount), Storm(cloud.disturbance, tell)
+    people = People(cloud.client("ec2"), cloud.client("autoscaling"), cluster, lambda one: cloud.instance_state(one) == "running", tell)
+    pulse.start()
+    if not pulse.begun.wait(START_SECONDS):
+        raise NeverStarted(f"no training step within {START_SECONDS:.0f} s, before any fault; see {cloud.logs}")
+    tell("the base nodes train; the faults begin")
+    people.start(changes(seed, duration, LARGEST_GROUP))
+    storm.run(faults(seed, duration), duration)
+    people.finish()
+    storm.end()
+    tell("the faults have ended")
+    verdict = _settle(watch, people, tell)
+    if verdict.clean:
+        tell("as wished; now everybody but the base nodes is sent away")
+        people.leave()
+        verdict = _settle(watch, people, tell)
+    pulse.stop()
+    lost, doubled = watch.samples()
+    job = {
+        "samples_lost": lost,
+        "samples_doubled": doubled,
+        "final_accuracy": watch.accuracy(),
+        "longest_stall_seconds": round(pulse.longest, 1),
+    }
+    return storm, people, verdict, job
+
+
+def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdict:
+    """The verdict as soon as it is clean and stays so while two more epochs end; the last one when that takes too long."""
+    until = time.monotonic() + QUIET_SECONDS
+    calm, epochs, told = 0, watch.epochs(), ""
+    while True:
+        try:
+            verdict = judge(watch.look(), people.wishes)
+        except (BotoCoreError, ClientError, RuntimeError) as error:
+            verdict = Verdict(stuck=[f"things cannot be looked at: {error}"])
+        calm = calm + 1 if verdict.clean else 0
+        if calm >= CALM_LOOKS and watch.epochs() >= epochs + 2:
+            return verdict
+        if time.monotonic() > until:
+            if verdict.clean:
+                verdict.stuck.append(f"the training does not go on: {watch.epochs() - epochs} epochs in {QUIET_SECONDS:.0f} s")
+            return verdict
+        if (line := "; ".join(verdict.stuck)) != told:
+            tell(f"not yet: {line}" if line else "as wished; does it stay so?")
+            told = line
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,69 @@
+"""What the cloud does worse than usual while somebody asks for it: events lost, doubled and late, calls throttled. It keeps count."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.local.calls import Call
+from controller.local.errors import Refusal
+
+# As AWS words them: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html and the services' "Common Errors"
+THROTTLED = {
+    "ec2": Refusal("RequestLimitExceeded", "Request limit exceeded.", 503),
+    "autoscaling": Refusal("Throttling", "Rate exceeded"),
+    "ssm": Refusal("ThrottlingException", "Rate exceeded"),
+    "dynamodb": Refusal("ThrottlingException", "Rate of requests exceeds the allowed throughput."),
+    "events": Refusal("ThrottlingException", "Rate exceeded"),
+}
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """`lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the second of two, comes up to `late_seconds` later."""
+
+    lost: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+    late_seconds: float = 5.0
+    throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
+
+
+class Disturbance:
+    """Thread-safe. Without disorder it changes nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self._disorder = Disorder()
+        self.counts: Counter[str] = Counter()
+
+    def set(self, disorder: Disorder) -> None:
+        with self._lock:
+            self._disorder = disorder
+
+    def delays(self, usual: list[float], losable: bool) -> list[float]:
+        """The delivery times of one event in place of the `usual` ones. Scheduled events are not `losable`: AWS delivers them at least once."""
+        with self._lock:
+            now = self._disorder
+            if losable and self._happens("event lost", now.lost):
+                return []
+            delays = [delay + self._chance.uniform(0, now.late_seconds) if self._happens("event late", now.late) else delay for delay in usual]
+            if self._happens("event doubled", now.doubled):
+                delays.append(self._chance.uniform(0, now.late_seconds))
+            return delays
+
+    def check(self, call: Call) -> None:
+        """Raises Refusal when the call is throttled."""
+        with self._lock:
+            if self._happens(f"throttled {call.service}", self._disorder.throttled.get(call.service, 0.0)):
+                raise THROTTLED[call.service]
+
+    def _happens(self, what: str, fraction: float) -> bool:
+        happens = fraction > 0 and self._chance.random() < fraction
+        if happens:
+            self.counts[what] += 1
+        return happens

@@ -1,0 +1,159 @@
+"""The parts of the fault hunt: its plan, its people, whom it hits, and its verdict. A hunt that cannot say no finds nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.local import census
+from controller.local.chaos_people import People, Wishes
+from controller.local.chaos_plan import Change, Freeze, Kill, Throttle, Victim, Wish, changes, faults
+from controller.local.chaos_verdict import Seen, Verdict, judge, problems, report
+from controller.local.cluster import Cluster
+
+MASTER, ONE, TWO = "i-00000001", "i-00000002", "i-00000003"
+
+
+def test_the_plan_is_a_function_of_the_seed() -> None:
+    assert faults(3, 600) == faults(3, 600)
+    assert changes(3, 600, 2) == changes(3, 600, 2)
+    assert faults(3, 600) != faults(4, 600)
+    assert changes(3, 600, 2) != changes(4, 600, 2)
+
+
+def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> None:
+    planned = faults(1, 3600)
+    assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
+    assert planned[-1].at < 3600
+    assert {fault.victim for fault in planned if isinstance(fault, Kill)} == set(Victim)
+    assert {fault.victim for fault in planned if isinstance(fault, Freeze)} == set(Victim) - {Victim.MACHINE}
+    assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {"ec2", "autoscaling", "ssm", "dynamodb", "events"}
+    assert {change.wish for change in changes(1, 600, 2)} == set(Wish)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["python", "-m", "node_bootstrap", "run"], Victim.BOOTSTRAP),
+        (["python", "-m", "training.coordinator", "--cluster", "c"], Victim.COORDINATOR),
+        (["python", "-m", "training.engine.blank"], Victim.PSLITE),
+        (["python", "-m", "training.examples.digits"], Victim.WORKER),
+        (["python", "-m", "controller.local.lambda_runtime", "app:app"], Victim.HANDLER),
+        (["python", "-m", "controller.local.machine", "--command", '["python", "-m", "node_bootstrap"]'], Victim.MACHINE),
+        (["python", "node_bootstrap/exec_child.py", "1", "0", "python", "-m", "training.coordinator"], None),
+        (["sh"], None),
+    ],
+)
+def test_processes_are_known_by_their_command_lines(words: list[str], kind: Victim | None) -> None:
+    assert census.kind_of(words) is kind
+
+
+def test_nobody_outside_the_cloud_is_hit() -> None:
+    assert all(pids == [] for pids in census.processes(os.getpid()).values())
+
+
+class Api:
+    """Stands for the EC2 and the Auto Scaling client: notes what people ask for."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def run_instances(self, **_: Any) -> Any:
+        self.calls.append("run")
+        return {"Instances": [{"InstanceId": f"i-{len(self.calls):08x}"}]}
+
+    def delete_tags(self, Resources: list[str], Tags: list[dict[str, str]]) -> None:  # noqa: N803
+        self.calls.append(f"untag {Resources[0]} {Tags[0]['Key']}")
+
+    def create_tags(self, Resources: list[str], Tags: list[dict[str, str]]) -> None:  # noqa: N803
+        self.calls.append(f"tag {Resources[0]} {Tags[0]['Key']}")
+
+    def set_desired_capacity(self, AutoScalingGroupName: str, DesiredCapacity: int) -> None:  # noqa: N803
+        self.calls.append(f"{AutoScalingGroupName} {DesiredCapacity}")
+
+
+def people_of(api: Api, planned: list[Change]) -> People:
+    cluster = Cluster("c", "template", "group", MASTER, ())
+    people = People(api, api, cluster, lambda _: True, lambda _: None)
+    people.start(planned)
+    people.finish()
+    return people
+
+
+def test_people_remember_what_they_last_asked_for() -> None:
+    api = Api()
+    planned = [Change(0, Wish.LAUNCH, 0, 0), Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), Change(0, Wish.CAPACITY, 0, 2)]
+    people = people_of(api, planned)
+    assert people.wishes == Wishes({"i-00000001": True}, {"i-00000001"}, 2)
+    assert api.calls == ["run", "untag i-00000001 c-aws-dl-cfn-elastic-worker", "tag i-00000001 c-aws-dl-cfn-elastic-worker", "group 2"]
+    assert people.made == 4
+    people.leave()
+    assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
+
+
+def test_what_fits_nothing_is_no_change() -> None:
+    api = Api()
+    people = people_of(api, [Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), *[Change(0, Wish.LAUNCH, 0, 0)] * 5])
+    assert (people.made, api.calls) == (3, ["run"] * 3), "no more than three by hand"
+
+
+WISHED = Seen(
+    states={MASTER: "running", ONE: "running", TWO: "running"},
+    tags={ONE: "ADDED", TWO: "ADDED"},
+    base=frozenset({MASTER}),
+    grouped={TWO: "InService"},
+    capacity=1,
+    nodes={MASTER: "ADDED", ONE: "ADDED", TWO: "ADDED"},
+    job="running",
+)
+WISHES = Wishes({ONE: True}, set(), 1)
+
+
+def test_what_is_as_wished_is_clean() -> None:
+    assert judge(WISHED, WISHES) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"job": ""}, "silent"),
+        ({"capacity": 0}, "desired capacity"),
+        ({"grouped": {}}, "has 0 instances"),
+        ({"grouped": {TWO: "Pending:Wait"}}, "Pending:Wait"),
+        ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted and terminated"),
+        ({"nodes": {**WISHED.nodes, ONE: "ADD_QUEUED"}}, "ADD_QUEUED"),
+        ({"nodes": {ONE: "ADDED", TWO: "ADDED"}}, f"{MASTER} is wanted and unknown"),
+        ({"tags": {ONE: "ADD_QUEUED", TWO: "ADDED"}}, "its tag says ADD_QUEUED"),
+        ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted and running"),
+        ({"states": {**WISHED.states, "i-00000009": "terminated"}, "tags": {**WISHED.tags, "i-00000009": "REMOVAL_QUEUED"}}, "REMOVAL_QUEUED"),
+    ],
+)
+def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> None:
+    verdict = judge(replace(WISHED, **change), WISHES)
+    assert any(word in line for line in verdict.stuck), verdict
+
+
+def test_an_instance_tagged_again_may_have_been_too_late() -> None:
+    gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
+    assert judge(gone, Wishes({ONE: True}, {ONE}, 1)).clean
+
+
+@pytest.mark.parametrize(
+    ("job", "strays", "word"),
+    [
+        ({"samples_lost": 1}, [], "1 samples lost"),
+        ({"samples_doubled": 2}, [], "2 doubled"),
+        ({"samples_lost": None, "samples_doubled": None}, [], "no ledger"),
+        ({"final_accuracy": 0.5}, [], "accuracy"),
+        ({"final_accuracy": None}, [], "accuracy"),
+        ({}, ["123 python"], "123 python"),
+    ],
+)
+def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(job: dict[str, Any], strays: list[str], word: str) -> None:
+    fine = {"samples_lost": 0, "samples_doubled": 0, "final_accuracy": 0.95, "longest_stall_seconds": 4.0}
+    assert problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
+    found = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
+    assert any(word in line for line in found), found
