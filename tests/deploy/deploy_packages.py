@@ -49,3 +49,8 @@ def names(package: Path) -> list[str]:
 def template(package: Path, name: str = "sam.json") -> dict[str, Any]:
     found: dict[str, Any] = json.loads((package / name).read_text())
     return found
+
+
+def logical(function: str) -> str:
+    """The name that Chalice gives a function in the template."""
+    return "".join(part.capitalize() for part in function.split("_"))

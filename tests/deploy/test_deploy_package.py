@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
 import tomllib
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
-import pytest
-from deploy_packages import LINT, ROOT, build, names, run, template
-from moto.server import ThreadedMotoServer
+from deploy_packages import LINT, ROOT, build, logical, names, run, template
 
 import app
 from controller.adapters.metrics import NAMESPACE
 from controller.alarms import METRICS
-from controller.local.table import load_resources, table_request
 
 LIBRARIES = {
     "chalice",
@@ -35,11 +27,6 @@ LIBRARIES = {
     "jmespath",
 }
 FUNCTIONS = {source.name for source in app.app.event_sources}
-INSTANCE = "i-0123456789abcdef0"
-
-
-def logical(function: str) -> str:
-    return "".join(part.capitalize() for part in function.split("_"))
 
 
 def resources(package: Path, kind: str) -> dict[str, Any]:
@@ -148,101 +135,3 @@ def test_what_a_function_or_a_rule_gives_up_ends_in_the_dead_letters(package: Pa
             else:
                 assert event["Properties"]["DeadLetterConfig"]["Arn"] == queue, name
                 assert entry["Properties"]["EventInvokeConfig"]["DestinationConfig"]["OnFailure"] == {"Type": "SQS", "Destination": queue}
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-PROGRAM = """
-import json, sys, importlib
-zip_folder, *runtime = sys.argv[1].split(":")
-sys.path[:0] = [zip_folder, *runtime]  # as in Lambda: the zip before the runtime's own boto3
-module, _, name = sys.argv[2].rpartition(".")
-handler = getattr(importlib.import_module(module), name)
-class Context:
-    function_name = name; aws_request_id = "r"; invoked_function_arn = "a"; memory_limit_in_mb = 256
-print("ANSWER " + json.dumps(handler(json.load(sys.stdin), Context())))
-print("FROM " + json.dumps(sorted({m.split(".")[0] for m, v in sys.modules.items() if (getattr(v, "__file__", None) or "").startswith(zip_folder)})))
-"""
-
-
-def boto_only(folder: Path) -> Path:
-    """What Lambda's runtime brings: boto3 with what it needs, and nothing else of our environment."""
-    folder.mkdir(exist_ok=True)
-    site = Path(boto3.__file__).parents[1]
-    for name in ("boto3", "botocore", "s3transfer", "urllib3", "dateutil", "six.py", "jmespath"):
-        if name != "jmespath" and not (folder / name).exists():
-            (folder / name).symlink_to(site / name)
-    return folder
-
-
-def test_the_zip_runs_as_in_lambda_events_in_facts_out_and_a_converge_on_them(package: Path, endpoint: str, tmp_path: Path) -> None:
-    """Isolated interpreter, no site-packages: the zip, boto3 and nothing else; JSON in, JSON out, against moto."""
-    unpacked, runtime = tmp_path / "task", boto_only(tmp_path / "runtime")
-    with zipfile.ZipFile(package / "deployment.zip") as archive:
-        archive.extractall(unpacked)
-    keys = {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
-    session = boto3.Session("x", "x", region_name="us-east-1")
-    dynamodb, ssm = session.client("dynamodb", endpoint_url=endpoint), session.client("ssm", endpoint_url=endpoint)
-    dynamodb.create_table(**table_request(load_resources(ROOT / ".chalice" / "resources.yaml"), "facts"))
-    ssm.put_parameter(Name="/dyntrain/demo/policy", Type="String", Value='{"cluster": "demo"}')
-
-    def invoke(function: str, event: object) -> tuple[Any, list[str]]:
-        handler = template(package)["Resources"][logical(function)]["Properties"]["Handler"]
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, f"{unpacked}:{runtime}", handler],
-            input=json.dumps(event),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env={"PATH": os.environ["PATH"], "DYNTRAIN_TABLE": "facts", "AWS_LAMBDA_FUNCTION_NAME": function, **keys},
-        )
-        assert done.returncode == 0, done.stderr
-        lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines() if line.startswith(("ANSWER ", "FROM "))]
-        return json.loads(lines[0]), json.loads(lines[1])
-
-    key = "demo-aws-dl-cfn-elastic-worker"
-    detail = {"changed-tag-keys": [key], "service": "ec2", "resource-type": "instance", "version": 1, "tags": {key: ""}}
-    event = {
-        "version": "0",
-        "id": "e-1",
-        "account": "123456789012",
-        "region": "us-east-1",
-        "time": "2026-01-02T03:04:05Z",
-        "source": "aws.tag",
-        "detail-type": "Tag Change on Resource",
-        "resources": [f"arn:aws:ec2:us-east-1:123456789012:instance/{INSTANCE}"],
-        "detail": detail,
-    }
-    first, loaded = invoke("on_tag_change", event)
-    again, _ = invoke("on_tag_change", event)
-    assert (first["kind"], again["kind"]) == ("applied", "unchanged")
-    assert {"app", "chalice", "controller", "pydantic", "aws_lambda_powertools"} <= set(loaded)
-    item = dynamodb.scan(TableName="facts")["Items"][0]
-    converged, _ = invoke(
-        "converge",
-        {"Records": [{"eventName": "INSERT", "eventSourceARN": "s", "eventID": "1", "awsRegion": "r", "dynamodb": {"NewImage": item, "Keys": {}}}]},
-    )
-    assert converged["clusters"] == 1
-    resynced, _ = invoke(
-        "resync",
-        {
-            "version": "0",
-            "id": "t",
-            "account": "1",
-            "region": "r",
-            "time": "t",
-            "source": "aws.events",
-            "detail-type": "Scheduled Event",
-            "resources": [],
-            "detail": {},
-        },
-    )
-    assert resynced["clusters"] == 1
