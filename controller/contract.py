@@ -121,6 +121,7 @@ class NodeConfig(Wire):
     servers_per_base: int = Field(1, ge=1)
     segment_steps: int | None = Field(None, ge=1)
     boundary: Literal["epoch", "segment"] = Field("epoch", description="where changes without a deadline are made; deadlines take the next segment")
+    checkpoint_dir: str | None = Field(None, description="absolute path that all nodes share, for commits; None: on the mount")
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
     environment: dict[str, str] = {}

@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments = ["--cluster", identity.cluster, "--instance-id", identity.instance_id, "--host", identity.private_ip, "--mount", config.mount]
     arguments += ["--num-workers", str(config.workers), "--min-workers", str(config.min_workers), "--max-workers", str(config.max_workers)]
-    return arguments + (["--segment-steps", str(config.segment_steps)] if config.segment_steps is not None else []) + ["--boundary", config.boundary]
+    arguments += ["--segment-steps", str(config.segment_steps)] if config.segment_steps is not None else []
+    arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
+    return [*arguments, "--boundary", config.boundary]
 
 
 class CoordinatorKeeper:

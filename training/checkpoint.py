@@ -1,27 +1,33 @@
 """Commits: training state that is safe outside the workers.
 
-A commit is one file, `<step>-<generation>.commit`: 32 bytes SHA-256, then the packed state. It is written under another name, synced and
-renamed, so it is there whole or not at all; the last few are kept, and a damaged one is passed over for the one before.
+A commit is one file, `<generation>-<step>.commit`: 32 bytes SHA-256, then the packed state. It is written under another name, synced and
+renamed, so it is there whole or not at all. The last few are kept; the coordinator journals their names and decides which one a generation
+starts from, so a damaged one is only reported here: another state at its position would be a silent error.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
+
+from training.layout import COMMITS_KEPT
 
 SUFFIX = ".commit"
 
 
 class CheckpointError(RuntimeError):
-    """A commit could not be written or none could be read; says which and why."""
+    """A commit could not be written or read; says which and why."""
+
+
+class CommitDamaged(CheckpointError):
+    """The commit is not there any more or its checksum is wrong: reading it again will not help, the one before it may be whole."""
 
 
 class CommitStore:
     """`directory` is made when it is missing. Raises CheckpointError when that cannot be."""
 
-    def __init__(self, directory: Path, keep: int = 3) -> None:
+    def __init__(self, directory: Path, keep: int = COMMITS_KEPT) -> None:
         self._directory, self._keep = directory, keep
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -30,7 +36,8 @@ class CommitStore:
 
     def write(self, step: int, generation: int, block: bytes | bytearray) -> str:
         """Returns the commit's name once it is on disk. A failure leaves the earlier commits as they were."""
-        name = f"{step:012d}-{generation:06d}{SUFFIX}"
+        # Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than what it replaces.
+        name = f"{generation:06d}-{step:012d}{SUFFIX}"
         partial = self._directory / f".{name}.{os.getpid()}"
         try:
             with partial.open("wb") as file:
@@ -48,24 +55,19 @@ class CommitStore:
         return name
 
     def read(self, name: str) -> bytes:
-        """The packed state of `name`, or of the newest readable one before it. Raises CheckpointError when there is none."""
-        problems = []
-        for candidate in self._at_or_before(name):
-            try:
-                raw = (self._directory / candidate).read_bytes()
-            except OSError as error:
-                problems.append(f"{candidate}: {error.strerror}")
-                continue
-            if hashlib.sha256(raw[32:]).digest() == raw[:32]:
-                return raw[32:]
-            problems.append(f"{candidate}: damaged")
-        raise CheckpointError(f"no readable commit at or before {name} in {self._directory} ({'; '.join(problems) or 'none there'})")
+        """The packed state. Raises CommitDamaged, or CheckpointError when the directory cannot be read at present."""
+        try:
+            raw = (self._directory / name).read_bytes()
+        except FileNotFoundError as error:
+            raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
+        except OSError as error:
+            raise CheckpointError(f"commit {name} in {self._directory}: {error.strerror}; mend the directory, nothing in it was changed") from error
+        if hashlib.sha256(raw[32:]).digest() != raw[:32]:
+            raise CommitDamaged(f"commit {name} in {self._directory} is damaged: its checksum is wrong")
+        return raw[32:]
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self._directory.glob(f"*{SUFFIX}"))
-
-    def _at_or_before(self, name: str) -> Iterator[str]:
-        return (candidate for candidate in reversed(self._names()) if candidate <= name)
 
     def _sync_directory(self) -> None:
         handle = os.open(self._directory, os.O_RDONLY)

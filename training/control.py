@@ -23,7 +23,9 @@ from training.protocol import (
     MAX_BYTES,
     PROTOCOL,
     CheckIn,
+    CommitFailed,
     Committed,
+    CommitUnreadable,
     FirstStep,
     Formed,
     FromCoordinator,
@@ -207,6 +209,10 @@ class ControlServer:
                 return self._session.first_step(instance, message, now)
             case Committed():
                 return self._session.committed(instance, message, now)
+            case CommitFailed():
+                return self._session.commit_failed(instance, message, now)
+            case CommitUnreadable():
+                return self._session.commit_unreadable(instance, message, now)
             case Progress():
                 return self._session.progressed(instance, message, now)
             case StepStatus():

@@ -176,6 +176,11 @@ def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
     return job, now
 
 
+def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
+    """The folder of this job's commits below a person's `--checkpoint-dir`: jobs may share it."""
+    return None if directory is None else str(directory.resolve() / cluster / job)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.coordinator", description="Coordinates the training job of one cluster.")
     parser.add_argument("--cluster", required=True)
@@ -187,6 +192,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--max-workers", type=int, default=64)
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
     parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made")
+    parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, on a volume that all nodes share; default: on the mount")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -201,6 +207,7 @@ def main(argv: list[str] | None = None) -> int:
         workers=args.num_workers,
         segment_steps=args.segment_steps,
         boundary=args.boundary,
+        checkpoint_dir=commits_below(args.checkpoint_dir, args.cluster, job),
     )
 
     async def serve() -> None:

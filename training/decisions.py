@@ -162,8 +162,16 @@ class Decisions(Knowledge):
         orders += group.orders
         orders += [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.roster.leaving]
         holders = {self.generation.source} if fresh else set(staying)
+        options = self.options
         return orders + plan_formation(
-            self.generation, self.roster.members, holders, group.environment, self.transfer_token(), commit, self.options.segment_steps
+            self.generation,
+            self.roster.members,
+            holders,
+            group.environment,
+            self.transfer_token(),
+            commit,
+            options.checkpoint_dir,
+            options.segment_steps,
         )
 
     def _finish_formation(self, now: float) -> list[Order]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from controller.contract import JobReport, Target
 from training.generation import Generation, Limits, Member, Reason
+from training.layout import COMMITS_KEPT
 from training.planning import report_members
 from training.protocol import (
     CheckIn,
@@ -40,6 +41,7 @@ class Options:
     limits: Limits
     workers: int  # how many the first generation waits for
     segment_steps: int | None = None
+    checkpoint_dir: str | None = None  # of this job; None: in its folder on the shared volume
     boundary: Literal["epoch", "segment"] = "epoch"  # where voluntary changes are made; who has a deadline goes at the next segment in any case
     liveness_seconds: float = 20.0  # without a sign of life for so long, a process counts as hung and its connection is closed
     reconnect_grace: float = 3.0  # how long a worker may be without a connection before it counts as lost
@@ -62,6 +64,7 @@ class Knowledge:
     number: int = 0  # of the latest generation, also over restarts
     position: Position = START
     commit: tuple[Position, str] | None = None
+    earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits before it that are still kept, oldest first
     target: Target | None = None
     checked_in: dict[str, CheckIn] = field(default_factory=dict)
     formed: dict[str, Formed] = field(default_factory=dict)
@@ -92,12 +95,23 @@ class Knowledge:
                 members = tuple(Member(i, joined_epoch=session.position.epoch, joined_at=record["at"]) for i in record["members"])
                 session.generation = Generation(session.number, members, session.position, source=record["members"][0])
             elif record["kind"] == "commit":
-                session.commit = (Position(**record["position"]), record["name"])
+                session.note_commit(Position(**record["position"]), record["name"])
+            elif record["kind"] == "commit_unreadable":
+                session.drop_commit()
             elif record["kind"] == "restart":
                 session.generation = None
         if session.generation is not None:
             session.phase = Phase.RECOVERING
         return session
+
+    def note_commit(self, position: Position, name: str) -> None:
+        if self.commit is not None:
+            self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
+        self.commit = (position, name)
+
+    def drop_commit(self) -> None:
+        """The newest commit is of no use: the one before it takes its place."""
+        self.commit = self.earlier.pop() if self.earlier else None
 
     def report(self, now: float) -> JobReport:
         """The coordinator's word for the controller; leaving members count until they have left."""

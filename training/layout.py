@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+COMMITS_KEPT = 3  # the newest; the coordinator knows their names, so that it can go back to an earlier one
+
 
 @dataclass(frozen=True)
 class JobFolder:

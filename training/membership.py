@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -19,19 +20,34 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from controller.contract import ControlFile
-from training.checkpoint import CheckpointError, CommitStore
+from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from training.client import CoordinatorClient, CoordinatorLost, read_control_file
 from training.engine.pslite import PsLite
 from training.kvstore import ElasticKVStore
 from training.layout import JobFolder
 from training.ledger import IntentLog
-from training.protocol import CheckIn, Committed, FirstStep, Form, Formed, Leave, Left, Position, Proceed, Progress, WorkerHello
+from training.protocol import (
+    CheckIn,
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    FirstStep,
+    Form,
+    Formed,
+    Leave,
+    Left,
+    Position,
+    Proceed,
+    Progress,
+    WorkerHello,
+)
 from training.sharding import Indices
 from training.state import digest
 from training.step import StepGuard
 from training.transfer import StateServer, fetch
 
 PROGRESS_SECONDS = 1.0
+HEARD_SECONDS = 30.0  # for the coordinator to answer that a commit is damaged
 log = logging.getLogger(__name__)
 
 
@@ -122,7 +138,8 @@ class CoordinatedMembership(Membership):
         super().__init__(ElasticKVStore(self._engine))
         self._server = StateServer(control.private_ip)
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
-        self._commits = CommitStore(folder.commits)
+        self._folder = folder
+        self._commits: CommitStore | None = None
         self._guard = StepGuard(self._engine, lambda message: self._client.say(message))
         self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
         self._generation = 0
@@ -202,12 +219,20 @@ class CoordinatedMembership(Membership):
     def _form(self, order: Form) -> Position:
         began = time.monotonic()
         self._generation = order.generation
+        if self._commits is None:
+            self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
         state = in_background(lambda: self._state_for(order))  # while this thread waits inside ps-lite
         self._engine.dissolve()
         dissolved = time.monotonic()
         self._engine.form(order.environment, self._state.gradient_keys)
         formed = time.monotonic()
-        block, summary = state.result()
+        try:
+            block, summary = state.result()
+        except CommitDamaged as error:
+            self._client.say(CommitUnreadable(generation=order.generation, name=order.commit or "", reason=str(error)), awaits_answer=True)
+            with contextlib.suppress(TimeoutError):
+                self._client.order(HEARD_SECONDS)  # raises CoordinatorLost: all start afresh from the commit before
+            raise CoordinatorLost(f"{error}, and the coordinator gave no order") from error
         if order.fetch:
             self._state.install(block)
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
@@ -233,9 +258,10 @@ class CoordinatedMembership(Membership):
             return block, digest(block)
         source = order.source == self._control.instance_id
         if source and order.commit:
+            assert self._commits is not None
             found = self._state.install(self._commits.read(order.commit))
             if found != order.position:
-                raise CheckpointError(f"commit {order.commit} is not readable; the one before it is of step {found.step}, not {order.position.step}")
+                raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
         block = self._state.pack(order.position)
         if source:
             self._server.offer(order.generation, token, block)
@@ -251,10 +277,12 @@ class CoordinatedMembership(Membership):
         self._proceeded = self._progressed = time.monotonic()
 
     def _commit(self, generation: int, position: Position, block: bytearray) -> None:
+        assert self._commits is not None
         try:
             name = self._commits.write(position.step, generation, block)
         except CheckpointError as error:
             log.error("%s", error)  # the message is the whole story; training goes on with the commit before
+            self._client.say(CommitFailed(generation=generation, position=position, reason=str(error)))
             return
         self._client.say(Committed(generation=generation, position=position, name=name))
 

@@ -66,6 +66,7 @@ def plan_formation(
     environment: dict[str, str],
     token: str,
     commit: str | None,
+    checkpoint_dir: str | None,
     segment_steps: int | None,
 ) -> list[Order]:
     """The order for each member: `holders` have the state in memory, the others fetch it from the generation's source."""
@@ -86,6 +87,7 @@ def plan_formation(
                 fetch=instance not in holders,
                 receivers=len(set(generation.instances) - set(holders)),
                 commit=commit if instance == generation.source else None,
+                checkpoint_dir=checkpoint_dir,
                 segment_steps=segment_steps,
             ),
         )

@@ -34,6 +34,12 @@ def describe(order: Announce) -> str | None:
             at = fields["commit"]
             where = f"step {at['step']} (epoch {at['epoch']})" if at else "the beginning"
             return f"restarting the workers from {where}: {fields['reason']}"
+        case "commit_failed":
+            return f"training goes on, but step {fields['step']} is not committed: {fields['reason']}"
+        case "commit_unreadable":
+            at = fields["instead"]
+            where = f"the one of step {at['step']} (epoch {at['epoch']}) is taken" if at else "there is none before it"
+            return f"commit of step {fields['position']['step']} cannot be used, {where}: {fields['reason']}"
         case "failed":
             return f"job failed: {fields['reason']}"
         case "finished":

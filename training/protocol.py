@@ -191,6 +191,24 @@ class Committed(Message):
     name: str
 
 
+class CommitFailed(Message):
+    """The state at `position` could not be written; training goes on, and the commit before stands."""
+
+    type: Literal["commit_failed"] = "commit_failed"
+    generation: int
+    position: Position
+    reason: str
+
+
+class CommitUnreadable(Message):
+    """The commit that this worker was to load, as the source of the generation being formed, is damaged for good."""
+
+    type: Literal["commit_unreadable"] = "commit_unreadable"
+    generation: int
+    name: str
+    reason: str
+
+
 class Progress(Message):
     """Proof of life between boundaries; at most once a second."""
 
@@ -251,6 +269,7 @@ class Form(Message):
     fetch: bool = Field(description="whether this worker lacks the state")
     receivers: int = Field(ge=0, description="how many will fetch from the source")
     commit: str | None = None
+    checkpoint_dir: str | None = Field(None, description="where this job's commits are; None: in its folder on the shared volume")
     segment_steps: int | None = Field(None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only")
 
     @field_serializer("transfer_token", when_used="json")
@@ -298,7 +317,7 @@ class Refused(Message):
 
 FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
 ToNode = Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
-FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | Progress | StepStatus | Pumped
+FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
 ToWorker = Proceed | Form | Leave | Abort | Pump | Verdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker

@@ -18,7 +18,9 @@ from training.orders import Announce, DropWorker, Journal, Order, ToNode, ToWork
 from training.planning import Node
 from training.protocol import (
     CheckIn,
+    CommitFailed,
     Committed,
+    CommitUnreadable,
     FirstStep,
     Formed,
     GroupFailed,
@@ -215,11 +217,28 @@ class Session(Decisions):
         return orders
 
     def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
-        if message.generation <= self.void_until or (self.commit and message.position.step <= self.commit[0].step):
+        # One of the same step is newer all the same: old ones are deleted by their generation.
+        if message.generation <= self.void_until or (self.commit and message.position.step < self.commit[0].step):
             return []
-        self.commit = (message.position, message.name)
+        self.note_commit(message.position, message.name)
         record = {"kind": "commit", "generation": message.generation, "position": message.position.model_dump(), "name": message.name}
         return [Journal(record)]
+
+    def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:
+        return [Announce("commit_failed", {"instance": instance, "step": message.position.step, "reason": message.reason})]
+
+    def commit_unreadable(self, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
+        """What the source was to load is damaged: the commit before it is taken, at its own position. What was trained in between is void."""
+        if not self._current(instance, message.generation) or self.phase is not Phase.FORMING or not self.commit or self.commit[1] != message.name:
+            return []
+        lost = self.commit[0]
+        self.drop_commit()
+        found = self.commit[0] if self.commit else None
+        record = {"name": message.name, "position": lost.model_dump(), "instead": found and found.model_dump(), "reason": message.reason}
+        orders: list[Order] = [Journal({"kind": "commit_unreadable", **record, "at": now}), Announce("commit_unreadable", record)]
+        if found is None and lost.step:
+            return orders + self._fail(f"no readable commit is left to go on from: {message.reason}", now)
+        return orders + self._restart(message.reason, now)
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         if self._current(instance, message.generation):

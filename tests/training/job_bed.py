@@ -251,6 +251,10 @@ class JobBed:
         return audit_directory(self.job.ledger)
 
     def close(self) -> None:
+        """Everything dies at once, as if the machines lost their power. Safe to call twice."""
+        if self._loop.is_closed():
+            return
+
         async def stop() -> None:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in tasks:

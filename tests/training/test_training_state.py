@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
-from training.checkpoint import CheckpointError, CommitStore
 from training.protocol import Position
 from training.state import StateError, TrainingState, digest
 from training.transfer import StateServer, TransferError, fetch
@@ -116,38 +114,3 @@ def test_a_source_that_is_gone_is_an_error_within_the_bound() -> None:
     server.close()
     with pytest.raises(TransferError, match="generation 1"):
         fetch("127.0.0.1", server.port, 1, "t", 2)
-
-
-def test_a_commit_reads_back_and_the_last_few_are_kept(tmp_path: Path) -> None:
-    store = CommitStore(tmp_path / "commits", keep=2)
-    names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15)]
-    assert store.read(names[-1]) == b"state 15"
-    assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == names[1:]
-
-
-def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
-    store = CommitStore(tmp_path)
-    store.write(5, 1, b"old")
-    name = store.write(10, 1, b"new")
-    (tmp_path / name).write_bytes(b"\0" * 40)
-    assert store.read(name) == b"old"
-    for path in tmp_path.iterdir():
-        path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match="no readable commit"):
-        store.read(name)
-
-
-def test_t19_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="checkpoint-dir"):
-        CommitStore(tmp_path / "file" / "commits")
-
-
-def test_t19_a_failed_write_leaves_the_commit_before_intact(tmp_path: Path) -> None:
-    store = CommitStore(tmp_path)
-    name = store.write(5, 1, b"good")
-    (tmp_path / f"{10:012d}-{1:06d}.commit").mkdir()  # the rename cannot succeed
-    with pytest.raises(CheckpointError, match="previous commit is intact"):
-        store.write(10, 1, b"next")
-    assert store.read(name) == b"good"
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [], "nothing half written stays"

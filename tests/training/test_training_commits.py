@@ -1,0 +1,230 @@
+"""Commits: if one is lost, half written or damaged, the job must say so, keep the one before, and never go on with the wrong weights."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_bed import JobBed, instance
+
+from controller.contract import Target
+from training.audit import audit
+from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
+from training.generation import Limits
+from training.knowledge import Options, Phase
+from training.ledger import JOURNAL, read_lines
+from training.orders import Announce, Journal, Order, Over, ToWorker
+from training.protocol import Committed, CommitUnreadable, Form, Formed, GroupReady, NodeHello, Position, WorkerHello
+from training.session import Session
+
+A = "i-0000000a"
+WHO = {"cluster": "c", "instance_id": A, "private_ip": "10.0.0.1", "token": "t"}
+
+
+def test_a_commit_reads_back_and_the_last_few_are_kept(tmp_path: Path) -> None:
+    store = CommitStore(tmp_path / "commits", keep=2)
+    names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15)]
+    assert store.read(names[-1]) == b"state 15"
+    assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == names[1:]
+
+
+def test_a_commit_after_going_back_is_newer_than_those_it_went_back_over(tmp_path: Path) -> None:
+    """Kept by their steps, the commit of a job that went back to step 5 would be the first to be deleted."""
+    store = CommitStore(tmp_path, keep=2)
+    for step in (5, 10, 15):
+        store.write(step, 1, b"before")
+    name = store.write(7, 2, b"after")
+    assert store.read(name) == b"after"
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"\0" * 40), lambda path: path.write_bytes(b""), lambda path: path.unlink()])
+def test_a_damaged_commit_is_reported_and_never_replaced_by_another_state(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    store = CommitStore(tmp_path)
+    before, name = store.write(5, 1, b"old"), store.write(10, 1, b"new")
+    damage(tmp_path / name)
+    with pytest.raises(CommitDamaged, match=name):
+        store.read(name)
+    assert store.read(before) == b"old"
+
+
+def test_t19_a_directory_that_cannot_be_used_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="checkpoint-dir"):
+        CommitStore(tmp_path / "file" / "commits")
+    store = CommitStore(tmp_path / "commits")
+    name = store.write(5, 1, b"good")
+    (tmp_path / "commits").rename(tmp_path / "away")
+    (tmp_path / "commits").write_text("")
+    with pytest.raises(CheckpointError, match="mend the directory") as caught:
+        store.read(name)
+    assert not isinstance(caught.value, CommitDamaged), "a volume that is away for a moment is no reason to go back"
+
+
+@pytest.fixture
+def small_disk() -> Iterator[int]:
+    """No file of this process can grow beyond so many bytes: a write fails in the middle, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield 4096
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_t19_a_write_that_fails_half_way_leaves_the_commit_before_intact(tmp_path: Path, small_disk: int) -> None:
+    store = CommitStore(tmp_path)
+    name = store.write(5, 1, b"good")
+    with pytest.raises(CheckpointError, match="previous commit is intact"):
+        store.write(10, 1, b"x" * 2 * small_disk)
+    assert store.read(name) == b"good"
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing half written stays"
+
+
+# ---- what the coordinator makes of it
+
+
+class Coordinated:
+    """A session with one worker, and what it orders."""
+
+    def __init__(self, journal: list[dict[str, Any]] | None = None) -> None:
+        self.now, self.journal = 100.0, list(journal or [])
+        options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1, start_grace=1.0, checkpoint_dir="/commits")
+        self.session = Session.recovered(options, lambda: "transfer", self.journal, self.now)
+        self.do("new_target", Target.of(1, (A,)))
+        self.do("node_connected", NodeHello(**WHO, attempt=1, base=True))
+
+    def do(self, method: str, *arguments: Any) -> list[Order]:
+        orders: list[Order] = getattr(self.session, method)(*arguments, self.now)
+        self.journal += [order.record for order in orders if isinstance(order, Journal)]
+        return orders
+
+    def start(self, pid: int) -> Form:
+        """A worker comes, and the generation that it is told to form."""
+        self.do("group_ready", A, GroupReady(scheduler_port=10_000, blanks=2))
+        hello = WorkerHello(
+            cluster="c",
+            instance_id=A,
+            private_ip="10.0.0.1",
+            token="t",
+            pid=pid,
+            state_port=9,
+            epochs=9,
+            samples=20,
+            global_batch=10,
+            seed=0,
+            layout="x",
+        )
+        orders = self.do("worker_connected", hello)
+        self.now += 2
+        orders += self.do("tick")
+        return next(order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Form))
+
+    def form(self) -> None:
+        self.do("worker_formed", A, Formed(generation=self.session.number, digest="d"))
+        assert self.session.phase is Phase.TRAINING
+
+    def commit(self, epoch: int, name: str) -> None:
+        position = Position(epoch=epoch, offset=0, step=2 * epoch)
+        self.do("committed", A, Committed(generation=self.session.number, position=position, name=name))
+
+    def unreadable(self, name: str) -> list[Order]:
+        return self.do("commit_unreadable", A, CommitUnreadable(generation=self.session.number, name=name, reason=f"{name} is damaged"))
+
+    def lose(self, pid: int) -> None:
+        self.do("worker_lost", A, pid, "killed")
+
+
+def test_a_damaged_newest_commit_leads_to_the_one_before_at_its_own_position() -> None:
+    job = Coordinated()
+    assert job.start(1).checkpoint_dir == "/commits"
+    job.form()
+    for epoch in range(4):
+        job.commit(epoch, f"c{epoch}")
+    job.lose(1)
+    assert (job.start(2).commit, job.session.position.epoch) == ("c3", 3)
+    said = [order for order in job.unreadable("c3") if isinstance(order, Announce)]
+    assert [order.event for order in said] == ["commit_unreadable", "restart"]
+    again = job.start(3)
+    assert (again.commit, again.position) == ("c2", Position(epoch=2, offset=0, step=4))
+    assert job.unreadable("c3") == [], "the word about another commit comes late or twice"
+    revived = Coordinated(job.journal)
+    assert revived.session.commit is not None
+    assert revived.session.commit[1] == "c2", "a coordinator that comes back knows it too"
+
+
+def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginning_again() -> None:
+    job = Coordinated()
+    job.start(1)
+    job.form()
+    for epoch in range(5):
+        job.commit(epoch, f"c{epoch}")
+    for pid, name in enumerate(("c4", "c3"), start=2):
+        job.lose(pid - 1)
+        assert job.start(pid).commit == name
+        job.unreadable(name)
+    assert job.start(4).commit == "c2", "the third of the three that are kept"
+    orders = job.unreadable("c2")
+    assert any(isinstance(order, Over) for order in orders)
+    assert "no readable commit" in next(order.fields["reason"] for order in orders if isinstance(order, Announce) and order.event == "failed")
+
+
+def test_generations_that_start_at_one_position_commit_it_anew() -> None:
+    """Old commits are deleted by their generation: going on to name the first of one position would name a deleted file."""
+    job = Coordinated()
+    job.start(1)
+    job.form()
+    for generation in range(2, 7):
+        job.commit(3, f"c{generation}")
+        job.lose(generation - 1)
+        assert job.start(generation).commit == f"c{generation}"
+        job.form()
+
+
+def test_what_was_trained_after_a_damaged_commit_does_not_count_in_the_audit() -> None:
+    def at(step: int) -> dict[str, int]:
+        return {"epoch": 0, "offset": step, "step": step}
+
+    generations = [{"kind": "generation", "number": number, "position": at(step)} for number, step in ((1, 0), (2, 3), (3, 1))]
+    journal = [*generations, {"kind": "finished", "position": {"epoch": 1, "offset": 0, "step": 4}}]
+    first = [{"g": 1, "e": 0, "o": step, "s": step, "i": [step]} for step in range(3)]
+    last = [{"g": 3, "e": 0, "o": step, "s": step, "i": [step]} for step in range(1, 4)]
+    result = audit(journal, first + last, samples=4)
+    assert (result.lost, result.doubled, result.void_intents) == (0, 0, 2)
+    assert audit(journal, first, samples=4).lost == 3, "the steps that were void are not taken for trained"
+
+
+# ---- and a whole job
+
+
+def test_t20_a_job_goes_on_at_the_committed_sample_with_other_workers_and_past_a_damaged_commit(
+    make_bed: Callable[..., JobBed], tmp_path: Path
+) -> None:
+    commits = tmp_path / "elsewhere"
+    options = {"segment_steps": 3, "start_grace": 2.0, "checkpoint_dir": str(commits)}
+    arguments = ["--epochs", "3", "--samples", "301", "--batch-size", "10", "--step-seconds", "0.05"]
+
+    def mid_epoch(bed: JobBed) -> bool:
+        return any(event["to"]["step"] > 5 and event["to"]["offset"] > 60 for event in bed.events("segment"))
+
+    bed = make_bed(*arguments, **options)
+    bed.begin("AB")
+    bed.wait_for(lambda: mid_epoch(bed), 60, "a segment in mid-epoch")
+    bed.close()
+    last = len(bed.events("forming"))
+    newest = commits / [record["name"] for record in read_lines(bed.job.ledger / JOURNAL) if record["kind"] == "commit"][-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+
+    bed = make_bed(*arguments, workers=1, **options)
+    bed.add_node("A", base=True)
+    bed.want("A")
+    bed.finish()
+    damaged = bed.events("commit_unreadable")
+    assert [event["name"] for event in damaged] == [newest.name]
+    resumed = bed.events("forming")[-1]
+    assert len(bed.events("forming")) > last
+    assert resumed["position"] == damaged[0]["instead"]
+    assert resumed["position"]["offset"], "not from the epoch's start"
+    assert resumed["members"] == [instance("A")]
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 3)
