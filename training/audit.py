@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from training.ledger import INTENTS, JOURNAL, read_lines
+from training.protocol import MODULE
 
 
 @dataclass
@@ -68,14 +69,16 @@ def _superseded(number: int, step: int, numbers: list[int], starts: dict[int, in
 
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
-    """Raises FileNotFoundError when there is no journal, ValueError when the number of samples is neither given nor recorded."""
+    """Raises FileNotFoundError when there is no journal, ValueError when the number of samples is not known or the job cannot be audited."""
     journal_path = directory / JOURNAL
     if not journal_path.exists():
         raise FileNotFoundError(f"{journal_path}: no journal there; name the ledger directory of a job")
     journal = list(read_lines(journal_path))
     intents = [line for path in sorted(directory.glob(f"*{INTENTS}")) for line in read_lines(path)]
-    recorded = next((record["samples"] for record in journal if record["kind"] == "job"), None)
-    samples = samples or recorded
+    job: dict[str, Any] = next((record for record in journal if record["kind"] == "job"), {})
+    if job.get("batching") == MODULE:
+        raise ValueError(f"{directory} is of a Module job: its script divides the data itself, and no worker can say which samples it took")
+    samples = samples or job.get("samples")
     if not samples:
         raise ValueError("the journal does not record the number of samples: give --samples")
     return audit(journal, intents, samples)

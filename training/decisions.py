@@ -149,7 +149,8 @@ class Decisions(Knowledge):
         self.checked_in, self.formed, self.first_steps, self.progress = {}, {}, {}, {}
 
         source = self.roster.members[self.generation.source]
-        job = {"kind": "job", "job": self.options.job, "samples": source.samples, "global_batch": source.global_batch, "seed": source.seed, "at": now}
+        agreed = source.model_dump(include={"samples", "global_batch", "seed", "batching"})
+        job = {"kind": "job", "job": self.options.job, **agreed, "at": now}
         at = {"number": self.number, "members": list(members), "position": position.model_dump(), "commit": commit, "at": now}
         changes = {"joining": [i for i in members if i not in previous], "leaving": sorted(self.roster.leaving)}
         orders: list[Order] = [Journal(job)] if self.number == 1 else []

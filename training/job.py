@@ -19,9 +19,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from training.batches import Dataset, fetch_samples
+from training.batching import Batching, FixedGlobal, PerWorker
 from training.kvstore import ElasticKVStore
 from training.membership import Membership
 from training.protocol import Position
+from training.randomness import seed_generators
+from training.schedule import ScaledSchedule, follow_workers
 from training.sharding import Indices, after_step, batch_size, epoch_order, is_boundary, share
 from training.state import TrainingState
 
@@ -83,7 +86,9 @@ class ElasticJob:
         self.position = Position(epoch=0, offset=0, step=0)
         self._state: TrainingState | None = None
         self._trainer: Any = None
-        self._samples = self._global_batch = 0
+        self._samples = self._seed = 0
+        self._batching: Batching = FixedGlobal(1)
+        self._schedule: ScaledSchedule | None = None  # with PerWorker only
         self._applied = False
 
     @classmethod
@@ -91,18 +96,38 @@ class ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `kvstore`: dist_sync or dist_device_sync."""
         return cls(Membership.join(kvstore))
 
-    def epochs(self, epochs: int, *, net: Any, trainer: Any, samples: int, global_batch: int, seed: int = 0) -> Iterator[Epoch]:
+    def epochs(
+        self,
+        epochs: int,
+        *,
+        net: Any,
+        trainer: Any,
+        samples: int,
+        global_batch: int | None = None,
+        batching: Batching | None = None,
+        seed: int = 0,
+    ) -> Iterator[Epoch]:
         """Yields the epochs that are left, from the first one this worker takes part in.
 
-        `net` must be initialised and must have seen one example (shapes known). Each sample counts once an epoch whatever the membership does,
-        so `global_batch` is over all workers. A worker that is asked to leave ends here with SystemExit(0).
+        `net` must be initialised and must have seen one example (shapes known). Each sample counts once an epoch whatever the membership does.
+        `global_batch` samples are in a step over all workers; or `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule
+        follow the number of workers, and an LR schedule counts updates of `base_workers`. The global random generators are seeded from `seed` at each
+        boundary. A worker that is asked to leave ends here with SystemExit(0).
         """
-        if min(epochs, samples, global_batch) < 1:
-            raise ValueError(f"epochs ({epochs}), samples ({samples}) and global_batch ({global_batch}) must be at least 1")
+        if (global_batch is None) == (batching is None):
+            raise ValueError("give either global_batch=... or batching=...")
+        if min(epochs, samples) < 1 or seed < 0:
+            raise ValueError(f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative")
+        self._batching = batching or FixedGlobal(global_batch or 0)
+        self._schedule = follow_workers(trainer, self._batching) if isinstance(self._batching, PerWorker) else None
         self._state, self._trainer = TrainingState(net, trainer), trainer
-        self._samples, self._global_batch = samples, global_batch
+        self._samples, self._seed = samples, seed
         try:
-            self.position = self.membership.enter(self._state, epochs=epochs, samples=samples, global_batch=global_batch, seed=seed)
+            self._arrive(
+                self.membership.enter(
+                    self._state, epochs=epochs, samples=samples, global_batch=self._batching.batch, seed=seed, batching=str(self._batching)
+                )
+            )
             while self.position.epoch < epochs:
                 number = self.position.epoch
                 yield Epoch(self, number, epoch_order(samples, seed, number))
@@ -111,23 +136,44 @@ class ElasticJob:
                         f"the loop left epoch {number} at sample {self.position.offset} of {samples}: go through all of epoch.batches()"
                     )
                 # The boundary comes after the caller's own end of the epoch, so that its validation counts for the epoch.
-                self.position = self.membership.boundary(self.position)
+                self._arrive(self.membership.boundary(self.position))
             self.membership.finished()
         finally:
             self.membership.close()
 
+    def _arrive(self, position: Position) -> None:
+        """At a boundary whose membership is settled."""
+        self.position = position
+        seed_generators(self._seed, position.step, self.kvstore.rank)
+        if self._schedule is not None and isinstance(self._batching, PerWorker):
+            ramp = self._samples if self._batching.ramp is None else self._batching.ramp
+            self._schedule.head_for(self._batching.rate_factor(self.kvstore.num_workers), ramp)
+
     # ---- what Epoch uses
 
+    @property
+    def _step_samples(self) -> int:
+        """In a full step of the present generation, over all workers."""
+        return self._batching.over(self.kvstore.num_workers)
+
     def next_share(self, order: Indices) -> Indices:
-        indices = share(order, self._global_batch, self.position.offset, self.kvstore.rank, self.kvstore.num_workers)
+        indices = share(order, self._step_samples, self.position.offset, self.kvstore.rank, self.kvstore.num_workers)
         self.membership.intend(self.position, indices)
         return indices
 
     def apply_step(self, trainer: Any) -> None:
-        size = batch_size(self._samples, self._global_batch, self.position.offset)
         assert self._state is not None
-        after = after_step(self.position, self._samples, self._global_batch)
-        self._applied = self.membership.step(after, trainer.allreduce_grads, self._state.gradients, lambda: trainer.update(size))
+        size = batch_size(self._samples, self._step_samples, self.position.offset)
+        after = after_step(self.position, self._samples, self._step_samples)
+        self._applied = self.membership.step(after, trainer.allreduce_grads, self._state.gradients, lambda: self._update(trainer, size))
+
+    def _update(self, trainer: Any, size: int) -> None:
+        if self._schedule is not None:
+            ratio = self._schedule.advance_and_scale(size)
+            if ratio != 1.0 and isinstance(self._batching, PerWorker) and self._batching.correct_momentum:
+                assert self._state is not None
+                self._state.scale_momentum(ratio)
+        trainer.update(size)
 
     def idle_step(self) -> None:
         assert self._state is not None
@@ -137,13 +183,13 @@ class ElasticJob:
     def after_step(self, taken: int) -> None:
         before = self.position
         if self._applied:
-            self.position = after_step(before, self._samples, self._global_batch)
+            self.position = after_step(before, self._samples, self._step_samples)
             self.membership.stepped(self.position)
         else:
             self.membership.take_back(taken)
         if self.membership.broken:
-            self.position = self.membership.rejoin(self.position)
+            self._arrive(self.membership.rejoin(self.position))
             return
         segment = self.membership.segment_steps
         if self.position.epoch == before.epoch and is_boundary(self.position, self.membership.first_step, segment):
-            self.position = self.membership.boundary(self.position)
+            self._arrive(self.membership.boundary(self.position))

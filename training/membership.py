@@ -79,8 +79,8 @@ class Membership:
         control = read_control_file()
         return CoordinatedMembership(control, kind) if control else Membership(ElasticKVStore(None))
 
-    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
-        """Blocks until this worker is a member; returns where the job is."""
+    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int, batching: str) -> Position:
+        """Blocks until this worker is a member; returns where the job is. What all workers must have in common goes to the coordinator."""
         return Position(epoch=0, offset=0, step=0)
 
     def boundary(self, position: Position) -> Position:
@@ -153,7 +153,7 @@ class CoordinatedMembership(Membership):
         self._over = False  # the job's last order was taken
         self._committing: threading.Thread | None = None
 
-    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int) -> Position:
+    def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int, batching: str) -> Position:
         self._state, self._epochs = state, epochs
         hello = WorkerHello(
             cluster=self._control.cluster,
@@ -166,6 +166,7 @@ class CoordinatedMembership(Membership):
             samples=samples,
             global_batch=global_batch,
             seed=seed,
+            batching=batching,
             layout=state.layout,
         )
         self._client = CoordinatorClient(self._control, hello, self._guard.handle)

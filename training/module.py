@@ -25,7 +25,8 @@ from mxnet.kvstore import KVStoreBase
 
 from training.membership import Membership
 from training.module_state import ModuleState
-from training.protocol import Position
+from training.protocol import MODULE, Position
+from training.randomness import seed_generators
 from training.schedule import SampleSchedule
 
 ELASTIC = ("dist_sync", "dist_device_sync")
@@ -118,13 +119,14 @@ class Module(mx.mod.Module):  # type: ignore[misc]  # mxnet has no types
             return
         generation = 0
         try:
-            self._position = membership.enter(ModuleState(self), epochs=epochs, samples=1, global_batch=self._batch, seed=0)
+            self._position = membership.enter(ModuleState(self), epochs=epochs, samples=1, global_batch=self._batch, seed=0, batching=MODULE)
             self._membership = membership
             while self._position.epoch < epochs:
                 if membership.generation != generation:
                     generation = membership.generation
                     train, evaluation = self._divide(store, evaluation is not None)
                 epoch = begin + self._position.epoch
+                seed_generators(0, self._position.step, store.rank)
                 try:
                     super().fit(train, evaluation, begin_epoch=epoch, num_epoch=epoch + 1, **arguments)
                 except _MemberLost:

@@ -11,7 +11,7 @@ from training.generation import Generation
 from training.orders import Announce, Order, ToNode, ToWorker
 from training.protocol import CheckIn, Form, GroupReady, NodeHello, Position, PsProcess, StartGroup, WorkerHello
 
-AGREED = ("epochs", "samples", "global_batch", "seed", "layout")  # what all workers of a job must have in common
+AGREED = ("epochs", "samples", "global_batch", "seed", "batching", "layout")  # what all workers of a job must have in common
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field
 
 PROTOCOL = 1
 MAX_BYTES = 256 * 1024
+MODULE = "module"  # the batching of a job whose script divides its data itself
 
 
 class Message(BaseModel):
@@ -142,6 +143,7 @@ class WorkerHello(Hello):
     samples: int = Field(ge=1)
     global_batch: int = Field(ge=1)
     seed: int
+    batching: str = Field("fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE")
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
     generation: int | None = None
 

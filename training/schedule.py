@@ -1,4 +1,4 @@
-"""Learning rate schedules that count samples, so that they do not drift when the number of workers changes."""
+"""Learning rates that count samples, so that they do not drift when the number of workers changes, and that follow that number."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet.lr_scheduler import LRScheduler  # isort: skip
+
+from training.batching import PerWorker, Ramp
 
 
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
@@ -35,3 +37,45 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
 
     def __call__(self, num_update: int) -> float:
         return float(self._inner(-(-self.samples // self._unit)))
+
+
+class ScaledSchedule(SampleSchedule):
+    """`inner` times a factor that goes to its goal over a ramp. Start, goal and factor are plain attributes: they are part of the training state."""
+
+    def __init__(self, inner: Any, unit: int) -> None:
+        super().__init__(inner, unit)
+        self.start, self.goal, self.since, self.length = 1.0, 1.0, 0, 0
+        self.factor = 1.0  # of the last update
+
+    def head_for(self, goal: float, length: int) -> None:
+        """From here on to `goal` times the rate, over `length` samples."""
+        ramp = self._ramp.towards(goal, self.samples, length)
+        self.start, self.goal, self.since, self.length = ramp.start, ramp.goal, ramp.since, ramp.length
+
+    def advance_and_scale(self, samples: int) -> float:
+        """`advance`; returns the ratio of the new factor to that of the update before."""
+        self.advance(samples)
+        before, self.factor = self.factor, self._ramp.factor(self.samples)
+        return self.factor / before
+
+    def __call__(self, num_update: int) -> float:
+        return super().__call__(num_update) * self.factor
+
+    @property
+    def _ramp(self) -> Ramp:
+        return Ramp(self.start, self.goal, self.since, self.length)
+
+
+class Constant(LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    """The rate of an optimizer that has no schedule."""
+
+    def __call__(self, num_update: int) -> float:
+        return float(self.base_lr)
+
+
+def follow_workers(trainer: Any, batching: PerWorker) -> ScaledSchedule:
+    """Puts the trainer's own rate or schedule, made for `base_workers`, behind one that counts samples and follows the number of workers."""
+    optimizer = trainer._optimizer
+    inner = Constant(base_lr=optimizer.lr) if optimizer.lr_scheduler is None else optimizer.lr_scheduler
+    optimizer.lr_scheduler = schedule = ScaledSchedule(inner, batching.batch * batching.base_workers)
+    return schedule

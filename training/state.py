@@ -17,6 +17,9 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
 from training.protocol import Position
 
 _LENGTH = 8
@@ -142,6 +145,15 @@ class TrainingState:
             own.update(dict(counts))
         if optimizer.lr_scheduler is not None:
             vars(optimizer.lr_scheduler).update(scalars["scheduler"])
+
+    def scale_momentum(self, ratio: float) -> None:
+        """For SGD and NAG, which keep the rate inside their buffer; other optimizers of MXNet apply it outside and need nothing."""
+        if not isinstance(self._trainer._optimizer, mx.optimizer.SGD | mx.optimizer.NAG) or not self._trainer._optimizer.momentum:
+            return
+        for updater in self._trainer._updaters:
+            for state in updater.states.values():
+                momentum = state[0] if isinstance(state, list | tuple) else state  # with multi_precision the weights stand beside it
+                momentum *= ratio
 
     def zero_gradients(self) -> None:
         """For a step in which this worker has no sample: it still has to push."""

@@ -40,17 +40,31 @@ def test_t1_t2_t3_t6_workers_join_and_leave_and_no_sample_is_lost(make_bed: Make
 def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None:
     bed = make_bed("--epochs", "40", "--samples", "301", "--batch-size", "10", segment_steps=4, boundary="segment")
     bed.begin("A")
-    bed.add_node("B")
-    bed.add_node("C")
-    bed.want("ABC")
-    for letter in "BC":
-        bed.wait_for(bed.saw("joined", letter), 60, f"{letter} joins in mid-epoch")
-    bed.want("AC")
-    bed.wait_for(bed.saw("left", "B"), 60, "B leaves in mid-epoch")
+    for letter in "BCD":
+        bed.add_node(letter)
+    for letter in "BCD":
+        bed.wait_for(bed.saw("worker_ready", letter), 60, f"{letter} stands by")
+    for wanted in ("ABCD", "AC", "ACD"):
+        bed.want(wanted)
+        bed.wait_for(lambda wanted=wanted: bed.events("formed") and len(bed.events("formed")[-1]["members"]) == len(wanted), 60, f"{wanted} train")
     bed.finish()
     audit = bed.audit()
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 40)
-    assert any(event["position"]["offset"] for event in bed.events("forming")), "at least one change fell inside an epoch"
+    assert [len(event["members"]) for event in bed.events("formed")] == [1, 4, 2, 3]
+    assert sum(bool(event["position"]["offset"]) for event in bed.events("forming")) >= 2, "changes fell inside epochs"
+
+
+def test_t14_batching_per_worker_batches_change_the_steps_of_an_epoch_and_no_sample(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "30", "--samples", "301", "--batch-size", "10", "--per-worker", segment_steps=4, boundary="segment")
+    bed.begin("A")
+    bed.add_node("B")
+    bed.want("AB")
+    bed.wait_for(bed.saw("joined", "B"), 60, "B joins in mid-epoch")
+    bed.finish()
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 30)
+    assert audit.epochs[29] == 16, "twice the workers, half the steps"
+    assert audit.epochs[0] > 16
 
 
 def test_t10_below_the_minimum_the_job_pauses_until_a_worker_comes(make_bed: Make) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from training.audit import audit, main
 from training.engine.store import split
 from training.ledger import IntentLog, LineLog, read_lines
-from training.protocol import Position
+from training.protocol import MODULE, Position
 from training.sharding import after_step, epoch_order, share
 
 START = {"epoch": 0, "offset": 0, "step": 0}
@@ -85,6 +85,18 @@ def test_the_command_says_exact_or_not_by_its_exit_code(tmp_path: Path, indices:
     IntentLog(tmp_path, "i-1", 5).intend(1, Position(**START), indices)
     assert main([str(tmp_path), "--json"]) == code
     assert json.loads(capsys.readouterr().out)["exact"] is (code == 0)
+
+
+def test_face_the_ledger_of_a_module_job_is_refused_with_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its iterators choose the samples: a verdict over what it cannot know would be a lie."""
+    journal = LineLog(tmp_path / "journal.jsonl")
+    journal.append({"kind": "job", "samples": 1, "batching": MODULE})
+    journal.append({"kind": "generation", "number": 1, "position": START})
+    assert main([str(tmp_path)]) == 2
+    assert main([str(tmp_path), "--samples", "5"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "Module job" in said[0]
 
 
 def test_a_folder_without_a_journal_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
 from training.batches import ArrayBatches
+from training.batching import FixedGlobal, PerWorker
 from training.job import ElasticJob
 
 
@@ -22,6 +23,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--samples", type=int, default=97)  # odd on purpose: the last batch is short
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--per-worker", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--hold", type=Path, help="while this file is there, a step takes --step-seconds; then the job runs to its end")
     parser.add_argument("--step-seconds", type=float, default=0.1)
     parser.add_argument("--weights", help="where to save the final parameters")
@@ -33,12 +36,13 @@ def main() -> None:
     data = ArrayBatches(rng.normal(size=(args.samples, 6)).astype(np.float32), rng.integers(0, 3, args.samples).astype(np.int32))
     mx.random.seed(1)
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dense(3))
+    net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dropout(args.dropout), gluon.nn.Dense(3))
     net.initialize(mx.init.Xavier())
     net(mx.nd.zeros((1, 6)))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(data), global_batch=args.batch_size, seed=3):
+    batching = PerWorker(args.batch_size) if args.per_worker else FixedGlobal(args.batch_size)
+    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(data), batching=batching, seed=3):
         for x, y in epoch.batches(data):
             with autograd.record():
                 loss = loss_function(net(x), y)

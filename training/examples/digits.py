@@ -22,6 +22,7 @@ import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
 from training.batches import ArrayBatches
+from training.batching import FixedGlobal, PerWorker
 from training.job import ElasticJob
 
 VALIDATION = 297  # of the 1,797 images, the last ones
@@ -68,7 +69,10 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m training.examples.digits", description="Train LeNet on handwritten digits, elastically or alone."
     )
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=60, help="samples in a step over all workers")
+    parser.add_argument("--batch-size", type=int, default=60, help="samples in a step: over all workers, or of each with --batching per-worker")
+    parser.add_argument(
+        "--batching", choices=["fixed-global", "per-worker"], default="fixed-global", help="per-worker: batch and rate grow with workers"
+    )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--size", type=int, default=32, help="pixels on a side after scaling up; a multiple of 8, at least 16")
@@ -91,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": args.lr, "momentum": args.momentum}, kvstore=job.kvstore)
 
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), global_batch=args.batch_size, seed=args.seed):
+    batching = PerWorker(args.batch_size) if args.batching == "per-worker" else FixedGlobal(args.batch_size)
+    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), batching=batching, seed=args.seed):
         for data, label in epoch.batches(train):
             with autograd.record():
                 output = net(data)
