@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated"]
 Phase = Literal["warm", "launching", "in_service", "terminating", "left"]
@@ -77,7 +77,8 @@ class StateRead(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.started, _STATES.index(self.state), self.launched_at or 0.0, self.private_ip or "")
+        launched, address = self.launched_at, self.private_ip
+        return (self.started, _STATES.index(self.state), launched is not None, launched or 0.0, address is not None, address or "")
 
 
 class GroupEvent(Fact):
@@ -102,7 +103,7 @@ class GroupRead(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.started, self.group or "", self.phase or "", str(self.protected))
+        return (self.started, self.group is not None, self.group or "", self.phase or "", str(self.protected))
 
 
 class Hook(Fact):
@@ -117,7 +118,7 @@ class Hook(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.at, self.group, self.hook, self.transition, self.token or "", self.warm)
+        return (self.at, self.group, self.hook, self.transition, self.token is not None, self.token or "", self.warm)
 
 
 class Preparation(Fact):
@@ -172,6 +173,7 @@ class NodeFacts(Fact):
 
     instance: str
     named: Named | None = None
+    template: Named | None = Field(None, description="the cluster from whose launch template it was launched, which no tag can change")
     tags_event: TagsEvent | None = None
     tags_read: TagsRead | None = None
     state_event: StateEvent | None = None
@@ -192,6 +194,7 @@ class NodeFacts(Fact):
         return NodeFacts.model_construct(
             instance=self.instance,
             named=latest(self.named, other.named),
+            template=latest(self.template, other.template),
             tags_event=latest(self.tags_event, other.tags_event),
             tags_read=latest(self.tags_read, other.tags_read),
             state_event=latest(self.state_event, other.state_event),

@@ -165,6 +165,9 @@ class _Instances:
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
         return ()
 
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        return {}
+
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """Asked for nodes whose tags no event has told: a group's instances have those of its launch template, others none."""
         found = []

@@ -162,6 +162,9 @@ class Instances(Protocol):
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
         """All instances that carry any of the tag keys."""
 
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        """All instances that were launched from launch templates of these names, by name."""
+
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """Those of the instances that EC2 shows; one that is missing proves nothing."""
 

@@ -33,6 +33,8 @@ def origins(facts: NodeFacts) -> tuple[Origin, ...]:
 def _origins(facts: NodeFacts) -> Iterator[Origin]:
     if facts.named is not None:
         yield Origin("named", facts.named.cluster or "no cluster", "tags, group or report", facts.named.at)
+    if facts.template is not None:
+        yield Origin("template", f"launched from the template of {facts.template.cluster}", "DescribeLaunchTemplates", facts.template.at)
     if facts.tags_event is not None:
         where = f"event Tag Change on Resource, version {facts.tags_event.version:g}"
         yield Origin("tags_event", _tags(facts.tags_event.tags), where, facts.tags_event.at)

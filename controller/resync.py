@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.alarms import READ_FAILED
-from controller.contract import OWNER_TAG, ClusterPolicy, elastic_tag
+from controller.contract import OWNER_TAG, ClusterPolicy, elastic_tag, launch_template_name
 from controller.doubts import Doubts, doubted
 from controller.errors import ControllerError
 from controller.events import named_by, read_tags
@@ -40,7 +40,9 @@ class Resynced:
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything that one resync read. `owners`: the cluster of each group, registered or found by its tag; `asked`: by id, seen or not."""
+    """Everything that one resync read. `owners`: the cluster of each group, registered or found by its tag; `asked`: by id, seen or not;
+    `templates`: the cluster from whose launch template an instance came.
+    """
 
     started: float
     instances: Sequence[SeenInstance]
@@ -48,6 +50,7 @@ class Reading:
     hooks: Mapping[str, Mapping[str, str]]
     owners: Mapping[str, str]
     asked: frozenset[str]
+    templates: Mapping[str, str]
 
 
 def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
@@ -76,12 +79,13 @@ def resync(ports: Ports, registry: Registry, suffix: str) -> Resynced:
     return Resynced(len(policies), len(reading.instances), written, complete=True, held=doubts.clusters)
 
 
-def facts_of_instance(seen: SeenInstance, started: float, suffix: str) -> NodeFacts:
-    """What a describe call that began at `started` says of an instance."""
-    cluster = named_by(seen.tags, [], suffix)
+def facts_of_instance(seen: SeenInstance, started: float, suffix: str, template: str | None = None) -> NodeFacts:
+    """What a describe call that began at `started` says of an instance. `template`: the cluster whose launch template it came from, if known."""
+    cluster = named_by(seen.tags, [], suffix) or template
     return NodeFacts(
         instance=seen.instance,
         named=Named(at=started, cluster=cluster) if cluster else None,
+        template=Named(at=started, cluster=template) if template else None,
         tags_read=TagsRead(started=started, tags=read_tags(seen.tags, suffix)),
         state_read=StateRead(started=started, state=seen.state, launched_at=seen.launched_at, private_ip=seen.private_ip),
         terminated=seen.state == "terminated",
@@ -110,11 +114,16 @@ def _read(ports: Ports, policies: Mapping[str, ClusterPolicy], stored: Mapping[s
     hooks = {group: ports.groups.hooks(group) for group in sorted({member.group for member in members if member.waits is not None})}
     keys = [OWNER_TAG, *(elastic_tag(cluster, suffix) for cluster in policies)]
     tagged = ports.instances.tagged(keys) if policies else ()
+    of_templates = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
+    launched = {seen.instance: seen for group in of_templates.values() for seen in group}
+    clusters = {launch_template_name(cluster): cluster for cluster in policies}
+    templates = {seen.instance: clusters[name] for name, group in of_templates.items() for seen in group}
     living = {instance for instance, node in stored.items() if not node.facts.terminated} | {member.instance for member in members}
-    missed = living - {seen.instance for seen in tagged}
+    seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
+    missed = living - set(seen_by_now)
     asked = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
     found = ports.instances.by_id(sorted(asked)) if asked else ()
-    return Reading(started, [*tagged, *found], members, hooks, owners, asked)
+    return Reading(started, [*seen_by_now.values(), *found], members, hooks, owners, asked, templates)
 
 
 def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
@@ -155,7 +164,7 @@ def _news(policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode
     news: dict[str, list[NodeFacts]] = {}
     started = reading.started
     for seen in reading.instances:
-        news.setdefault(seen.instance, []).append(facts_of_instance(seen, started, suffix))
+        news.setdefault(seen.instance, []).append(facts_of_instance(seen, started, suffix, reading.templates.get(seen.instance)))
     for member in reading.members:
         policy = policies[reading.owners[member.group]]
         unheard = reading.hooks.get(member.group, {}) if _unheard(stored.get(member.instance), member, started - policy.settling_seconds) else {}
@@ -193,7 +202,20 @@ def _looks(facts: NodeFacts, rules: Rules, now: float) -> tuple[object, ...]:
     tags = frozenset((seen.tags or {}).items()) - {("elastic_worker_status", (seen.tags or {}).get("elastic_worker_status", ""))}
     pending = frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values())
     bare = seen.base and facts.group_read is not None and facts.group_read.protected is False
-    return (cluster, tags, seen.tags is None, seen.state, seen.terminated, seen.group, seen.phase, seen.mirror, seen.preparation, pending, bare)
+    return (
+        cluster,
+        tags,
+        seen.tags is None,
+        seen.state,
+        seen.terminated,
+        seen.group,
+        seen.phase,
+        seen.mirror,
+        seen.preparation,
+        pending,
+        bare,
+        seen.launched,
+    )
 
 
 def _tick(ports: Ports, policies: Mapping[str, ClusterPolicy]) -> None:

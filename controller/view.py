@@ -40,7 +40,8 @@ class Rules:
 class View:
     """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying.
 
-    `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself.
+    `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself, `launched` says that it
+    came from the cluster's launch template.
     """
 
     instance: str
@@ -62,6 +63,7 @@ class View:
     settles_at: float | None
     unseen: int = 0
     changes_at: float | None = None
+    launched: bool = False
 
     @property
     def prepared(self) -> bool:
@@ -113,6 +115,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         settles_at=settles_at,
         unseen=unseen,
         changes_at=changes_at,
+        launched=facts.template is not None and facts.template.cluster == cluster,
     )
 
 

@@ -27,6 +27,7 @@ class Machine:
     tags: dict[str, str] = field(default_factory=dict)
     launched_at: float = START
     tag_version: int = 0
+    template: str | None = None
 
 
 @dataclass
@@ -79,6 +80,14 @@ class FakeInstances:
         self.world.called("instances.tagged")
         wanted = set(keys)
         return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags) and name not in self.world.hidden]
+
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        self.world.called("instances.of_templates")
+        wanted, found = set(names), dict[str, list[SeenInstance]]()
+        for name, machine in self.world.machines.items():
+            if machine.template in wanted and name not in self.world.hidden:
+                found.setdefault(str(machine.template), []).append(self._seen(name))
+        return found
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         self.world.called("instances.by_id")

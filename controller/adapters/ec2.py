@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FILTER_VALUES = 200
 BATCH = 500
+TEMPLATE_TAG = "aws:ec2launchtemplate:id"
 _ID = re.compile(r"i-[0-9a-f]{8,17}")
 
 
@@ -26,6 +27,20 @@ class Ec2Instances:
 
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
         return self._described("tag-key", keys)
+
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        """By the tag that EC2 itself sets at the launch and that nobody can change: it names the template's id."""
+        wanted = sorted(set(names))
+        template_names: dict[str, str] = {}
+        with translated("describing launch templates"):
+            for start in range(0, len(wanted), FILTER_VALUES):
+                filters: list[FilterTypeDef] = [{"Name": "launch-template-name", "Values": wanted[start : start + FILTER_VALUES]}]
+                for page in self._clients.ec2().get_paginator("describe_launch_templates").paginate(Filters=filters):
+                    template_names.update({entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]})
+        found: dict[str, list[SeenInstance]] = {}
+        for instance in self._described(f"tag:{TEMPLATE_TAG}", template_names):
+            found.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
+        return found
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """By a filter: asking by id would fail as a whole for one that EC2 does not show (yet)."""

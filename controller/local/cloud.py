@@ -131,11 +131,6 @@ class Cloud:
         """EC2 takes the instance back: notice now, termination after `seconds`."""
         self.instances.interrupt(instance_id, seconds)
 
-    def fire_schedules(self) -> None:
-        """Every scheduled rule once, now."""
-        for rule in self.rules.schedules:
-            self.schedule.fire(rule.function)
-
     # ---- life
 
     def start(self) -> None:

@@ -164,6 +164,8 @@ def _create_launch_template(ec2: Any, plan: ClusterPlan) -> None:
 
 
 def _create_group(autoscaling: Any, plan: ClusterPlan, subnet: str) -> None:
+    about = {"ResourceId": plan.group, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
+    owner = {**about, "Key": OWNER_TAG, "Value": plan.cluster}
     autoscaling.create_auto_scaling_group(
         AutoScalingGroupName=plan.group,
         LaunchTemplate={"LaunchTemplateName": launch_template_name(plan.cluster), "Version": "$Default"},
@@ -171,6 +173,7 @@ def _create_group(autoscaling: Any, plan: ClusterPlan, subnet: str) -> None:
         MaxSize=plan.max_group,
         DesiredCapacity=0,
         VPCZoneIdentifier=subnet,
+        Tags=[owner],  # what the controller's role may act on
     )
     launch, terminate = plan.hooks
     for hook, transition, default in (

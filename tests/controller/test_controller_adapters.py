@@ -148,6 +148,17 @@ def test_instances_are_described_with_their_tags_and_unknown_ids_do_not_spoil_a_
     assert instances.by_id([ours[0]])[0].state in ("shutting-down", "terminated")
 
 
+def test_instances_of_a_launch_template_are_found_whatever_became_of_their_tags(clients: Clients) -> None:
+    ec2, image = clients.ec2(), clients.ec2().describe_images()["Images"][0]["ImageId"]
+    made = {}
+    for name in ("of-demo", "of-others"):
+        ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData={"ImageId": image, "InstanceType": "t3.small"})
+        made[name] = ec2.run_instances(LaunchTemplate={"LaunchTemplateName": name}, MinCount=1, MaxCount=1)["Instances"][0]["InstanceId"]
+    found = Ec2Instances(clients).of_templates(["of-demo", "no-such-template"])
+    assert {name: [seen.instance for seen in group] for name, group in found.items()} == {"of-demo": [made["of-demo"]]}
+    assert Ec2Instances(clients).of_templates(["no-such-template"]) == {}
+
+
 def test_an_id_that_ec2_refuses_is_set_aside_and_the_others_are_tagged_all_the_same(clients: Clients) -> None:
     ours, ghost = "i-00000000000000001", "i-0123456789abcdef0"
     with Stubber(clients.ec2()) as aws:

@@ -49,6 +49,7 @@ FACTS = st.builds(
     NodeFacts,
     instance=st.just(NODE),
     named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    template=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
     tags_event=maybe(st.builds(TagsEvent, version=TIMES, at=TIMES, tags=TAGS)),
     tags_read=maybe(st.builds(TagsRead, started=TIMES, tags=TAGS)),
     state_event=maybe(st.builds(StateEvent, at=TIMES, state=STATES)),

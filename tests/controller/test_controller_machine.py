@@ -98,6 +98,7 @@ class ClusterUnderStress(RuleBasedStateMachine):
     def bootstrap(self, draw: Any, outcome: str) -> None:
         instance = self.elastic(draw, "running")
         if instance is not None:
+            self.world.wait(1.0)  # nor does a bootstrap report at the instant of its machine's start
             self.attempts[instance] = self.attempts.get(instance, 0) + 1
             self.reports[instance] = self.world.report(instance, outcome, attempt=self.attempts[instance], reason="x")
             self.queue.append(self.reports[instance])

@@ -241,6 +241,45 @@ def test_an_orphan_is_terminated_only_if_the_policy_says_so_and_the_cluster_laun
     assert world.machines[foreign].state == "running"
 
 
+def test_an_instance_of_the_clusters_template_is_an_orphan_though_it_lost_all_its_tags_and_is_left_to_a_person() -> None:
+    """No tag leads to it any more, and it costs money; without the ownership tag it is reported, never ended."""
+    world = World("demo", "other", orphan_grace_seconds=600.0, terminate_orphans=True)
+    bare, theirs = (world.launch(number, owned=False, elastic=False) for number in (1, 2))
+    world.machines[bare].template = "demo-aws-dl-cfn-worker-ec2-launch-template"
+    world.machines[theirs].template = "somebody-elses"
+    for _ in range(15):
+        world.wait(60)
+        world.resync()
+    assert [entry["instance"] for entry in world.trail if entry["kind"] == "Orphan"] == [bare]
+    assert world.count("instances.terminate") == 0
+    assert world.ports.nodes.get(theirs) is None
+
+
+def test_one_whose_tags_are_taken_off_while_it_is_known_is_an_orphan_too() -> None:
+    world = World(orphan_grace_seconds=600.0)
+    node = world.launch(1)
+    world.machines[node].template = "demo-aws-dl-cfn-worker-ec2-launch-template"
+    world.resync()
+    world.wait(60)
+    world.machines[node].tags.clear()
+    for _ in range(15):
+        world.wait(60)
+        world.resync()
+    assert ("Orphan", "demo", 1) in world.metrics
+
+
+def test_what_has_left_and_still_runs_is_an_orphan_whoever_refused_to_end_it() -> None:
+    world, master, (worker,) = job(1, orphan_grace_seconds=600.0)
+    world.hear(world.tag(worker, present=False))
+    world.failing["instances.terminate"] = [Refused("UnauthorizedOperation", "no")] * 20
+    world.hear(world.job_event(master, revision=world.target().revision))
+    for _ in range(15):
+        world.wait(60)
+        world.resync()
+    assert world.standing(worker) == ("REMOVED", "UNTAGGED")
+    assert [metric for metric in world.metrics if metric[0] == "Orphan"] == [("Orphan", "demo", 1)]
+
+
 def test_an_instance_that_prepares_within_the_grace_period_is_no_orphan() -> None:
     world = World(orphan_grace_seconds=600.0, terminate_orphans=True)
     node = world.launch(1)
