@@ -124,14 +124,17 @@ class Watch:
         return JobFolder.of(self._mount, self._cluster.name, job)
 
 
-def run_chaos(duration: float, seed: int, report_path: Path, directory: Path | None) -> int:
-    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is nothing to disturb."""
+def run_chaos(duration: float, seed: int, report_path: Path, directory: Path | None, namespaces: bool) -> int:
+    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is nothing to disturb.
+
+    `namespaces`: machines are hosts with links of their own, and links are cut too.
+    """
     began = time.monotonic()
 
     def tell(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
 
-    with Cloud(state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed)) as cloud:
+    with Cloud(state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed, namespaces=namespaces)) as cloud:
         tell(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
         storm, people, verdict, job = _hunt(cloud, duration, seed, tell)
     written = report(seed, time.monotonic() - began, storm.counts, people.made, verdict, census.strays(cloud.endpoint), job)
@@ -156,14 +159,14 @@ def _hunt(cloud: Cloud, duration: float, seed: int, tell: Callable[[str], None])
         policy={"resync_seconds": RESYNC_SECONDS},
     )
     cluster = provision(cloud.environment, plan)
-    pulse, watch, storm = Pulse(mount), Watch(cloud, cluster, mount), Storm(cloud.disturbance, tell)
+    pulse, watch, storm = Pulse(mount), Watch(cloud, cluster, mount), Storm(cloud.disturbance, cloud.network, tell)
     people = People(cloud.client("ec2"), cloud.client("autoscaling"), cluster, lambda one: cloud.instance_state(one) == "running", tell)
     pulse.start()
     if not pulse.begun.wait(START_SECONDS):
         raise NeverStarted(f"no training step within {START_SECONDS:.0f} s, before any fault; see {cloud.logs}")
     tell("the base nodes train; the faults begin")
     people.start(changes(seed, duration, LARGEST_GROUP))
-    storm.run(faults(seed, duration), duration)
+    storm.run(faults(seed, duration, links=cloud.network is not None), duration)
     people.finish()
     storm.end()
     tell("the faults have ended")

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 MEAN_SECONDS_BETWEEN_FAULTS = 3.0
 MEAN_SECONDS_BETWEEN_CHANGES = 7.0
+MEAN_SECONDS_BETWEEN_CUTS = 20.0
 LONGEST_FREEZE = 40.0  # beyond the liveness deadlines of everything that watches a process
 SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
 
@@ -54,7 +55,16 @@ class Throttle:
     seconds: float
 
 
-Fault = Kill | Freeze | Throttle
+@dataclass(frozen=True)
+class Cut:
+    """The link of a host is down for `seconds`. `pick` as in Kill."""
+
+    at: float
+    pick: float
+    seconds: float
+
+
+Fault = Kill | Freeze | Throttle | Cut
 
 
 class Wish(StrEnum):
@@ -80,8 +90,8 @@ FROZEN = ((Victim.HANDLER, 2), (Victim.WORKER, 3), (Victim.BOOTSTRAP, 2), (Victi
 WISHES = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3))
 
 
-def faults(seed: int, duration: float) -> tuple[Fault, ...]:
-    """In order of time, from 0 to `duration` seconds."""
+def faults(seed: int, duration: float, links: bool = False) -> tuple[Fault, ...]:
+    """In order of time, from 0 to `duration` seconds. `links`: some are cut too, and the other faults are the same as without."""
     chance = random.Random(f"faults {seed}")
 
     longest = min(LONGEST_FREEZE, duration / 5)
@@ -94,7 +104,10 @@ def faults(seed: int, duration: float) -> tuple[Fault, ...]:
             return Freeze(at, _chosen(chance, FROZEN), chance.random(), _skewed(chance, longest))
         return Throttle(at, chance.choice(SERVICES), chance.uniform(0.3, 0.9), _skewed(chance, 8.0))
 
-    return tuple(fault(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS))
+    planned: list[Fault] = [fault(at) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_FAULTS)]
+    if links:
+        planned += [Cut(at, chance.random(), _skewed(chance, longest)) for at in _times(chance, duration, MEAN_SECONDS_BETWEEN_CUTS)]
+    return tuple(sorted(planned, key=lambda one: one.at))
 
 
 def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:

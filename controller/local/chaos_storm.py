@@ -13,8 +13,9 @@ from dataclasses import replace
 from functools import partial
 
 from controller.local import census
-from controller.local.chaos_plan import Fault, Freeze, Kill, Throttle, Victim
+from controller.local.chaos_plan import Cut, Fault, Freeze, Kill, Throttle, Victim
 from controller.local.disturbance import Disorder, Disturbance
+from controller.local.namespaces import Namespaces
 
 DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0)
 
@@ -22,11 +23,15 @@ Undo = tuple[float, Callable[[], None]]  # seconds from now, and what to do then
 
 
 class Storm:
-    """Acts on the processes below this one. `counts` is what was really done, by kind; what found no victim is not in it."""
+    """Acts on the processes below this one, and on the links of `network`, if there is one.
 
-    def __init__(self, disturbance: Disturbance, tell: Callable[[str], None]) -> None:
-        self._disturbance, self._tell = disturbance, tell
+    `counts` is what was really done, by kind; what found no victim is not in it.
+    """
+
+    def __init__(self, disturbance: Disturbance, network: Namespaces | None, tell: Callable[[str], None]) -> None:
+        self._disturbance, self._network, self._tell = disturbance, network, tell
         self._frozen: set[int] = set()
+        self._cut: set[str] = set()
         self._struck: Counter[str] = Counter()
 
     @property
@@ -52,6 +57,8 @@ class Storm:
         self._disturbance.set(Disorder())
         for pid in sorted(self._frozen):
             self._thaw(pid)
+        for host in sorted(self._cut):
+            self._mend(host)
 
     def _strike(self, fault: Fault) -> Undo | None:
         match fault:
@@ -65,6 +72,24 @@ class Storm:
                 self._tell(f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s")
                 self._disturbance.set(replace(DISORDER, throttled={fault.service: fault.fraction}))
                 return fault.seconds, partial(self._disturbance.set, DISORDER)
+            case Cut():
+                host = self._cut_off(fault.pick)
+                return None if host is None else (fault.seconds, partial(self._mend, host))
+
+    def _cut_off(self, pick: float) -> str | None:
+        among = [] if self._network is None else sorted(set(self._network.hosts) - self._cut)
+        host = among[int(pick * len(among))] if among else ""
+        if self._network is None or not self._network.cut(host):
+            return None
+        self._cut.add(host)
+        self._struck["link cut"] += 1
+        self._tell(f"fault: {host} cut off")
+        return host
+
+    def _mend(self, host: str) -> None:
+        self._cut.discard(host)
+        if self._network is not None and self._network.mend(host):
+            self._tell(f"{host} connected again")
 
     def _signal(self, victim: Victim, pick: float, number: signal.Signals, word: str) -> int | None:
         among = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen]

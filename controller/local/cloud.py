@@ -1,6 +1,7 @@
 """The embedded cloud: the AWS API that the real CLI, the real handlers and the real nodes talk to, in one process and its children.
 
-`with Cloud() as cloud:` serves it at `cloud.endpoint` on loopback. Leaving the block ends every process and port and removes the files.
+`with Cloud() as cloud:` serves it at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the block ends every process and
+port and removes the files.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from controller.local.front import Front
 from controller.local.groups import Groups
 from controller.local.instances import Instances, State
 from controller.local.lambdas import Lambdas, execution_environments
+from controller.local.namespaces import Namespaces
 from controller.local.options import Options
 from controller.local.reservations import Reservations
 from controller.local.schedule import Schedule
@@ -75,6 +77,7 @@ class Cloud:
         self._given_state_dir = state_dir
         self._session = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region)
         self._session_lock = threading.Lock()  # sessions are not thread-safe, clients are
+        self.network = Namespaces() if self.options.namespaces else None
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -88,7 +91,11 @@ class Cloud:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def _host(self) -> str:
+        return "127.0.0.1" if self.network is None else self.network.gateway
 
     @property
     def environment(self) -> dict[str, str]:
@@ -144,6 +151,9 @@ class Cloud:
         self._make_state_dir()
         self.trace = Trace(self.logs / "trace.jsonl")
         self._undo.callback(self.trace.close)
+        if self.network is not None:
+            self._undo.callback(self.network.stop)
+            self.network.start()
         listener = self._listen()
         self._undo.callback(listener.close)
         self._assemble()
@@ -180,7 +190,9 @@ class Cloud:
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
         self.disturbance = Disturbance(options.seed)
         self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
-        self.instances = Instances(self.account, self.agenda, self.bus, self.spawner, self.trace, options, self.endpoint, self._port, self.state_dir)
+        self.instances = Instances(
+            self.account, self.agenda, self.bus, self.spawner, self.trace, options, self.endpoint, self._port, self.state_dir, self.network
+        )
         self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options)
         self.schedule = Schedule(self.account, self.agenda, self.bus, options)
         self.resources = table.load_resources(self._app_directory / RESOURCES)
@@ -204,18 +216,18 @@ class Cloud:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", self._port))
+            listener.bind((self._host, self._port))
             listener.listen(128)
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                raise PortInUse(f"port {self._port} on 127.0.0.1 is in use; stop what listens there or choose another with --port") from error
+                raise PortInUse(f"port {self._port} on {self._host} is in use; stop what listens there or choose another with --port") from error
             raise
         self._port = listener.getsockname()[1]
         return listener
 
     def _serve(self, listener: socket.socket) -> None:
-        server = make_server("127.0.0.1", self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno())
+        server = make_server(self._host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno())
         server.daemon_threads = True  # type: ignore[attr-defined]
         server.block_on_close = False  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="endpoint", daemon=True)

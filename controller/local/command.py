@@ -43,11 +43,12 @@ def local() -> None:
     "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to keep files, and leave them; default: a temporary folder."
 )
 @click.option("--resync-seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Period of the controller's resync.")
-def up(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float) -> None:
+@click.option("--namespaces", is_flag=True, help="Each machine is a network namespace with an address and a link of its own (Linux, root, iproute2).")
+def up(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float, namespaces: bool) -> None:
     """Run the cloud with a cluster in it until Ctrl-C."""
     try:
         require_packages()
-        _serve(port, name, base_workers, job, epochs, directory, resync_seconds)
+        _serve(port, name, base_workers, job, epochs, directory, resync_seconds, namespaces)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:
@@ -82,14 +83,15 @@ def demo(epochs: int, report: Path, port: int) -> None:
 @click.option(
     "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to keep files, and leave them; default: a temporary folder."
 )
-def chaos(duration: float, seed: int, report: Path, directory: Path | None) -> None:
+@click.option("--namespaces", is_flag=True, help="Each machine is a network namespace, and links are cut too (Linux, root, iproute2).")
+def chaos(duration: float, seed: int, report: Path, directory: Path | None, namespaces: bool) -> None:
     """Hunt for faults: kill, freeze, throttle and disorder everything while people change the cluster, then see whether all is as wished."""
     try:
         require_packages()
         from controller.local.chaos import run_chaos
 
         with ended_by_signals():
-            code = run_chaos(duration, seed, report, directory)
+            code = run_chaos(duration, seed, report, directory, namespaces)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:
@@ -98,11 +100,13 @@ def chaos(duration: float, seed: int, report: Path, directory: Path | None) -> N
     raise SystemExit(code)
 
 
-def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float) -> None:
+def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float, namespaces: bool) -> None:
     from controller.local.cloud import Cloud
     from controller.local.cluster import ClusterPlan, digits_command, provision, write_prepare_script
+    from controller.local.options import Options
 
-    with ended_by_signals(), Cloud(port=port, state_dir=directory, resync_seconds=resync_seconds) as cloud:
+    options = Options(namespaces=namespaces)
+    with ended_by_signals(), Cloud(port=port, state_dir=directory, resync_seconds=resync_seconds, options=options) as cloud:
         mount = cloud.state_dir / "shared"
         plan = ClusterPlan(
             cluster=name,

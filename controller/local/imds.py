@@ -101,10 +101,11 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class MetadataService:
-    """`metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}."""
+    """`metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the address to listen on."""
 
-    def __init__(self, metadata: Callable[[], Tree]) -> None:
+    def __init__(self, metadata: Callable[[], Tree], host: str = "127.0.0.1") -> None:
         self.metadata = metadata
+        self._host = host
         self.tokens = Tokens()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -112,10 +113,10 @@ class MetadataService:
     def start(self) -> str:
         """Returns the base URL."""
         handler = type("Handler", (_Handler,), {"service": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
+        self._server = _Server((self._host, 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="imds", daemon=True)
         self._thread.start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self._host}:{self._server.server_address[1]}"
 
     def stop(self) -> None:
         if self._server is not None and self._thread is not None:

@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from controller.local import events
 from controller.local.account import Account
-from controller.local.addresses import Addresses
+from controller.local.addresses import Addresses, on_loopback
 from controller.local.agenda import Agenda
 from controller.local.bus import Bus
 from controller.local.identity import InstanceFacts, Signer, metadata
 from controller.local.imds import Tree
-from controller.local.machines import Machine
+from controller.local.machines import Machine, Place
+from controller.local.namespaces import Namespaces
 from controller.local.options import Options
 from controller.local.spawner import Spawner
 from controller.local.trace import Trace
@@ -47,7 +48,17 @@ class Instance:
 
 class Instances:
     def __init__(
-        self, account: Account, agenda: Agenda, bus: Bus, spawner: Spawner, trace: Trace, options: Options, endpoint: str, port: int, state_dir: Path
+        self,
+        account: Account,
+        agenda: Agenda,
+        bus: Bus,
+        spawner: Spawner,
+        trace: Trace,
+        options: Options,
+        endpoint: str,
+        port: int,
+        state_dir: Path,
+        network: Namespaces | None,
     ) -> None:
         self._account = account
         self._agenda = agenda
@@ -56,7 +67,8 @@ class Instances:
         self._trace = trace
         self._options = options
         self._endpoint = endpoint
-        self._addresses = Addresses(port)
+        self._network = network
+        self._addresses = Addresses(on_loopback(port) if network is None else network.addresses)
         self._state_dir = state_dir
         self._instances: dict[str, Instance] = {}
         self._stopped = False
@@ -187,6 +199,8 @@ class Instances:
         done(instance)
 
     def _terminated(self, instance: Instance) -> None:
+        if self._network is not None:
+            self._network.remove(instance.instance_id)
         self._addresses.free(instance.address)
         self._enter(instance, "terminated")
 
@@ -201,14 +215,22 @@ class Instances:
         root = self._state_dir / "machines" / instance.instance_id
         bootstraps = "node_bootstrap" in self._user_data(instance.instance_id)
         command = self._options.machine_command if bootstraps else ()
-        machine = Machine(self._spawner, root, command, self._endpoint, self._options.machine_stop, lambda: self._metadata(instance))
+        place = self._place(instance)
+        machine = Machine(self._spawner, root, command, self._endpoint, self._options.machine_stop, lambda: self._metadata(instance), place)
         machine.start()
         instance.machine = machine
         instance.boots += 1
-        link = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
-        if not link.is_symlink():
-            link.symlink_to(machine.console)
-        self._trace.write("machine", instance=instance.instance_id, address=instance.address, pid=machine.pid, command=list(command))
+        log = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
+        if not log.is_symlink():
+            log.symlink_to(machine.console)
+        link = None if self._network is None else self._network.link(instance.instance_id)
+        self._trace.write("machine", instance=instance.instance_id, address=instance.address, link=link, pid=machine.pid, command=list(command))
+
+    def _place(self, instance: Instance) -> Place:
+        """Where its machine boots. The host is made at the first boot, and stays until the instance is terminated."""
+        if self._network is None:
+            return Place()
+        return Place(self._network.gateway, self._network.entrance(instance.instance_id, instance.address))
 
     def _watch(self) -> None:
         """A machine whose init was killed boots again, as after a kernel panic."""

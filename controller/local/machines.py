@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.local.imds import MetadataService, Tree
@@ -19,18 +20,27 @@ OFF_SECONDS = 5.0
 _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 
 
+@dataclass(frozen=True)
+class Place:
+    """`services`: the address at which the machine finds what the cloud serves. `enter`: what is put before a command so that it runs there."""
+
+    services: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
 class Machine:
     """One boot. What runs on it gets no key and no region from its environment: they come from the metadata service, as on EC2."""
 
     def __init__(
-        self, spawner: Spawner, root: Path, command: tuple[str, ...], endpoint: str, stop_seconds: float, metadata: Callable[[], Tree]
+        self, spawner: Spawner, root: Path, command: tuple[str, ...], endpoint: str, stop_seconds: float, metadata: Callable[[], Tree], place: Place
     ) -> None:
         self._spawner = spawner
         self.root = root
         self._command = (*command, "--root", str(root)) if command else ()
         self._endpoint = endpoint
         self._stop_seconds = stop_seconds
-        self._imds = MetadataService(metadata)
+        self._place = place
+        self._imds = MetadataService(metadata, place.services)
         self._process: subprocess.Popen[bytes] | None = None
         self._marker = ""
 
@@ -60,7 +70,7 @@ class Machine:
         options = ("--parent", str(os.getpid()), "--command", json.dumps(self._command), "--stop-seconds", str(self._stop_seconds))
         with self.console.open("ab") as console:
             self._process = self._spawner.spawn(
-                (sys.executable, "-m", "controller.local.machine", *options),
+                (*self._place.enter, sys.executable, "-m", "controller.local.machine", *options),
                 environment=environment,
                 directory=None,
                 stdin=subprocess.DEVNULL,

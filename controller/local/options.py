@@ -17,6 +17,7 @@ class Options:
     `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is AWS's pace.
     `describe_lag` is how much later than the event a state change shows in describe calls; tags show at once.
     `launch_tags_emit` makes tags given at launch emit a tag change event: AWS does not promise one, so the default is no.
+    `namespaces` gives each machine a network namespace of its own, which needs root; otherwise they share the loopback.
     `machine_command` is what a machine whose user data asks for node_bootstrap runs; `--root DIR` is appended.
     """
 
@@ -42,6 +43,7 @@ class Options:
     replacement_delay: float = 1.0
     launch_tags_emit: bool = False
     machines: bool = True
+    namespaces: bool = False
     machine_command: tuple[str, ...] = field(default_factory=_bootstrap_command)
     machine_stop: float = 5.0
     handler_environment: dict[str, str] = field(default_factory=dict)

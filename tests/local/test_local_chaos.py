@@ -10,7 +10,7 @@ import pytest
 
 from controller.local import census
 from controller.local.chaos_people import People, Wishes
-from controller.local.chaos_plan import Change, Freeze, Kill, Throttle, Victim, Wish, changes, faults
+from controller.local.chaos_plan import Change, Cut, Freeze, Kill, Throttle, Victim, Wish, changes, faults
 from controller.local.chaos_verdict import Seen, Verdict, judge, problems, report
 from controller.local.cluster import Cluster
 
@@ -32,6 +32,13 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
     assert {fault.victim for fault in planned if isinstance(fault, Freeze)} == set(Victim) - {Victim.MACHINE}
     assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {"ec2", "autoscaling", "ssm", "dynamodb", "events"}
     assert {change.wish for change in changes(1, 600, 2)} == set(Wish)
+
+
+def test_links_are_cut_only_where_there_are_links_and_change_no_other_fault() -> None:
+    without, with_links = faults(1, 600), faults(1, 600, links=True)
+    assert tuple(fault for fault in with_links if not isinstance(fault, Cut)) == without
+    assert sum(isinstance(fault, Cut) for fault in with_links) > 10
+    assert [fault.at for fault in with_links] == sorted(fault.at for fault in with_links)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.local import events, hooks, scaling, table
-from controller.local.addresses import Addresses, AddressesExhausted
+from controller.local.addresses import Addresses, AddressesExhausted, on_loopback
 from controller.local.calls import parse
 from controller.local.errors import AppNotLoaded, ResourcesInvalid
 from controller.local.identity import InstanceFacts, Signer, metadata
@@ -83,13 +83,13 @@ def test_changed_keys_are_those_that_came_went_or_differ() -> None:
 
 
 def test_addresses_of_clouds_on_neighbouring_ports_differ_and_come_back_late() -> None:
-    first, second = Addresses(5000), Addresses(5001)
+    first, second = Addresses(on_loopback(5000)), Addresses(on_loopback(5001))
     one = first.take()
     assert one == "127.19.136.2"
     assert one != second.take()
     first.free(one)
     assert first.take() != one
-    small = Addresses(5000, blocks=1)
+    small = Addresses(on_loopback(5000, blocks=1))
     assert len({small.take() for _ in range(253)}) == 253
     with pytest.raises(AddressesExhausted):
         small.take()

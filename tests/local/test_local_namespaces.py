@@ -1,0 +1,82 @@
+"""Hosts as network namespaces: made, reached, cut off, and gone again whatever happened to their owner. Needs root and iproute2."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.local.namespaces import Namespaces, sweep
+
+pytestmark = pytest.mark.hosts
+SAY = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 1); sys.stdout.write(s.getsockname()[0])"
+OWNER = "import os; from controller.local.namespaces import Namespaces; n = Namespaces(); n.start(); n.entrance('i-1', n.addresses[0]); os.abort()"
+
+
+def there() -> set[str]:
+    named = Path("/run/netns")
+    return {path.name for path in [*Path("/sys/class/net").iterdir(), *(named.iterdir() if named.exists() else ())]}
+
+
+@pytest.fixture
+def network() -> Iterator[Namespaces]:
+    namespaces = Namespaces()
+    namespaces.start()
+    yield namespaces
+    namespaces.stop()
+
+
+def knock(network: Namespaces, host: str) -> str:
+    """The address from which the host reached this side; "" when it could not."""
+    with socket.create_server((network.gateway, 0)) as server:
+        where = network.entrance(host, network.addresses[0])
+        argv = [*where, sys.executable, "-c", SAY, network.gateway, str(server.getsockname()[1])]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
+
+
+def test_a_host_reaches_the_gateway_until_its_link_is_cut_and_again_when_it_is_mended(network: Namespaces) -> None:
+    assert knock(network, "i-1") == network.addresses[0]
+    assert network.cut("i-1")
+    assert knock(network, "i-1") == ""
+    assert network.mend("i-1")
+    assert knock(network, "i-1") == network.addresses[0]
+
+
+def test_an_unknown_host_cannot_be_cut_or_removed(network: Namespaces) -> None:
+    network.remove("i-9")
+    assert not network.cut("i-9")
+    assert network.link("i-9") is None
+
+
+def test_nothing_is_left_of_a_network_that_was_stopped() -> None:
+    network = Namespaces()
+    network.start()
+    network.entrance("i-1", network.addresses[0])
+    assert any(name.startswith(network.name) for name in there())
+    network.stop()
+    network.stop()
+    assert not any(name.startswith(network.name) for name in there())
+
+
+def test_what_a_killed_owner_left_is_swept_and_what_a_living_one_has_is_not(network: Namespaces) -> None:
+    network.entrance("i-1", network.addresses[0])
+    dead = subprocess.Popen([sys.executable, "-c", OWNER], stderr=subprocess.DEVNULL)
+    dead.wait(30)
+    left = {name for name in there() if name.startswith(f"dt{dead.pid:x}-")}
+    assert len(left) == 2, "a bridge, and a host that is a namespace and a link of one name"
+    assert left <= set(sweep())
+    assert not left & there()
+    assert any(name.startswith(network.name) for name in there())
+
+
+def test_two_networks_have_different_addresses(network: Namespaces) -> None:
+    other = Namespaces()
+    other.start()
+    try:
+        assert other.gateway != network.gateway
+    finally:
+        other.stop()
