@@ -1,6 +1,6 @@
 """Names and wire models that the folders share: tags, parameters, reports, the target.
 
-This is the only module of `controller` that `node_bootstrap` and `training` may import. The tag and template names are
+With `instance_identity`, this is all of `controller` that `node_bootstrap` and `training` may import. The tag and template names are
 those of AWS Dynamic Training and its deeplearning-cfn template; people have scripts built on them.
 
 Times on the wire are seconds since the epoch (float, UTC).
@@ -125,6 +125,7 @@ class NodeConfig(Wire):
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
     environment: dict[str, str] = {}
+    identity_keys: str = Field("", description="public keys that sign identity documents; empty: nodes need not prove who they are")
 
 
 class Target(Wire):
@@ -155,6 +156,16 @@ def members_digest(members: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps(list(members)).encode()).hexdigest()[:16]
 
 
+class SignedDocument(Wire):
+    """An instance's identity document as its metadata service gives it, and the signature over its very bytes, in base64.
+
+    Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
+    """
+
+    document: str = Field(max_length=8192, repr=False)
+    signature: str = Field(max_length=2048, repr=False)
+
+
 class CoordinatorEndpoint(Wire):
     """Where the running coordinator listens; JSON in the parameter `coordinator`. Clients trust `certificate` (PEM) and nothing else."""
 
@@ -177,6 +188,7 @@ class ControlFile(Wire):
     certificate: str
     token: SecretStr
     mount: str
+    identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
 
     def to_json(self) -> str:
         """The token in the clear, for the 0600 file only."""
@@ -194,6 +206,7 @@ class NodeReport(Wire):
     reason: str = Field("", max_length=2000)
     at: float
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
+    identity: SignedDocument | None = Field(None, description="that the report is the instance's own")
 
     @property
     def detail_type(self) -> str:

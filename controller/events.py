@@ -24,6 +24,7 @@ from controller.contract import (
 )
 from controller.facts import GroupEvent, Hook, Named, NodeFacts, Notice, Phase, Preparation, StateEvent, TagsEvent
 from controller.groups import GroupFacts, LaunchFailure
+from controller.instance_identity import Keys, Verdict, judge
 from controller.job import JobFacts
 from controller.payloads import (
     CapacityChange,
@@ -63,13 +64,18 @@ class Several:
 Observation = NodeFacts | JobFacts | GroupFacts | Several | Dropped
 
 
-def observe(event: Mapping[str, Any], suffix: str) -> Observation:
-    """The facts an event tells. Never raises on any JSON object: a payload that does not parse is quarantined with the fields that are wrong."""
+def observe(event: Mapping[str, Any], suffix: str, keys: Keys = ()) -> Observation:
+    """The facts an event tells. Never raises on any JSON object: a payload that does not parse is quarantined with the fields that are wrong.
+
+    With `keys` a node's report must prove that it is the instance's own.
+    """
     try:
         envelope = Envelope.model_validate(event)
         handler = _TABLE.get((envelope.source, envelope.detail_type))
         if handler is None:
             return Dropped("ignored", f"no handler for {envelope.detail_type!r} of {envelope.source!r}")
+        if keys and envelope.source == NODE_SOURCE and (doubt := _doubt(envelope, keys)):
+            return doubt
         return handler(envelope, suffix)
     except ValidationError as error:
         return Dropped("quarantined", _complaint(error))
@@ -223,6 +229,12 @@ def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, told_a
 def _terminate_failed(envelope: Envelope, suffix: str) -> Observation:
     result = ScalingResult.model_validate(envelope.detail)
     return Dropped("ignored", f"group {result.group} could not terminate an instance and will try again: {result.message}", result.instance)
+
+
+def _doubt(envelope: Envelope, keys: Keys) -> Dropped | None:
+    report = NodeReport.model_validate(envelope.detail)
+    verdict = judge(report.identity, report.instance_id, report.private_ip, keys, envelope.account)
+    return None if verdict is Verdict.GENUINE else Dropped("quarantined", f"the report is refused: {verdict.value}", report.instance_id)
 
 
 def _node_report(envelope: Envelope, suffix: str) -> Observation:

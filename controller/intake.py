@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from controller.errors import Conflict, RetryLater
-from controller.events import Dropped, Several, observe
+from controller.events import Dropped, Observation, Several, observe
 from controller.facts import NodeFacts
 from controller.groups import GroupFacts
+from controller.instance_identity import Keys
 from controller.job import JobFacts, matters
 from controller.ports import Ports, StoredGroup, StoredNode
 
@@ -36,17 +37,16 @@ class Outcome:
     cluster: str = ""
 
 
-def take_in(ports: Ports, event: Mapping[str, Any], suffix: str) -> Outcome:
-    """Raises RetryLater when the table cannot be written, for the event to be delivered again."""
-    outcome = _take_in(ports, event, suffix)
+def take_in(ports: Ports, event: Mapping[str, Any], suffix: str, keys: Keys = ()) -> Outcome:
+    """`keys` as for `observe`. Raises RetryLater when the table cannot be written, for the event to be delivered again."""
+    outcome = _take_in(ports, observe(event, suffix, keys))
     level = logging.ERROR if outcome.kind == "quarantined" else logging.INFO
     extra = {"outcome": outcome.kind, "reason": outcome.reason, "instance": outcome.instance, "cluster": outcome.cluster}
     log.log(level, "event", extra={**extra, "detail_type": str(event.get("detail-type", "")), "event_id": str(event.get("id", ""))})
     return outcome
 
 
-def _take_in(ports: Ports, event: Mapping[str, Any], suffix: str) -> Outcome:
-    news = observe(event, suffix)
+def _take_in(ports: Ports, news: Observation) -> Outcome:
     if isinstance(news, Dropped):
         return Outcome(news.outcome, news.reason, news.instance)
     if isinstance(news, JobFacts):

@@ -34,6 +34,7 @@ class Envelope(Payload):
     """https://docs.aws.amazon.com/eventbridge/latest/ref/events-structure.html ; `detail` is validated by the model of its type."""
 
     source: str
+    account: str = ""
     detail_type: str = Field(alias="detail-type")
     time: Time
     resources: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []

@@ -74,7 +74,7 @@ def _registry() -> Any:
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
     """An EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end in the dead-letter queue."""
-    outcome = take_in(_ports(), event, settings().elastic_suffix)
+    outcome = take_in(_ports(), event, settings().elastic_suffix, settings().identity_keys)
     if outcome.kind == "quarantined":
         raise Quarantined(outcome.reason)
     return asdict(outcome)

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr, ValidationError
 
 from controller.contract import CoordinatorEndpoint, NodeConfig, parameter
+from controller.instance_identity import parse_keys
 from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
 from node_bootstrap.ports import Parameters
 
@@ -64,6 +65,11 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field training_cmd is empty")
     if not config.mount.startswith("/"):
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field mount must be an absolute path, not {config.mount!r}")
+    if config.identity_keys:
+        try:
+            parse_keys(config.identity_keys)
+        except ValueError as error:
+            raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
     if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: {', '.join(map(repr, wrong))}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.contract import BASE_TAG, ELASTIC_TAG_SUFFIX, NODE_TYPE_TAG, OWNER_TAG
+from controller.contract import BASE_TAG, ELASTIC_TAG_SUFFIX, NODE_TYPE_TAG, OWNER_TAG, SignedDocument
 from node_bootstrap.errors import GiveUp, Unassigned
 from node_bootstrap.metadata import MetadataClient
 
 
 @dataclass(frozen=True)
 class Identity:
-    """`document` and `signature` are the signed instance identity document as IMDS gives it; empty where it has none."""
+    """`signed` proves the rest to others; None where the metadata service has no such document."""
 
     instance_id: str
     private_ip: str
@@ -21,8 +21,7 @@ class Identity:
     base: bool
     master: bool
     tags: Mapping[str, str]
-    document: str = ""
-    signature: str = ""
+    signed: SignedDocument | None = None
 
 
 def cluster_of(tags: Mapping[str, str], suffix: str = ELASTIC_TAG_SUFFIX) -> str:
@@ -74,6 +73,11 @@ async def read_identity(metadata: MetadataClient) -> Identity:
         base=is_base(tags),
         master=is_master(tags),
         tags=tags,
-        document=await metadata.read("dynamic/instance-identity/document") or "",
-        signature=await metadata.read("dynamic/instance-identity/signature") or "",
+        signed=await read_signed_document(metadata),
     )
+
+
+async def read_signed_document(metadata: MetadataClient) -> SignedDocument | None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html"""
+    document, signature = [await metadata.read(f"dynamic/instance-identity/{part}") for part in ("document", "signature")]
+    return SignedDocument(document=document, signature=signature) if document and signature else None

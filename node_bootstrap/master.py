@@ -22,6 +22,7 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments += ["--num-workers", str(config.workers), "--min-workers", str(config.min_workers), "--max-workers", str(config.max_workers)]
     arguments += ["--segment-steps", str(config.segment_steps)] if config.segment_steps is not None else []
     arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
+    arguments += [f"--identity-keys={config.identity_keys}"] if config.identity_keys else []  # one word: a PEM begins with dashes
     return [*arguments, "--boundary", config.boundary]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -22,7 +22,7 @@ from node_bootstrap.config import Access, read_access
 from node_bootstrap.errors import ServiceUnavailable
 from node_bootstrap.pacing import Timing, spread
 from node_bootstrap.ports import Parameters
-from training.channel import connect, decode, encode
+from training.channel import connect, decode, encode, greet
 from training.protocol import FromCoordinator, FromNode, NodeHello, Refused, Welcome
 
 CLOSE_SECONDS = 1.0
@@ -48,9 +48,9 @@ class Ending(Enum):
 
 
 class ControlChannel:
-    """`hello` makes the first message of each connection from the present state and the token."""
+    """`hello` makes the first message of each connection from the present state."""
 
-    def __init__(self, parameters: Parameters, cluster: str, hello: Callable[[SecretStr], NodeHello], receiver: Receiver, timing: Timing) -> None:
+    def __init__(self, parameters: Parameters, cluster: str, hello: Callable[[], NodeHello], receiver: Receiver, timing: Timing) -> None:
         self._parameters, self._cluster, self._hello = parameters, cluster, hello
         self._receiver, self._timing = receiver, timing
         self._outbox: asyncio.Queue[FromNode] | None = None
@@ -99,7 +99,7 @@ class ControlChannel:
         connection = await connect(access.endpoint.url, access.endpoint.certificate)
         sender: asyncio.Task[None] | None = None
         try:
-            await connection.send(encode(self._hello(access.token)))
+            await greet(connection, self._hello(), access.token)
             async with asyncio.timeout(self._timing.welcome):
                 first = self._decode(await connection.recv())
             if isinstance(first, Refused):

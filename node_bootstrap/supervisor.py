@@ -7,8 +7,6 @@ import logging
 import time
 from dataclasses import dataclass
 
-from pydantic import SecretStr
-
 from controller.contract import ControlFile, NodeReport
 from node_bootstrap.config import Access
 from node_bootstrap.files import write_atomically
@@ -58,13 +56,13 @@ class Supervisor:
         self.coordinator: CoordinatorKeeper | None = None
         self.tell = _nobody
 
-    def hello(self, token: SecretStr) -> NodeHello:
+    def hello(self) -> NodeHello:
         identity = self._post.identity
         return NodeHello(
             cluster=identity.cluster,
             instance_id=identity.instance_id,
             private_ip=identity.private_ip,
-            token=token,
+            identity=identity.signed,
             attempt=self._post.attempt,
             base=identity.base,
             worker_pid=self.worker.pid if self.worker else None,
@@ -89,6 +87,7 @@ class Supervisor:
                     "reason": reason[:2000],
                     "at": time.time(),
                     "deadline": deadline,
+                    "identity": identity.signed,
                 }
             )
         )
@@ -137,6 +136,7 @@ class Supervisor:
             certificate=endpoint.certificate,
             token=access.token,
             mount=self._post.mount,
+            identity=identity.signed,
         )
         write_atomically(self._post.layout.control_file, control.to_json(), mode=0o600)
 

@@ -6,14 +6,17 @@ name is not checked (addresses change, the certificate is the identity).
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 
+from pydantic import SecretStr
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
 from websockets.sync.client import ClientConnection as SyncConnection
 from websockets.sync.client import connect as connect_sync_client
 
-from training.protocol import MAX_BYTES, FromCoordinator, ToCoordinator, parse_from_coordinator
+from training.admission import H, answering
+from training.protocol import MAX_BYTES, Challenge, FromCoordinator, NodeHello, Refused, ToCoordinator, WorkerHello, parse_from_coordinator
 
 OPEN_SECONDS = 10.0
 PING_SECONDS = 5.0
@@ -52,6 +55,28 @@ def connect_sync(url: str, certificate: str) -> SyncConnection:
         ping_timeout=4 * PING_SECONDS,
         proxy=None,
     )
+
+
+async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr) -> None:
+    """Answer the coordinator's challenge. Raises as `connect` does, and ValueError when it does not begin with one."""
+    async with asyncio.timeout(OPEN_SECONDS):
+        first = await connection.recv()
+    await connection.send(encode(_answer(first, hello, token)))
+
+
+def greet_sync(connection: SyncConnection, hello: WorkerHello, token: SecretStr) -> None:
+    """As `greet`."""
+    connection.send(encode(_answer(connection.recv(timeout=OPEN_SECONDS), hello, token)))
+
+
+def _answer(first: str | bytes, hello: H, token: SecretStr) -> H:
+    match decode(first):
+        case Challenge(nonce=nonce):
+            return answering(hello, token.get_secret_value(), nonce)
+        case Refused(reason=reason):
+            raise ValueError(f"the coordinator refused the connection: {reason}")
+        case message:
+            raise ValueError(f"the coordinator began with {message.type}, not with a challenge: run the same version on all nodes")
 
 
 def encode(message: ToCoordinator) -> str:

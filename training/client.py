@@ -19,7 +19,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from controller.contract import ControlFile
-from training.channel import connect_sync, decode, encode
+from training.channel import connect_sync, decode, encode, greet_sync
 from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
 
 Urgent = Abort | Pump | Verdict
@@ -118,7 +118,8 @@ class CoordinatorClient:
             self._end(TEMPORARY_FAILURE)
 
     def _greet(self, connection: ClientConnection) -> None:
-        connection.send(encode(self._hello.model_copy(update={"generation": self.generation, "token": self._control.token})))
+        hello = self._hello.model_copy(update={"generation": self.generation, "identity": self._control.identity})
+        greet_sync(connection, hello, self._control.token)
         with self._write:
             self._connection = connection
             if self._pending is not None and self.generation is not None:

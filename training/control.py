@@ -1,15 +1,16 @@
 """The coordinator's end of the control channel: who may speak, and whose words reach the session.
 
-A connection's first message must be a hello of this cluster with its token, within `HELLO_SECONDS`. After that it may only say what its
-kind says, and always for the instance that said hello. Anything else ends the connection with one log line, never with a change.
+A connection begins with our challenge, and its first message must be the hello that answers it (`admission`), within `HELLO_SECONDS`. After that
+it may only say what its kind says, and always for the instance that said hello. Anything else ends the connection with one log line, never with
+a change. No log line has a token, a proof or an identity document in it, and what a stranger claims is quoted and short.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
+import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,11 +18,14 @@ from collections.abc import AsyncIterator, Callable
 from pydantic import ValidationError
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
+from training.admission import Gate
 from training.orders import Order
 from training.protocol import (
     MAX_BYTES,
     PROTOCOL,
+    Challenge,
     CheckIn,
     CommitFailed,
     Committed,
@@ -42,6 +46,7 @@ from training.protocol import (
     StepStatus,
     WorkerExited,
     WorkerHello,
+    WorkerWord,
     parse_to_coordinator,
 )
 from training.protocol import ToNode as NodeMessage
@@ -73,9 +78,22 @@ class _Line:
             await self.connection.close()
 
 
+class Unwelcome(Exception):
+    """`reason` is for the peer and the log, `detail` for the log alone."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason + detail)
+        self.reason = reason
+
+
+def _offended(error: ConnectionClosed) -> bool:
+    """Whether we closed it because of what was sent: too long, not text, not WebSocket."""
+    return error.sent is not None and error.sent.code in (CloseCode.PROTOCOL_ERROR, CloseCode.INVALID_DATA, CloseCode.MESSAGE_TOO_BIG)
+
+
 class ControlServer:
-    def __init__(self, session: Session, cluster: str, token: str, carry_out: Callable[[list[Order]], None]) -> None:
-        self._session, self._cluster, self._token, self._carry_out = session, cluster, token.encode(), carry_out
+    def __init__(self, session: Session, gate: Gate, carry_out: Callable[[list[Order]], None]) -> None:
+        self._session, self._gate, self._carry_out = session, gate, carry_out
         self._nodes: dict[str, _Line] = {}
         self._workers: dict[str, tuple[_Line, int]] = {}
 
@@ -117,13 +135,13 @@ class ControlServer:
         peer = connection.remote_address[0] if connection.remote_address else "?"
         try:
             hello = await self._hello(connection)
-        except (TimeoutError, ValidationError, ValueError) as error:
-            reason = "the first message is not a hello" if isinstance(error, ValidationError) else str(error) or "no hello in time"
-            log.warning("refused a connection from %s: %s", peer, reason)
+        except (TimeoutError, Unwelcome) as error:
+            log.warning("refused a connection from %s: %s", peer, str(error) or "no hello in time")
             with contextlib.suppress(ConnectionClosed):
-                await connection.send(Refused(reason=reason).model_dump_json())
+                await connection.send(Refused(reason=error.reason if isinstance(error, Unwelcome) else "no hello in time").model_dump_json())
             return
-        except ConnectionClosed:
+        except ConnectionClosed as error:
+            log.warning("refused a connection from %s: it ended before its hello (%s)", peer, error)
             return
         line = _Line(connection)
         writer = asyncio.create_task(line.write())
@@ -133,25 +151,31 @@ class ControlServer:
             else:
                 await self._serve_worker(line, hello)
         except ConnectionClosed as error:
-            log.debug("connection of %s closed: %s", hello.instance_id, error)
+            log.log(logging.WARNING if _offended(error) else logging.DEBUG, "connection of %s closed: %s", hello.instance_id, error)
         except ValidationError:
             log.warning("connection of %s closed: it sent something that is no message of protocol %d", hello.instance_id, PROTOCOL)
+        except Unwelcome as error:
+            log.warning("connection of %s closed: %s", hello.instance_id, error)
         finally:
             line.send(None)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer, 2.0)
 
     async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
-        """Raises TimeoutError, ValidationError, ConnectionClosed, or ValueError with the reason for a refusal."""
-        hello = parse_to_coordinator(await asyncio.wait_for(connection.recv(), HELLO_SECONDS))
+        """Raises TimeoutError, ConnectionClosed, or Unwelcome."""
+        nonce = secrets.token_urlsafe(24)
+        async with asyncio.timeout(HELLO_SECONDS):
+            await connection.send(Challenge(nonce=nonce).model_dump_json())
+            text = await connection.recv()
+        try:
+            hello = parse_to_coordinator(text)
+        except ValidationError:
+            hello = None
         if not isinstance(hello, NodeHello | WorkerHello):
-            raise ValueError("the first message is not a hello")  # one error tree for refusals
-        if not hmac.compare_digest(hello.token.get_secret_value().encode(), self._token):
-            raise ValueError(f"wrong token from {hello.instance_id}")
-        if hello.cluster != self._cluster:
-            raise ValueError(f"{hello.instance_id} is of cluster {hello.cluster}, this is {self._cluster}")
-        if hello.protocol != PROTOCOL:
-            raise ValueError(f"{hello.instance_id} speaks protocol {hello.protocol}, this coordinator {PROTOCOL}: run the same version on all nodes")
+            raise Unwelcome("the first message is not a hello")
+        if refused := self._gate.refusal(hello, nonce):
+            refusal, detail = refused
+            raise Unwelcome(refusal.value, f"; it claims to be {hello.instance_id!r}{f', {detail}' if detail else ''}")
         return hello
 
     async def _serve_node(self, line: _Line, hello: NodeHello) -> None:
@@ -163,7 +187,9 @@ class ControlServer:
         try:
             async for text in line.connection:
                 message = parse_to_coordinator(text)
-                if isinstance(message, FromNode) and not isinstance(message, NodeHello):
+                if not isinstance(message, FromNode) or isinstance(message, NodeHello):
+                    raise Unwelcome(f"a node may not say {message.type}")
+                if self._nodes.get(instance) is line:
                     self._carry_out(self._from_node(instance, message, time.time()))
         finally:
             if self._nodes.get(instance) is line:
@@ -190,14 +216,16 @@ class ControlServer:
         try:
             async for text in line.connection:
                 message = parse_to_coordinator(text)
-                if isinstance(message, FromWorker) and self._workers.get(instance) == (line, hello.pid):
+                if not isinstance(message, FromWorker) or isinstance(message, WorkerHello):
+                    raise Unwelcome(f"a worker may not say {message.type}")
+                if self._workers.get(instance) == (line, hello.pid):
                     self._carry_out(self._from_worker(instance, message, time.time()))
         finally:
             if self._workers.get(instance) == (line, hello.pid):
                 del self._workers[instance]
                 self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
 
-    def _from_worker(self, instance: str, message: FromWorker, now: float) -> list[Order]:
+    def _from_worker(self, instance: str, message: WorkerWord, now: float) -> list[Order]:
         match message:
             case CheckIn():
                 return self._session.check_in(instance, message, now)
@@ -219,5 +247,3 @@ class ControlServer:
                 return self._session.step_status(instance, message, now)
             case Pumped():
                 return self._session.pumped(instance, message, now)
-            case WorkerHello():
-                return []  # a second hello says nothing new

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 
 from controller.contract import CoordinatorEndpoint, JobReport
+from controller.instance_identity import Keys, parse_keys
+from training.admission import Gate
 from training.certificate import Certificate, make_certificate
 from training.control import ControlServer
 from training.generation import Limits
@@ -40,14 +42,16 @@ log = logging.getLogger("coordinator")
 
 
 class Coordinator:
-    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str, port: int = 0) -> None:
+    """`keys` verify which instance a node is (`controller.instance_identity`); without any, its word is taken."""
+
+    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str, port: int = 0, keys: Keys = ()) -> None:
         self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
-        self._port = port
+        self._port, self._keys = port, keys
         journal = folder.ledger / JOURNAL
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), list(read_lines(journal)), time.time())
         self._journal, self._events = LineLog(journal, sync=True), LineLog(folder.events)
         self._token = secrets.token_urlsafe(32)
-        self._server = ControlServer(self._session, options.cluster, self._token, self.carry_out)
+        self._server = ControlServer(self._session, Gate(options.cluster, self._token, keys), self.carry_out)
         self._reported: JobReport | None = None
         self._reported_at = 0.0
         self._over = asyncio.Event()
@@ -107,6 +111,9 @@ class Coordinator:
                 delay = min(10.0, delay * 2)
             else:
                 log.info("coordinator of cluster %s, job %s, listens at %s", self._options.cluster, self._options.job, endpoint.url)
+                log.info(
+                    "nodes must prove which instance they are" if self._keys else "nodes need not prove which instance they are: no identity keys"
+                )
                 return
 
     async def _tick(self) -> None:
@@ -181,6 +188,13 @@ def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
     return None if directory is None else str(directory.resolve() / cluster / job)
 
 
+def _keys(text: str) -> Keys:
+    try:
+        return parse_keys(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.coordinator", description="Coordinates the training job of one cluster.")
     parser.add_argument("--cluster", required=True)
@@ -193,6 +207,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
     parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made")
     parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, on a volume that all nodes share; default: on the mount")
+    identity_keys = "public keys (PEM, or its body) whose signature on an instance identity document counts; without any, nodes are believed"
+    parser.add_argument("--identity-keys", type=_keys, default=(), help=identity_keys)
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
@@ -211,7 +227,8 @@ def main(argv: list[str] | None = None) -> int:
     )
 
     async def serve() -> None:
-        coordinator = Coordinator(options, JobFolder.of(args.mount, args.cluster, job), AwsHosts(args.cluster), args.host, args.instance_id)
+        folder = JobFolder.of(args.mount, args.cluster, job)
+        coordinator = Coordinator(options, folder, AwsHosts(args.cluster), args.host, args.instance_id, keys=args.identity_keys)
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -159,7 +159,6 @@ class CoordinatedMembership(Membership):
             cluster=self._control.cluster,
             instance_id=self._control.instance_id,
             private_ip=self._control.private_ip,
-            token=self._control.token,
             pid=os.getpid(),
             state_port=self._server.port,
             epochs=epochs,

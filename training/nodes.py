@@ -152,21 +152,19 @@ class Node:
             try:
                 async with await channel.connect(post.url, post.certificate) as connection:
                     self._connection = connection
-                    await self._say(self._hello())
+                    await channel.greet(connection, self._hello(), post.token)
                     if post.serves:
                         self._spawn(self._offer())
                     async for text in connection:
                         await self._take(channel.decode(text))
-            except (OSError, TimeoutError, WebSocketException) as error:
+            except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 log.info("coordinator at %s: %s", post.url, error)
             self._connection = None
             await asyncio.sleep(RETRY_SECONDS)
 
     def _hello(self) -> NodeHello:
         post, pid = self._post, self._worker.pid if self._worker else None
-        return NodeHello(
-            cluster=post.cluster, instance_id=post.instance_id, private_ip=post.ip, token=post.token, attempt=1, base=post.base, worker_pid=pid
-        )
+        return NodeHello(cluster=post.cluster, instance_id=post.instance_id, private_ip=post.ip, attempt=1, base=post.base, worker_pid=pid)
 
     async def _say(self, message: FromNode) -> None:
         if self._connection is not None:

@@ -1,7 +1,8 @@
 """The messages of the control channel between the coordinator, node supervisors and worker processes.
 
 One JSON text message each, at most `MAX_BYTES`, told apart by `type`. `PROTOCOL` is in both hellos; the coordinator refuses others.
-The first message of a connection must be a hello with the cluster's token. Times are seconds since the epoch.
+The coordinator begins each connection with a challenge, the answer must be a hello (`admission` says what it proves). Times are seconds since
+the epoch.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field_serializer
 
-PROTOCOL = 1
+from controller.contract import SignedDocument
+
+PROTOCOL = 2
 MAX_BYTES = 256 * 1024
 MODULE = "module"  # the batching of a job whose script divides its data itself
 
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]  # a metric may be NaN, when the loss diverges; a time may not
+
+
 class Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Position(Message):
@@ -29,14 +35,11 @@ class Position(Message):
 
 class Hello(Message):
     protocol: int = PROTOCOL
-    cluster: str
-    instance_id: str
-    private_ip: str
-    token: SecretStr
-
-    @field_serializer("token", when_used="json")
-    def _in_the_clear(self, token: SecretStr) -> str:  # only ever serialised into the encrypted channel
-        return token.get_secret_value()
+    cluster: str = Field(max_length=100)
+    instance_id: str = Field(max_length=100)
+    private_ip: str = Field(max_length=100)
+    identity: SignedDocument | None = None
+    proof: str = Field("", max_length=100, repr=False, description="that the sender knows the token; made for one connection")
 
 
 # ---- from a node's supervisor
@@ -79,10 +82,17 @@ class NodeNotice(Message):
 
     type: Literal["node_notice"] = "node_notice"
     kind: str
-    deadline: float
+    deadline: Finite
 
 
 # ---- to a node's supervisor
+
+
+class Challenge(Message):
+    """The first word on a connection: `nonce` was never used before."""
+
+    type: Literal["challenge"] = "challenge"
+    nonce: str
 
 
 class Welcome(Message):
@@ -318,9 +328,10 @@ class Refused(Message):
 
 
 FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
-ToNode = Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
-FromWorker = WorkerHello | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
-ToWorker = Proceed | Form | Leave | Abort | Pump | Verdict | Refused
+ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
+WorkerWord = CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
+FromWorker = WorkerHello | WorkerWord
+ToWorker = Challenge | Proceed | Form | Leave | Abort | Pump | Verdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker
 

@@ -33,6 +33,7 @@ from controller.local.disturbance import Disturbance
 from controller.local.errors import PortInUse
 from controller.local.front import Front
 from controller.local.groups import Groups
+from controller.local.identity import Signer
 from controller.local.instances import Instances, State
 from controller.local.lambdas import Lambdas, execution_environments
 from controller.local.namespaces import Namespaces
@@ -42,6 +43,7 @@ from controller.local.schedule import Schedule
 from controller.local.spawner import Spawner
 from controller.local.stream import Stream
 from controller.local.trace import Trace
+from controller.settings import IDENTITY_KEYS
 
 DEFAULT_RESYNC = 60.0
 RESOURCES = Path(".chalice") / "resources.yaml"
@@ -118,6 +120,11 @@ class Cloud:
             return self._session.client(service, endpoint_url=self.endpoint)  # type: ignore[call-overload]
 
     @property
+    def identity_keys(self) -> str:
+        """What verifies the identity documents of this cloud's instances; AWS publishes a certificate for each region instead."""
+        return self.signer.public_key
+
+    @property
     def calls(self) -> Counter[tuple[str, str]]:
         """How often each (service, action) was called, counted at the endpoint."""
         return self.front.calls
@@ -181,6 +188,7 @@ class Cloud:
     def _assemble(self) -> None:
         options = self.options
         self.account = Account(options.region)
+        self.signer = Signer()
         self.spawner = Spawner()
         self.agenda = Agenda(self.trace.complain)
         self.dead_letters = DeadLetters(self.account, self.state_dir / "dead-letters.jsonl")
@@ -191,7 +199,17 @@ class Cloud:
         self.disturbance = Disturbance(options.seed)
         self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
-            self.account, self.agenda, self.bus, self.spawner, self.trace, options, self.endpoint, self._port, self.state_dir, self.network
+            self.account,
+            self.agenda,
+            self.bus,
+            self.spawner,
+            self.trace,
+            options,
+            self.endpoint,
+            self._port,
+            self.state_dir,
+            self.network,
+            self.signer,
         )
         self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options)
         self.schedule = Schedule(self.account, self.agenda, self.bus, options)
@@ -258,6 +276,7 @@ class Cloud:
                 "AWS_REGION": self.options.region,
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
                 "DYNTRAIN_TABLE": self.options.table,
+                IDENTITY_KEYS: self.signer.public_key,
                 "POWERTOOLS_SERVICE_NAME": "dyntrain",
                 "POWERTOOLS_METRICS_NAMESPACE": "dyntrain",
                 "POWERTOOLS_TRACE_DISABLED": "true",

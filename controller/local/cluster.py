@@ -36,7 +36,8 @@ USER_DATA = "#!/bin/sh\nexec python3 -m node_bootstrap run\n"
 class ClusterPlan:
     """`mount` is the volume that all nodes share. `base_workers` come on top of the master. `job` false: base nodes are not launched.
 
-    `hook_seconds` is the heartbeat timeout of both lifecycle hooks, 30 to 7200.
+    `identity_keys` empty: nodes need not prove to the coordinator who they are. `hook_seconds` is the heartbeat timeout of both
+    lifecycle hooks, 30 to 7200.
     """
 
     cluster: str
@@ -55,6 +56,7 @@ class ClusterPlan:
     prepare_attempts: int = 3
     node_environment: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
+    identity_keys: str = ""
 
     @property
     def group(self) -> str:
@@ -130,6 +132,7 @@ def _put_parameters(ssm: Any, plan: ClusterPlan) -> None:
         workers=plan.base_workers + 1,
         segment_steps=plan.segment_steps,
         environment=dict(plan.node_environment),
+        identity_keys=plan.identity_keys,
         **limits,
     )
     ssm.put_parameter(Name=parameter(plan.cluster, "policy"), Type="String", Value=policy.model_dump_json())

@@ -116,6 +116,7 @@ def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, dire
             base_workers=base_workers,
             job=job,
             policy={"resync_seconds": resync_seconds},
+            identity_keys=cloud.identity_keys,
         )
         cluster = provision(cloud.environment, plan)
         click.echo(guide(cloud, cluster))

@@ -108,6 +108,7 @@ def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], 
         training_cmd=digits_command(mount, epochs, "--size", "64", "--batch-size", "100"),
         prepare_script=write_prepare_script(mount),
         policy={"resync_seconds": 5.0},
+        identity_keys=cloud.identity_keys,
     )
     cluster = provision(cloud.environment, plan)
     observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.tell)

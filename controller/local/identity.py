@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -42,7 +43,7 @@ class InstanceFacts:
 class Signer:
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048))
 
-    @property
+    @cached_property
     def public_key(self) -> str:
         """PEM; what a verifier must be given."""
         form = serialization.PublicFormat.SubjectPublicKeyInfo

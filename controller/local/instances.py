@@ -59,6 +59,7 @@ class Instances:
         port: int,
         state_dir: Path,
         network: Namespaces | None,
+        signer: Signer,
     ) -> None:
         self._account = account
         self._agenda = agenda
@@ -72,7 +73,7 @@ class Instances:
         self._state_dir = state_dir
         self._instances: dict[str, Instance] = {}
         self._stopped = False
-        self.signer = Signer()
+        self.signer = signer
         self.on_state: Callable[[str, State], None] = lambda instance_id, state: None
         self.target_state: Callable[[str], str | None] = lambda instance_id: None
 

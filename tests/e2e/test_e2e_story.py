@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from local_up import DYNTRAIN, LocalUp
+from pydantic import SecretStr
 from websockets.exceptions import ConnectionClosed
 
 from controller.contract import CoordinatorEndpoint
@@ -106,8 +107,8 @@ def test_n6_a_signal_without_the_right_token_is_refused(up: LocalUp) -> None:
 
     async def knock() -> Any:
         async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
-            hello = NodeHello(cluster="demo", instance_id="i-0badbadbadbadbad0", private_ip="127.0.0.9", token="guessed", attempt=1, base=False)
-            await connection.send(channel.encode(hello))
+            hello = NodeHello(cluster="demo", instance_id="i-0badbadbadbadbad0", private_ip="127.0.0.9", attempt=1, base=False)
+            await channel.greet(connection, hello, SecretStr("guessed"))
             answer = channel.decode(await connection.recv())
             with pytest.raises(ConnectionClosed):
                 await connection.recv()

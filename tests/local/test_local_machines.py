@@ -149,7 +149,7 @@ def test_the_identity_document_is_signed_with_the_clouds_key(machines: ToyCloud)
     metadata = Metadata(machines, instance_id)
     document = metadata.get("/latest/dynamic/instance-identity/document")[1]
     signature = base64.b64decode(metadata.get("/latest/dynamic/instance-identity/signature")[1])
-    key: Any = serialization.load_pem_public_key(machines.cloud.instances.signer.public_key.encode())
+    key: Any = serialization.load_pem_public_key(machines.cloud.identity_keys.encode())
     assert isinstance(key, rsa.RSAPublicKey)
     key.verify(signature, document.encode(), padding.PKCS1v15(), hashes.SHA256())
     assert json.loads(document)["instanceId"] == instance_id

@@ -17,10 +17,11 @@ from local_toycloud import QUIET, ToyCloud, wait_for
 
 from controller.adapters.aws import Clients
 from controller.adapters.reservations import Ec2Reservations, TableLedger
-from controller.contract import NODE_DETAIL_TYPES, JobMember, JobReport, NodeReport, Target
+from controller.contract import NODE_DETAIL_TYPES, JobMember, JobReport, NodeReport, SignedDocument, Target
 from controller.errors import Conflict
 from controller.local.cloud import Cloud
 from controller.local.cluster import Cluster, ClusterPlan, provision
+from controller.local.identity import InstanceFacts, document
 from controller.reserved_inputs import Claim
 from controller.reserved_ports import StoredLedger
 
@@ -48,7 +49,11 @@ class Account:
         self.cloud.client("events").put_events(Entries=[{"Source": source, "DetailType": kind, "Detail": json.dumps(detail)}])
 
     def prepared(self, instance: str) -> None:
-        report = NodeReport(cluster="demo", instance_id=instance, private_ip="10.0.0.9", attempt=1, outcome="prepared", at=time.time())
+        said = document(InstanceFacts(instance, "ami-1", "c5.large", "10.0.0.9", "us-east-1a", "us-east-1", self.cloud.account.number, 0.0, None))
+        identity = SignedDocument(document=said, signature=self.cloud.signer.sign(said))
+        report = NodeReport(
+            cluster="demo", instance_id=instance, private_ip="10.0.0.9", attempt=1, outcome="prepared", at=time.time(), identity=identity
+        )
         self.say("dyntrain.node", NODE_DETAIL_TYPES["prepared"], report.model_dump(mode="json"))
 
     def trains(self, *instances: str) -> None:

@@ -20,7 +20,8 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from controller.contract import CoordinatorEndpoint
-from training.protocol import Listed, NodeHello, Refused, Retire, ToCoordinator, ToNode, Welcome, parse_to_coordinator
+from training.admission import Gate
+from training.protocol import Challenge, Listed, NodeHello, Refused, Retire, ToCoordinator, ToNode, Welcome, parse_to_coordinator
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class FakeCoordinator:
 
     async def accept(self, connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
+            await connection.send(Challenge(nonce="nonce").model_dump_json())
             hello = parse_to_coordinator(await connection.recv())
-            if not isinstance(hello, NodeHello) or hello.token.get_secret_value() != self.token:
+            if not isinstance(hello, NodeHello) or Gate("demo", self.token).refusal(hello, "nonce"):
                 self.refusals += 1
                 await connection.send(Refused(reason="wrong token").model_dump_json())
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -19,8 +20,8 @@ def test_identity_of_an_elastic_node() -> None:
         identity = asyncio.run(read_identity(MetadataClient(fake.url, QUICK)))
     assert (identity.instance_id, identity.private_ip, identity.region, identity.cluster) == (INSTANCE, "10.0.0.7", "eu-west-1", "demo")
     assert (identity.base, identity.master) == (False, False)
-    assert identity.document
-    assert identity.signature
+    assert identity.signed is not None
+    assert json.loads(identity.signed.document)["instanceId"] == INSTANCE
 
 
 def test_identity_of_the_master() -> None:

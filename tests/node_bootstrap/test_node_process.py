@@ -175,7 +175,8 @@ def test_sigkill_leaves_no_orphan(tmp_path: Path, watched: bool) -> None:
 
     async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
         bootstrap, worker = bootstrap_of(process), here.workers_started()[0]["pid"]
-        assert set(processes_of(tmp_path)) > {process.pid, bootstrap, worker}  # the worker has a child: otherwise this test shows nothing
+        known = {process.pid, bootstrap, worker}
+        await wait_until(lambda: set(processes_of(tmp_path)) > known, "the worker has a child: otherwise this test shows nothing")
         os.kill(bootstrap if watched else process.pid, signal.SIGKILL)
         await wait_until(lambda: not processes_of(tmp_path), "everything that the node started is gone", 8.0)
         return await ended(process)

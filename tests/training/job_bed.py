@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Target
 from training import channel
 from training.audit import Audit, audit_directory
@@ -77,8 +79,8 @@ class Supervisor:
     async def _session(self, endpoint: CoordinatorEndpoint) -> None:
         async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
             self._connection = connection
-            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, token=self.bed.hosts.token, attempt=1, base=self.base)
-            await self._say(hello)
+            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, attempt=1, base=self.base)
+            await channel.greet(connection, hello, SecretStr(self.bed.hosts.token))
             if self.base:
                 await self._offer_group()
             watch = asyncio.create_task(self._watch_worker())

@@ -49,14 +49,14 @@ class Driver:
 
     def node(self, name: str, base: bool = True) -> None:
         ip = f"10.0.0.{int(name[-1], 16)}"
-        self.do("node_connected", NodeHello(cluster="c", instance_id=name, private_ip=ip, token="t", attempt=1, base=base))
+        self.do("node_connected", NodeHello(cluster="c", instance_id=name, private_ip=ip, attempt=1, base=base))
         if base:
             self.do("group_ready", name, GroupReady(scheduler_port=10_000, blanks=2))
 
     def worker(self, name: str, pid: int = 0, **fields: Any) -> list[Order]:
         agreed = {"epochs": 3, "samples": 20, "global_batch": 10, "seed": 0, "layout": "x"}
         hello = WorkerHello(
-            cluster="c", instance_id=name, private_ip="10.0.0.1", token="t", pid=pid or int(name[-1], 16), state_port=9000, **{**agreed, **fields}
+            cluster="c", instance_id=name, private_ip="10.0.0.1", pid=pid or int(name[-1], 16), state_port=9000, **{**agreed, **fields}
         )
         return self.do("worker_connected", hello)
 
@@ -395,7 +395,7 @@ def test_a_host_of_servers_that_stays_away_restarts_the_job(driver: Driver) -> N
 
 def test_a_host_that_started_again_has_lost_its_servers(driver: Driver) -> None:
     driver.do("node_lost", B)
-    again = NodeHello(cluster="c", instance_id=B, private_ip="10.0.0.11", token="t", attempt=2, base=True)
+    again = NodeHello(cluster="c", instance_id=B, private_ip="10.0.0.11", attempt=2, base=True)
     assert A in restarted(driver.do("node_connected", again))
 
 

@@ -1,0 +1,146 @@
+"""Signed instance identity documents: a node must not be able to speak for another, and no input may break the handler."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from fakes import SUFFIX, World
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.contract import SignedDocument
+from controller.errors import Misconfigured
+from controller.instance_identity import Verdict, judge, parse_keys
+from controller.intake import take_in
+from controller.local.identity import InstanceFacts, Signer, document
+from controller.settings import Settings
+
+INSTANCE, OTHER = "i-0123456789abcdef0", "i-0fedcba9876543210"
+ADDRESS, ACCOUNT = "10.0.0.7", "123456789012"
+FACTS = InstanceFacts(INSTANCE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-east-1", ACCOUNT, 0.0, None)
+SIGNER, STRANGER = Signer(), Signer(rsa.generate_private_key(public_exponent=65537, key_size=1024))  # noqa: S505  # as AWS signs
+KEYS = parse_keys(SIGNER.public_key)
+
+
+def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
+    said = document(facts)
+    return SignedDocument(document=said, signature=signer.sign(said))
+
+
+def by_the_library(said: str, signature: bytes) -> bool:
+    try:
+        SIGNER.key.public_key().verify(signature, said.encode(), padding.PKCS1v15(), hashes.SHA256())
+    except InvalidSignature:
+        return False
+    return True
+
+
+@given(st.text(max_size=200), st.none() | st.tuples(st.integers(0, 255), st.integers(1, 255)), st.integers(-2, 2))
+def test_signatures_are_judged_as_the_cryptography_library_judges_them(said: str, flip: tuple[int, int] | None, longer: int) -> None:
+    """Ours is written by hand: one forged signature that it takes is one node that can have another terminated."""
+    signature = bytearray(base64.b64decode(SIGNER.sign(said)))
+    if flip is not None:
+        signature[flip[0]] ^= flip[1]
+    changed = bytes(signature)[: len(signature) + min(0, longer)] + b"\0" * max(0, longer)
+    verdict = judge(SignedDocument(document=said, signature=base64.b64encode(changed).decode()), INSTANCE, ADDRESS, KEYS)
+    assert (verdict is not Verdict.FORGED) == by_the_library(said, changed)
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_document_and_signature_get_a_verdict(said: str, signature: str) -> None:
+    assert judge(SignedDocument(document=said, signature=signature), INSTANCE, ADDRESS, KEYS) is Verdict.FORGED
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner)))
+def test_a_signed_document_of_any_form_gets_a_verdict(said: Any) -> None:
+    text = json.dumps(said)
+    assert judge(SignedDocument(document=text, signature=SIGNER.sign(text)), INSTANCE, ADDRESS, KEYS) is Verdict.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("identity", "verdict"),
+    [
+        (signed(), Verdict.GENUINE),
+        (None, Verdict.ABSENT),
+        (signed(signer=STRANGER), Verdict.FORGED),
+        (signed().model_copy(update={"document": document(replace(FACTS, instance_id=OTHER))}), Verdict.FORGED),
+        (signed(replace(FACTS, instance_id=OTHER)), Verdict.OTHER_INSTANCE),
+        (signed(replace(FACTS, address="10.0.0.8")), Verdict.OTHER_ADDRESS),
+        (signed(replace(FACTS, account="999999999999")), Verdict.OTHER_ACCOUNT),
+    ],
+)
+def test_n6_a_report_counts_only_for_the_instance_that_signed_it(identity: SignedDocument | None, verdict: Verdict) -> None:
+    """The same for a node that shows a document of its own and speaks for another: nothing is written, and the reason names no secret."""
+    assert judge(identity, INSTANCE, ADDRESS, KEYS, ACCOUNT) is verdict
+    aws = World()
+    report = aws.report(INSTANCE, identity=identity and identity.model_dump()) | {"account": ACCOUNT}
+    outcome = take_in(aws.ports, report, SUFFIX, KEYS)
+    assert (outcome.kind, aws.ports.nodes.get(INSTANCE) is not None) == (("applied", True) if verdict is Verdict.GENUINE else ("quarantined", False))
+    assert verdict is Verdict.GENUINE or verdict.value in outcome.reason
+    assert identity is None or identity.signature not in outcome.reason
+
+
+def test_events_of_aws_need_no_identity_document() -> None:
+    """Only what a node says of itself is doubted: EventBridge lets nobody else use the sources that begin with aws."""
+    aws = World()
+    outcome = take_in(aws.ports, aws.state_event(INSTANCE, "running"), SUFFIX, KEYS)
+    assert outcome.kind == "applied"
+
+
+def test_several_keys_are_taken_with_or_without_their_frame(tmp_path: Path) -> None:
+    """As `openssl x509 -pubkey -noout` prints them, and as they fit into one line of an environment variable; regions renew their certificates."""
+    bare = "".join(STRANGER.public_key.splitlines()[1:-1])
+    for text in (SIGNER.public_key + STRANGER.public_key, f"{bare}, {SIGNER.public_key}"):
+        keys = parse_keys(text)
+        assert len(keys) == 2
+        for signer in (SIGNER, STRANGER):
+            assert judge(signed(signer=signer), INSTANCE, ADDRESS, keys) is Verdict.GENUINE
+    pem = tmp_path / "key.pem"
+    pem.write_text(SIGNER.public_key)
+    printed = subprocess.run(["openssl", "pkey", "-pubin", "-in", str(pem)], capture_output=True, text=True, check=True).stdout
+    assert parse_keys(printed) == KEYS
+
+
+def weak(size: int) -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=1024).public_key().public_numbers()  # noqa: S505
+    return rsa.RSAPublicNumbers(key.e, key.n >> size | 1).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+ELLIPTIC = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+@pytest.mark.parametrize("text", ["", " ", "verified", "AAAA", SIGNER.public_key[:-60], ELLIPTIC, weak(256)], ids=range(7))
+def test_what_is_no_key_is_refused_with_the_variable_and_the_command_that_prints_one(text: str) -> None:
+    """Taken for no keys at all, it would turn the check off."""
+    with pytest.raises(Misconfigured, match="DYNTRAIN_IDENTITY_KEYS") as raised:
+        Settings.of({"DYNTRAIN_IDENTITY_KEYS": text})
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_for_a_key_are_refused_and_nothing_else(noise: bytes) -> None:
+    """Also a true key with a byte changed: a crash while settings are read would stop every handler."""
+    true = bytearray(SIGNER.key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+    for index, byte in enumerate(noise[:8]):
+        true[(byte * 7 + index) % 40] ^= byte
+    for data in (noise, bytes(true)):
+        try:
+            keys = parse_keys(base64.b64encode(data).decode())
+        except ValueError:
+            continue
+        assert all(key.modulus.bit_length() >= 1024 for key in keys)
+
+
+def test_keys_come_from_the_environment_and_unverified_says_so() -> None:
+    assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": SIGNER.public_key}).identity_keys == KEYS
+    assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": "unverified"}).identity_keys == ()
