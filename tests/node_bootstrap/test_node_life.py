@@ -12,6 +12,7 @@ from node_fakes import INSTANCE, TOKEN, alive, living, processes_of, wait_until,
 
 from controller.contract import ControlFile, parameter
 from node_bootstrap.node import CONFIGURATION, RETIRED, TRY_AGAIN, run_node
+from node_bootstrap.pacing import Backoff
 from training.protocol import Listed, NodeNotice, RestartWorker, WorkerExited
 
 
@@ -196,7 +197,7 @@ def test_n8_crash_that_nobody_heard_of_is_told_again(tmp_path: Path) -> None:
         with world(tmp_path) as here:
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.setting(own_restart=Backoff(30.0, 30.0))):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "crash").touch()
                 await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
