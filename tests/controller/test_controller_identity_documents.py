@@ -56,6 +56,25 @@ def test_signatures_are_judged_as_the_cryptography_library_judges_them(said: str
     assert (verdict is not Verdict.FORGED) == by_the_library(said, changed)
 
 
+@pytest.mark.parametrize("front", [b"\x00\x01" + b"\xff" * 8 + b"\x00" * 195, b"\x00\x02" + b"\xff" * 203, b"\x00\x01" + b"\xff" * 202 + b"\x01"])
+def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
+    """Verifiers that only looked for the digest could be fooled without the key (CVE-2006-4339)."""
+    numbers, said = SIGNER.key.private_numbers(), document(FACTS)
+    good = pow(int.from_bytes(base64.b64decode(SIGNER.sign(said))), numbers.public_numbers.e, numbers.public_numbers.n).to_bytes(256)
+    forged = pow(int.from_bytes(front + good[len(front) :]), numbers.d, numbers.public_numbers.n).to_bytes(256)
+    assert (len(front), judge(SignedDocument(document=said, signature=base64.b64encode(forged).decode()), INSTANCE, ADDRESS, KEYS)) == (
+        205,
+        Verdict.FORGED,
+    )
+
+
+def test_a_signature_has_the_length_of_its_key() -> None:
+    """As RFC 8017 asks; otherwise one signature has many forms."""
+    said = document(FACTS)
+    longer = base64.b64encode(b"\0" + base64.b64decode(SIGNER.sign(said))).decode()
+    assert judge(SignedDocument(document=said, signature=longer), INSTANCE, ADDRESS, KEYS) is Verdict.FORGED
+
+
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_document_and_signature_get_a_verdict(said: str, signature: str) -> None:
     assert judge(SignedDocument(document=said, signature=signature), INSTANCE, ADDRESS, KEYS) is Verdict.FORGED
