@@ -10,6 +10,7 @@ import base64
 import http.server
 import json
 import secrets
+import sys
 import threading
 import time
 import urllib.parse
@@ -98,6 +99,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A node that is killed in mid-request is nobody's error; anything else is printed with its traceback."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class MetadataService:
