@@ -31,7 +31,7 @@ CLUSTER = "chaos"
 EPOCHS = 1_000_000  # the job outlives the hunt
 LARGEST_GROUP = 2
 START_SECONDS = 120.0
-QUIET_SECONDS = 150.0  # for everything to become as wished once the faults have ended
+QUIET_SECONDS = 240.0  # for everything to become as wished once the faults have ended; a node that failed too often cools down for a while
 LOOK_SECONDS = 1.5
 CALM_LOOKS = 3  # so many looks in a row must find it so
 RESYNC_SECONDS = 5.0
@@ -91,7 +91,7 @@ class Watch:
             base=frozenset(instance for instance, own in tags.items() if BASE_TAG in own),
             grouped={one["InstanceId"]: one["LifecycleState"] for one in group["Instances"]},
             capacity=group["DesiredCapacity"],
-            nodes={node["instance"]: node["status"] for node in status["nodes"]},
+            nodes={node["instance"]: (node["status"], node["reason"]) for node in status["nodes"]},
             job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
         )
 

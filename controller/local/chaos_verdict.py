@@ -15,15 +15,18 @@ SETTLED = ("", "REMOVED", "PREPARE_FAILED")  # what the tag of an instance that 
 @dataclass(frozen=True)
 class Seen:
     """`states` and `tags` by instance: its true state, and what its status tag says ("" without). `grouped`: members of the group and their
-    phase. `nodes`: the status of each that the controller knows."""
+    phase. `nodes`: status and reason of each that the controller knows."""
 
     states: Mapping[str, str]
     tags: Mapping[str, str]
     base: frozenset[str]
     grouped: Mapping[str, str]
     capacity: int
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, tuple[str, str]]
     job: str
+
+    def status(self, instance: str) -> str:
+        return " ".join(self.nodes.get(instance, ("unknown to the controller",)))
 
 
 @dataclass
@@ -55,13 +58,13 @@ def judge(seen: Seen, wishes: Wishes) -> Verdict:
 
 
 def _wanted(instance: str, seen: Seen, wishes: Wishes, verdict: Verdict) -> None:
-    state, status = seen.states[instance], seen.nodes.get(instance, "unknown to the controller")
+    state = seen.states[instance]
     if state != "running":
         if instance not in wishes.hesitated:  # else its termination was ordered before it was tagged again
             verdict.stuck.append(f"{instance} is wanted and {state}")
         return
-    if status != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted and {status}")
+    if seen.nodes.get(instance, ("", ""))[0] != "ADDED":
+        verdict.stuck.append(f"{instance} is wanted and {seen.status(instance)}")
     elif instance not in seen.base and seen.tags.get(instance) != "ADDED":  # base nodes carry no status tag
         verdict.stuck.append(f"{instance} is ADDED, its tag says {seen.tags.get(instance) or 'nothing'}")
     if instance in seen.grouped and seen.grouped[instance] != "InService":
@@ -71,7 +74,7 @@ def _wanted(instance: str, seen: Seen, wishes: Wishes, verdict: Verdict) -> None
 def _unwanted(instance: str, seen: Seen, verdict: Verdict) -> None:
     if seen.states[instance] != "terminated":
         verdict.unwanted.append(instance)
-        verdict.stuck.append(f"{instance} is not wanted and {seen.states[instance]}, status {seen.nodes.get(instance, 'unknown')}")
+        verdict.stuck.append(f"{instance} is not wanted and {seen.states[instance]}, {seen.status(instance)}")
     elif seen.tags.get(instance, "") not in SETTLED:
         verdict.stuck.append(f"{instance} is terminated, its tag says {seen.tags[instance]}")
 

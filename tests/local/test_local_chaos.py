@@ -107,13 +107,14 @@ def test_what_fits_nothing_is_no_change() -> None:
     assert (people.made, api.calls) == (3, ["run"] * 3), "no more than three by hand"
 
 
+TRAINS = ("ADDED", "TRAINING")
 WISHED = Seen(
     states={MASTER: "running", ONE: "running", TWO: "running"},
     tags={ONE: "ADDED", TWO: "ADDED"},
     base=frozenset({MASTER}),
     grouped={TWO: "InService"},
     capacity=1,
-    nodes={MASTER: "ADDED", ONE: "ADDED", TWO: "ADDED"},
+    nodes={MASTER: TRAINS, ONE: TRAINS, TWO: TRAINS},
     job="running",
 )
 WISHES = Wishes({ONE: True}, set(), 1)
@@ -131,8 +132,8 @@ def test_what_is_as_wished_is_clean() -> None:
         ({"grouped": {}}, "has 0 instances"),
         ({"grouped": {TWO: "Pending:Wait"}}, "Pending:Wait"),
         ({"states": {**WISHED.states, ONE: "terminated"}}, f"{ONE} is wanted and terminated"),
-        ({"nodes": {**WISHED.nodes, ONE: "ADD_QUEUED"}}, "ADD_QUEUED"),
-        ({"nodes": {ONE: "ADDED", TWO: "ADDED"}}, f"{MASTER} is wanted and unknown"),
+        ({"nodes": {**WISHED.nodes, ONE: ("ADD_QUEUED", "NO_JOB")}}, "ADD_QUEUED NO_JOB"),
+        ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted and unknown"),
         ({"tags": {ONE: "ADD_QUEUED", TWO: "ADDED"}}, "its tag says ADD_QUEUED"),
         ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted and running"),
         ({"states": {**WISHED.states, "i-00000009": "terminated"}, "tags": {**WISHED.tags, "i-00000009": "REMOVAL_QUEUED"}}, "REMOVAL_QUEUED"),
