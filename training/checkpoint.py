@@ -34,7 +34,7 @@ class CommitStore:
         except OSError as error:
             raise CheckpointError(f"checkpoint directory {directory}: {error.strerror}; free space or name another with --checkpoint-dir") from error
 
-    def write(self, step: int, generation: int, block: bytes | bytearray) -> str:
+    def write(self, step: int, generation: int, block: bytes | bytearray | memoryview) -> str:
         """Returns the commit's name once it is on disk. A failure leaves the earlier commits as they were."""
         # Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than what it replaces.
         name = f"{generation:06d}-{step:012d}{SUFFIX}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from training.generation import Generation, Member, settle
 from training.knowledge import START, Knowledge, Phase
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
-from training.planning import choose_scheduler, plan_formation, plan_group, segment_record
+from training.planning import choose_scheduler, plan_formation, plan_group, segment_record, slowest
 from training.protocol import (
     Leave,
     Position,
@@ -187,8 +187,13 @@ class Decisions(Knowledge):
         assert self.generation is not None
         orders = self._proceed(committer=self.generation.source)
         orders += self._stop_groups(self.number - 1)
-        phases = {name: max(formed.phases.get(name, 0.0) for formed in self.formed.values()) for name in ("teardown", "create", "state")}
-        fields = {"generation": self.number, "members": list(self.generation.instances), "digest": digests.pop(), "phases": phases}
+        fields = {
+            "generation": self.number,
+            "members": list(self.generation.instances),
+            "digest": digests.pop(),
+            "phases": slowest(formed.phases for formed in self.formed.values()),
+            "background": slowest(formed.background for formed in self.formed.values()),
+        }
         return [*orders, Announce("formed", fields)]
 
     def _proceed(self, committer: str) -> list[Order]:

@@ -60,7 +60,7 @@ class JobState(Protocol):
     @property
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]: ...
 
-    def pack(self, position: Position) -> bytearray: ...
+    def pack(self, position: Position) -> memoryview: ...
 
     def install(self, block: bytes | bytearray | memoryview) -> Position: ...
 
@@ -149,6 +149,7 @@ class CoordinatedMembership(Membership):
         self._proceeded = self._stepped = self._progressed = time.monotonic()
         self._step_seconds = 0.0
         self._first = False  # the next step is the generation's first
+        self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
         self._over = False  # the job's last order was taken
         self._committing: threading.Thread | None = None
@@ -203,6 +204,7 @@ class CoordinatedMembership(Membership):
 
     def _go_on(self, position: Position) -> Position:
         order = self._client.order()  # bounded by the coordinator: it restarts us when somebody does not come
+        self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
             position = self._form(order)
@@ -223,51 +225,59 @@ class CoordinatedMembership(Membership):
             self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
         state = in_background(lambda: self._state_for(order))  # while this thread waits inside ps-lite
         self._engine.dissolve()
-        dissolved = time.monotonic()
-        self._engine.form(order.environment, self._state.gradient_keys)
+        self._phases["teardown"] = time.monotonic() - began
+        self._phases |= self._engine.form(order.environment, self._state.gradient_keys)
         formed = time.monotonic()
         try:
-            block, summary = state.result()
+            block, summary, background = state.result()
         except CommitDamaged as error:
             self._client.say(CommitUnreadable(generation=order.generation, name=order.commit or "", reason=str(error)), awaits_answer=True)
             with contextlib.suppress(TimeoutError):
                 self._client.order(HEARD_SECONDS)  # raises CoordinatorLost: all start afresh from the commit before
             raise CoordinatorLost(f"{error}, and the coordinator gave no order") from error
-        if order.fetch:
-            self._state.install(block)
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._client.generation = order.generation
         self._guard.formed(order.generation, order.position)
-        phases = {"teardown": dissolved - began, "create": formed - dissolved, "state": time.monotonic() - formed}
-        self._client.say(Formed(generation=order.generation, digest=summary, phases=phases), awaits_answer=True)
+        self._phases["state"] = time.monotonic() - formed
+        self._client.say(Formed(generation=order.generation, digest=summary, phases=self._phases, background=background), awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline
         if not isinstance(answer, Proceed):
             raise CoordinatorLost(f"generation {order.generation} formed, then got {answer.type} instead of the word to proceed")
+        self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
         if order.source == self._control.instance_id:
             threading.Thread(target=self._server.withdraw, args=(order.receivers, 60.0), daemon=True).start()
         self._first = True
         self._proceed(answer, order.position, block)
         return order.position
 
-    def _state_for(self, order: Form) -> tuple[bytearray, str]:
-        """The state at `order.position` and its digest: fetched, or copied from memory, where the source first loads the commit it was told of."""
+    def _state_for(self, order: Form) -> tuple[memoryview, str, dict[str, float]]:
+        """The state at `order.position`, its digest and what that took: fetched and taken over, or copied from memory, where the source first
+        loads the commit it was told of. Nothing else touches the parameters until the word to proceed."""
         token = order.transfer_token.get_secret_value()
+        source = order.source == self._control.instance_id
+        watch = Stopwatch()
         if order.fetch:
             block = fetch(order.source_host, order.source_port, order.generation, token)
-            return block, digest(block)
-        source = order.source == self._control.instance_id
-        if source and order.commit:
-            assert self._commits is not None
-            found = self._state.install(self._commits.read(order.commit))
-            if found != order.position:
-                raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
-        block = self._state.pack(order.position)
-        if source:
-            self._server.offer(order.generation, token, block)
-        return block, digest(block)
+            watch.lap("transfer")
+            self._state.install(block)
+            watch.lap("install")
+        else:
+            if source and order.commit:
+                assert self._commits is not None
+                found = self._state.install(self._commits.read(order.commit))
+                if found != order.position:
+                    raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
+                watch.lap("load")
+            block = self._state.pack(order.position)
+            watch.lap("copy")
+            if source:
+                self._server.offer(order.generation, token, block)
+        summary = digest(block)
+        watch.lap("digest")
+        return block, summary, watch.laps
 
-    def _proceed(self, order: Proceed, position: Position, block: bytearray | None) -> None:
+    def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
         if order.commit and not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
             block = self._state.pack(position) if block is None else block
             self._committing = threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True)
@@ -276,7 +286,7 @@ class CoordinatedMembership(Membership):
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()
 
-    def _commit(self, generation: int, position: Position, block: bytearray) -> None:
+    def _commit(self, generation: int, position: Position, block: memoryview) -> None:
         assert self._commits is not None
         try:
             name = self._commits.write(position.step, generation, block)
@@ -318,8 +328,10 @@ class CoordinatedMembership(Membership):
         if self._first:
             self._first = False
             mx.nd.waitall()
-            pause = max(0.0, time.monotonic() - self._stepped - self._step_seconds) if self._survivor else None
-            self._client.say(FirstStep(generation=self._generation, pause=pause))
+            now = time.monotonic()
+            pause = max(0.0, now - self._stepped - self._step_seconds) if self._survivor else None
+            self._phases["first_step"] = now - self._proceeded - self._step_seconds
+            self._client.say(FirstStep(generation=self._generation, pause=pause, phases=self._phases))
         now = time.monotonic()
         if now - self._progressed >= PROGRESS_SECONDS:
             self._progressed = now
@@ -331,6 +343,18 @@ class CoordinatedMembership(Membership):
         self._intents.close()
         if hasattr(self, "_client"):
             self._client.close()
+
+
+class Stopwatch:
+    """Seconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name], self._since = now - self._since, now
 
 
 T = TypeVar("T")

@@ -86,7 +86,7 @@ class ModuleState:
     def gradients(self) -> list[Any]:
         return [gradients[0] for gradients in self._module._exec_group.grad_arrays if gradients[0] is not None]
 
-    def pack(self, position: Position) -> bytearray:
+    def pack(self, position: Position) -> memoryview:
         return self._now().pack(position)
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:

@@ -126,6 +126,15 @@ def segment_record(generation: int, start: Position, end: Position, said: Mappin
     return Announce("segment", fields)
 
 
+def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The longest time that anybody took for each phase, in the order in which the phases were first named."""
+    longest: dict[str, float] = {}
+    for said in phases:
+        for name, seconds in said.items():
+            longest[name] = max(longest.get(name, 0.0), seconds)
+    return longest
+
+
 def report_members(generation: Generation | None, active: Collection[str], leaving: Collection[str]) -> tuple[JobMember, ...]:
     """All that train, are being formed, or have not left yet."""
     members = [

@@ -178,7 +178,8 @@ class Formed(Message):
     type: Literal["formed"] = "formed"
     generation: int
     digest: str
-    phases: dict[str, float] = Field({}, description="seconds of teardown, create, state")
+    phases: dict[str, float] = Field({}, description="seconds of what was done one after another: teardown, create, init, state")
+    background: dict[str, float] = Field({}, description="seconds of what was done beside them: copy or transfer, install, digest")
 
 
 class Left(Message):
@@ -187,11 +188,15 @@ class Left(Message):
 
 
 class FirstStep(Message):
-    """The first step of the generation is applied. `pause` is last old step to first new step less one step; None for a joiner."""
+    """The first step of the generation is applied. `pause` is last old step to first new step less one step; None for a joiner.
+
+    `phases` say where it went, one after another; their sum is the pause, but for the step that is taken off `first_step`.
+    """
 
     type: Literal["first_step"] = "first_step"
     generation: int
     pause: float | None = None
+    phases: dict[str, float] = {}
 
 
 class Committed(Message):

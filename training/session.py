@@ -211,9 +211,10 @@ class Session(Decisions):
                     },
                 )
             )
-        pauses = [step.pause for step in self.first_steps.values() if step.pause is not None]
-        if len(self.first_steps) == len(self.roster.members) and pauses:
-            orders.append(Announce("pause", {"generation": message.generation, "seconds": max(pauses)}))
+        paused = [step for step in self.first_steps.values() if step.pause is not None]
+        if len(self.first_steps) == len(self.roster.members) and paused:
+            longest = max(paused, key=lambda step: step.pause or 0.0)
+            orders.append(Announce("pause", {"generation": message.generation, "seconds": longest.pause, "phases": longest.phases}))
         return orders
 
     def committed(self, instance: str, message: Committed, now: float) -> list[Order]:

@@ -20,6 +20,7 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+from training.block import allocate, checksum
 from training.protocol import Position
 
 _LENGTH = 8
@@ -90,7 +91,7 @@ class TrainingState:
             slots += [_slot(f"o{i}.{j}", list(copies)) for j, copies in enumerate(zip(*leaves, strict=True))]
         return slots
 
-    def pack(self, position: Position) -> bytearray:
+    def pack(self, position: Position) -> memoryview:
         """A copy of the whole state. Waits for the engine's pending writes."""
         arrays = [*self._equal, *self._own]
         header = json.dumps(
@@ -102,7 +103,7 @@ class TrainingState:
                 "arrays": [(slot.name, slot.shape, slot.dtype) for slot in arrays],
             }
         ).encode()
-        block = bytearray(_LENGTH + len(header) + self.nbytes)
+        block = allocate(_LENGTH + len(header) + self.nbytes)
         block[:_LENGTH] = len(header).to_bytes(_LENGTH, "big")
         block[_LENGTH : _LENGTH + len(header)] = header
         at = _LENGTH + len(header)
@@ -171,9 +172,7 @@ def digest(block: bytes | bytearray | memoryview) -> str:
     # A script may set the rate by itself, and is then a step ahead on one worker and not on another when a step is voided.
     scalars = {name: value for name, value in header["scalars"].items() if name != "lr"}
     shared = json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()
-    digest = hashlib.sha256(shared)
-    digest.update(memoryview(block)[at : at + header["equal"]])
-    return digest.hexdigest()[:16]
+    return checksum(shared, memoryview(block)[at : at + header["equal"]]).hex()[:16]
 
 
 def _header(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:

@@ -1,12 +1,11 @@
 """How a joiner gets the state: it connects to the survivor that the coordinator named and reads one checksummed block.
 
-Request: one JSON line {generation, token}. Answer: 8 bytes big-endian length, 32 bytes SHA-256, the block; a closed connection instead means
-refused. The token is fresh for each generation and reaches both sides over the authenticated control channel.
+Request: one JSON line {generation, token}. Answer: 8 bytes big-endian length, the block, its checksum (`training.block`); a closed connection
+instead means refused. The token is fresh for each generation and reaches both sides over the authenticated control channel.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import logging
@@ -14,6 +13,8 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+
+from training.block import CHECKSUM_BYTES, allocate, checksum
 
 MAX_REQUEST = 4096
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class TransferError(RuntimeError):
 class _Offer:
     generation: int
     token: str
-    block: bytearray
+    block: memoryview
 
 
 class StateServer:
@@ -42,7 +43,7 @@ class StateServer:
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="state-server", daemon=True).start()
 
-    def offer(self, generation: int, token: str, block: bytearray) -> None:
+    def offer(self, generation: int, token: str, block: memoryview) -> None:
         with self._changed:
             self._offer, self._served = _Offer(generation, token, block), 0
             self._changed.notify_all()
@@ -67,6 +68,7 @@ class StateServer:
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             connection.settimeout(self._wait)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the checksum is a small packet after large ones
             try:
                 request = json.loads(connection.makefile("rb").readline(MAX_REQUEST))
                 generation, token = int(request["generation"]), str(request["token"])
@@ -76,8 +78,9 @@ class StateServer:
                 if offer is None or offer.generation != generation or not hmac.compare_digest(offer.token, token):
                     log.warning("refused a request for the state of generation %s", generation)
                     return
-                connection.sendall(len(offer.block).to_bytes(8, "big") + hashlib.sha256(offer.block).digest())
+                connection.sendall(len(offer.block).to_bytes(8, "big"))
                 connection.sendall(offer.block)
+                connection.sendall(checksum(offer.block))
                 with self._changed:
                     self._served += 1
                     self._changed.notify_all()
@@ -85,27 +88,26 @@ class StateServer:
                 log.warning("state transfer ended early: %s", error)
 
 
-def fetch(host: str, port: int, generation: int, token: str, seconds: float = 60.0) -> bytearray:
+def fetch(host: str, port: int, generation: int, token: str, seconds: float = 60.0) -> memoryview:
     """The block that `host` offers for `generation`. Raises TransferError."""
     deadline = time.monotonic() + seconds
     try:
         with socket.create_connection((host, port), timeout=seconds) as connection:
             connection.sendall(json.dumps({"generation": generation, "token": token}).encode() + b"\n")
-            head = _receive(connection, 40, deadline)
-            block = _receive(connection, int.from_bytes(head[:8], "big"), deadline)
+            block = _receive(connection, int.from_bytes(_receive(connection, 8, deadline), "big"), deadline)
+            found = bytes(_receive(connection, CHECKSUM_BYTES, deadline))
     except OSError as error:
         raise TransferError(f"state of generation {generation} from {host}:{port}: {error}") from error
-    if hashlib.sha256(block).digest() != bytes(head[8:]):
+    if checksum(block) != found:
         raise TransferError(f"state of generation {generation} from {host}:{port} arrived damaged")
     return block
 
 
-def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
-    block = bytearray(size)
-    view, got = memoryview(block), 0
+def _receive(connection: socket.socket, size: int, deadline: float) -> memoryview:
+    block, got = allocate(size), 0
     while got < size:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        count = connection.recv_into(view[got:])
+        count = connection.recv_into(block[got:])
         if count == 0:
             raise TransferError(f"the source closed the connection after {got} of {size} bytes")
         got += count

@@ -97,7 +97,7 @@ def test_a_net_that_has_not_seen_an_example_is_an_error_that_says_what_to_do() -
 
 def test_the_state_arrives_whole_and_only_with_the_generations_token() -> None:
     server = StateServer("127.0.0.1", wait_seconds=5)
-    block = bytearray(b"state" * 300_000)
+    block = memoryview(b"state" * 300_000)
     server.offer(7, "secret", block)
     try:
         assert fetch("127.0.0.1", server.port, 7, "secret", 5) == block

@@ -13,8 +13,8 @@ class Engine(Protocol):
     def kvstore(self) -> Any:
         """The store of the present generation, with `pushpull`. Hold no reference over a boundary: it would keep the old group alive."""
 
-    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> None:
-        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for each gradient.
+    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
+        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for each gradient; returns the seconds of its phases.
 
         Blocks until all its workers are in, without a bound of its own.
         """

@@ -1,0 +1,208 @@
+"""A training cluster on this machine for the benchmarks: the real coordinator and workers, and nodes wired as on EC2 but for metadata and SSM.
+
+The coordinator and the nodes run on an event loop in a thread; ps-lite and worker processes are the real ones, with one OpenMP thread each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller.contract import CoordinatorEndpoint, JobReport, NodeConfig, NodeReport, Target, parameter
+from node_bootstrap.errors import Interrupted
+from node_bootstrap.identity import Identity
+from node_bootstrap.layout import Layout
+from node_bootstrap.node import Setting, wire
+from node_bootstrap.pacing import Timing
+from node_bootstrap.processes import Children
+from node_bootstrap.report import Reporter
+from node_bootstrap.supervisor import Post, Supervisor
+from training.audit import Audit, audit_directory
+from training.coordinator import Coordinator
+from training.generation import Limits
+from training.knowledge import Options
+from training.layout import JobFolder
+
+NAME = "bench"
+HERE = Path(__file__).resolve().parent
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}  # several processes share the cores
+Event = dict[str, Any]
+
+
+def instance(letter: str) -> str:
+    return f"i-{ord(letter):08x}"
+
+
+class _Shared:
+    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); reports go nowhere."""
+
+    def __init__(self) -> None:
+        self.target: Target | None = None
+        self._values: dict[str, str] = {}
+
+    def read_target(self) -> Target | None:
+        return self.target
+
+    def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        self._values = {parameter(NAME, "token"): token, parameter(NAME, "coordinator"): endpoint.model_dump_json()}
+
+    def report(self, report: JobReport) -> None:
+        """To the controller, which is not there."""
+
+    def put(self, report: NodeReport) -> None:
+        """Likewise."""
+
+    def get(self, name: str, *, secret: bool = False) -> str | None:
+        return self._values.get(name)
+
+
+class _Events:
+    """The events file, read on from where it was read last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at, self.seen = path, 0, list[Event]()
+
+    def read(self) -> list[Event]:
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._at += len(line)
+                    self.seen.append(json.loads(line))
+        return self.seen
+
+
+class Cluster:
+    """Everything that it starts is gone after `close`. Times in `events` are seconds since the epoch."""
+
+    def __init__(self, folder: Path, command: Sequence[str], workers: int = 2, spares: int = 0, **options: Any) -> None:
+        self._folder, self._spares = folder, spares
+        self._config = NodeConfig(cluster=NAME, mount=str(folder), training_cmd=tuple(command), workers=workers, environment=ENVIRONMENT)
+        self._shared = _Shared()
+        self._options = Options(cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, 8), workers=workers, **options)
+        self.job = JobFolder.of(folder, NAME, "job-1")
+        self._events = _Events(self.job.events)
+        self._revision = 0
+        self.nodes: dict[str, Supervisor] = {}
+        self._children: list[Children] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
+        self._thread.start()
+        self._coordinator = self._start(Coordinator(self._options, self.job, self._shared, "127.0.0.1", instance("A")).run())
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        async def start() -> asyncio.Task[None]:
+            return asyncio.create_task(coroutine)
+
+        task = self._call(start())
+        self._tasks.append(task)
+        return task
+
+    def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+
+    def add_node(self, letter: str, base: bool = False) -> None:
+        self._start(self._node(letter, base))
+
+    async def _node(self, letter: str, base: bool) -> None:
+        layout, timing = Layout(self._folder / letter), Timing()
+        identity = Identity(
+            instance_id=instance(letter), private_ip=f"127.0.66.{ord(letter)}", region="local", cluster=NAME, base=base, master=False, tags={}
+        )
+        children = Children(str(layout.state), 1)
+        self._children.append(children)
+        retired: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        post = Post(identity, 1, self._config.mount, layout, timing)
+        supervisor = self.nodes[letter] = Supervisor(post, Reporter(self._shared, timing), retired)
+        layout.state.mkdir(parents=True, exist_ok=True)
+        setting = Setting(layout, metadata_url="", timing=timing)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                channel = wire(supervisor, setting, identity, self._config, dict(ENVIRONMENT), children, self._shared, tasks)
+                tasks.create_task(channel.run())
+                await supervisor.retire(await retired)
+                raise Interrupted("retired")
+        except* Interrupted:
+            pass
+
+    def want(self, letters: str) -> None:
+        self._revision += 1
+        self._shared.target = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+
+    def events(self, name: str | None = None) -> list[Event]:
+        return [event for event in self._events.read() if name in (None, event["event"])]
+
+    def wait_for(self, what: Callable[[], Any], message: str, seconds: float = 120.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if value := what():
+                return value
+            if self._coordinator.done() and self._coordinator.exception():
+                self._coordinator.result()
+            time.sleep(0.02)
+        last = "\n".join(str(event) for event in self.events()[-15:])
+        raise TimeoutError(f"not within {seconds:.0f} s: {message}; the last events:\n{last}")
+
+    def wait_for_event(self, name: str, after: int, message: str = "", **fields: Any) -> Event:
+        """The first event `name` with these fields among those past the first `after` of all."""
+
+        def found() -> Event | None:
+            matching = (e for e in self.events()[after:] if e["event"] == name and all(e.get(k) == v for k, v in fields.items()))
+            return next(matching, None)
+
+        event: Event = self.wait_for(found, message or f"{name} {fields}")
+        return event
+
+    def begin(self, base: str = "AB") -> None:
+        """Base nodes that train."""
+        for letter in base:
+            self.add_node(letter, base=True)
+        self.want(base)
+        for letter in base:
+            self.wait_for_event("joined", 0, instance=instance(letter))
+
+    def worker_pid(self, letter: str) -> int | None:
+        worker = self.nodes[letter].worker
+        return worker.pid if worker else None
+
+    def wait_for_segments(self, count: int) -> None:
+        """So many boundaries from now."""
+        after = len(self.events("segment")) + count
+        self.wait_for(lambda: len(self.events("segment")) >= after, f"{count} segments")
+
+    def finished(self, seconds: float = 300.0) -> None:
+        self.wait_for(self._coordinator.done, "the job's end", seconds)
+        self._coordinator.result()
+
+    def audit(self) -> Audit:
+        return audit_directory(self.job.ledger)
+
+    def close(self) -> None:
+        async def stop() -> None:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*(children.stop_all(0.0) for children in self._children))
+
+        self._call(stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+
+def resnet(network: str, *more: str) -> list[str]:
+    return [sys.executable, str(HERE / "resnet_job.py"), "--network", network, *more]
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
