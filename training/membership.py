@@ -11,15 +11,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
 from controller.contract import ControlFile
+from training.background import Stopwatch, in_background
 from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from training.client import CoordinatorClient, CoordinatorLost, read_control_file
 from training.engine.pslite import PsLite
@@ -343,32 +343,3 @@ class CoordinatedMembership(Membership):
         self._intents.close()
         if hasattr(self, "_client"):
             self._client.close()
-
-
-class Stopwatch:
-    """Seconds between laps, by name."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._since = time.monotonic()
-
-    def lap(self, name: str) -> None:
-        now = time.monotonic()
-        self.laps[name], self._since = now - self._since, now
-
-
-T = TypeVar("T")
-
-
-def in_background(work: Callable[[], T]) -> Future[T]:
-    """Runs `work` on a daemon thread; its result or error is the future's."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001  # handed to whoever asks for the result
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="state", daemon=True).start()
-    return future
