@@ -1,0 +1,151 @@
+"""How long the survivors of a change pause, and how long the same job would stand still if it were stopped and started again.
+
+A round takes a worker in (2->3), exchanges it for another (swap), and lets that one go (3->2), with a model-zoo network and SGD with momentum. The
+joiners stand ready before they are wanted, as a node does that is prepared. A pause is what the slowest survivor says: last step of the old
+generation to first step of the new one, less one step. `phases` holds, for each kind of change, the medians of its parts: they follow one
+another and add up to the pause. `pause_seconds` is that of 2->3.
+
+The other way is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again: SIGTERM to the first step that
+both workers have made, files in the page cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cluster import ENVIRONMENT, Cluster, Event, instance, resnet
+from figures import Figure, at_least, at_most, told, write
+
+from training.launch import CLUSTER
+from training.layout import JobFolder, current_job_file
+from training.ledger import JOURNAL, read_lines
+
+ROUNDS = {"resnet18_v1": 5, "resnet50_v1": 3}
+RESTARTS = 3
+BOUND_SECONDS, BOUND_RATIO = 0.6, 8.0  # for resnet18_v1
+BASE = "AB"
+TO_THE_END = ("--epochs", "100000", "--steps", "8")
+Changes = dict[str, list[Event]]
+
+
+def main(out: Path) -> list[Figure]:
+    found: dict[str, Any] = {}
+    figures: list[Figure] = []
+    for network, rounds in ROUNDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            state_mb, changes = _changes(Path(folder), network, rounds)
+        pauses = [event["seconds"] for event in changes["2->3"]]
+        median = statistics.median(pauses)
+        found[network] = {
+            "state_mb": round(state_mb, 1),
+            "pause_seconds": {"median": median, "p95": percentile(pauses, 95)},
+            "phases": {change: _medians(events) for change, events in changes.items()},
+        }
+        bounded = network == "resnet18_v1"
+        figures.append(at_most(f"{network}.pause_seconds", median, BOUND_SECONDS) if bounded else told(f"{network}.pause_seconds", median))
+        figures += [
+            told(f"{network}.{change}.{part}", seconds) for change, parts in found[network]["phases"].items() for part, seconds in parts.items()
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        found["restart_seconds"] = statistics.median(_restarts(Path(folder), "resnet18_v1"))
+    found["ratio"] = found["restart_seconds"] / found["resnet18_v1"]["pause_seconds"]["median"]
+    write(out, "reform", found)
+    return [*figures, told("restart_seconds", found["restart_seconds"]), at_least("ratio", found["ratio"], BOUND_RATIO)]
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Of few values: the next one above, no guess between two."""
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def _changes(folder: Path, network: str, rounds: int) -> tuple[float, Changes]:
+    """The state's size in MB, and the pauses by kind of change."""
+    changes: Changes = {"2->3": [], "swap": [], "3->2": []}
+    joiners = iter(string.ascii_uppercase[len(BASE) :])
+    cluster = Cluster(folder, resnet(network, *TO_THE_END))
+    try:
+        cluster.begin(BASE)
+        for _ in range(rounds):
+            first, second = _joiner(cluster, joiners), _joiner(cluster, joiners)
+            for change, members in (("2->3", BASE + first), ("swap", BASE + second), ("3->2", BASE)):
+                cluster.wait_for_segments(2)  # the start of new processes is over, steps have their usual length
+                before = len(cluster.events())
+                cluster.want(members)
+                changes[change].append(cluster.wait_for_event("pause", before))
+        commits = list(cluster.job.commits.glob("*.commit"))
+        return max(commit.stat().st_size for commit in commits) / 1e6, changes
+    finally:
+        cluster.close()
+
+
+def _joiner(cluster: Cluster, letters: Iterator[str]) -> str:
+    """A new node whose worker stands ready."""
+    letter, before = next(letters), len(cluster.events())
+    cluster.add_node(letter)
+    cluster.wait_for_event("worker_ready", before, instance=instance(letter))
+    return letter
+
+
+def _medians(pauses: list[Event]) -> dict[str, float]:
+    parts = {part: statistics.median(pause["phases"].get(part, 0.0) for pause in pauses) for part in pauses[0]["phases"]}
+    return {"pause": statistics.median(pause["seconds"] for pause in pauses), **parts}
+
+
+def _restarts(folder: Path, network: str) -> list[float]:
+    """SIGTERM to the first step of all workers after the same command was given again, each time."""
+    environment = {**os.environ, **ENVIRONMENT}
+    command = [sys.executable, "-m", "training.launch", "-n", "2", "--launcher", "local", *resnet(network, *TO_THE_END)]
+    seconds: list[float] = []
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(folder, lambda events: _stepping(events, 0.0) and _has("commit", folder))
+        for _ in range(RESTARTS):
+            _wait_for(folder, lambda events: len([e for e in events if e["event"] == "segment"]) >= 2 * len(seconds) + 3)
+            stopped = time.time()
+            process.terminate()
+            process.wait(60)
+            process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+            _wait_for(folder, lambda events, since=stopped: _stepping(events, since))  # type: ignore[misc]
+            seconds.append(max(e["at"] for e in _events(folder) if e["event"] == "joined") - stopped)
+        return seconds
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _job(folder: Path) -> JobFolder | None:
+    current = current_job_file(folder, CLUSTER)
+    return JobFolder.of(folder, CLUSTER, json.loads(current.read_text())["job"]) if current.exists() else None
+
+
+def _events(folder: Path) -> list[Event]:
+    job = _job(folder)
+    return list(read_lines(job.events)) if job is not None and job.events.exists() else []
+
+
+def _has(kind: str, folder: Path) -> bool:
+    job = _job(folder)
+    return job is not None and any(record["kind"] == kind for record in read_lines(job.ledger / JOURNAL))
+
+
+def _stepping(events: list[Event], since: float) -> bool:
+    return len({e["instance"] for e in events if e["event"] == "joined" and e["at"] > since}) == 2
+
+
+def _wait_for(folder: Path, what: Any, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what(_events(folder)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the launched job in {folder} did not come so far within {seconds:.0f} s; its last events: {_events(folder)[-8:]}")
+        time.sleep(0.05)
