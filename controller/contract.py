@@ -119,6 +119,7 @@ class NodeConfig(Wire):
     training_cmd: tuple[str, ...] = Field(description="argv of the worker process; never run through a shell")
     workers: int = Field(1, ge=1, description="nodes there from the start, master included: the job begins when so many are ready")
     servers_per_base: int = Field(1, ge=1)
+    warm_spares: int = Field(0, ge=0, description="worker processes a node keeps beside its own, ready to take over; each has a worker's memory")
     segment_steps: int | None = Field(None, ge=1)
     boundary: Literal["epoch", "segment"] = Field("epoch", description="where changes without a deadline are made; deadlines take the next segment")
     checkpoint_dir: str | None = Field(None, description="absolute path that all nodes share, for commits; None: on the mount")

@@ -36,8 +36,9 @@ from node_bootstrap.prepare import Preparation
 from node_bootstrap.processes import Children
 from node_bootstrap.report import EventBridgeReports, Reporter
 from node_bootstrap.signal import ControlChannel
+from node_bootstrap.spares import Program
 from node_bootstrap.supervisor import Post, Supervisor
-from node_bootstrap.worker import Program, Worker
+from node_bootstrap.worker import Worker
 
 RETIRED = 0
 FAULT = 70  # the numbers of sysexits.h
@@ -155,6 +156,7 @@ def wire(
         lambda reason: supervisor.report("worker_failed", reason),
         lambda: supervisor.report("prepared", "the coordinator had the worker started again"),
         timing,
+        config.warm_spares,
     )
     tasks.create_task(supervisor.worker.run())
     if identity.base:

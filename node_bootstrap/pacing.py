@@ -43,6 +43,7 @@ class Timing:
     coordinator: Backoff = field(default=Backoff(0.5, 30.0))
     coordinator_steady: float = 60.0  # a coordinator that lived this long starts its backoff anew
     coordinator_exit: float = 30.0
+    spare: float = 3.0  # before a warm spare is started: what it replaces gets the processor first
     blank: Backoff = field(default=Backoff(1.0, 30.0))
     notices: float = 5.0
     finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job

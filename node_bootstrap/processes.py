@@ -92,10 +92,11 @@ class Children:
         cwd: str | None = None,
         piped: bool = False,
         nice: int = 0,
+        inherited: Sequence[int] = (),
     ) -> Child:
         """Raises OSError, and Interrupted once the node is stopping. A program that cannot be run exits with 126 or 127 and says why in its log.
 
-        `piped`: stdin and stdout are pipes, only stderr goes to the log.
+        `piped`: stdin and stdout are pipes, only stderr goes to the log. `inherited`: file descriptors that stay open in the child.
         """
         if self._stopping:
             raise Interrupted(f"{name} is not started: the node is stopping")
@@ -111,6 +112,7 @@ class Children:
                 cwd=cwd,
                 env={**os.environ, **environment, MARK: mark},
                 process_group=0,
+                pass_fds=inherited,
             )
             child = Child(name, mark, log_path, output.tell(), process)
         self._alive = {other for other in self._alive if other.process.returncode is None} | {child}

@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 
 from node_bootstrap.errors import NodeError
 from node_bootstrap.files import tail
@@ -17,6 +15,7 @@ from node_bootstrap.pacing import Timing
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
 from node_bootstrap.restarts import Reason, Step, after_crash
+from node_bootstrap.spares import Program, Spares
 from training.protocol import FromNode, WorkerExited
 
 log = logging.getLogger(__name__)
@@ -31,14 +30,6 @@ class State(Enum):
     RETIRED = "retired"
 
 
-@dataclass(frozen=True)
-class Program:
-    command: Sequence[str]
-    cwd: str
-    environment: Mapping[str, str]
-    log_path: Path
-
-
 class Worker:
     """`tell` sends to the coordinator and is False when nobody listens. `failed` is called when the node gives up on the worker, `revived`
     when the coordinator has it started all the same."""
@@ -51,8 +42,10 @@ class Worker:
         failed: Callable[[str], None],
         revived: Callable[[], None],
         timing: Timing,
+        spares: int = 0,
     ) -> None:
         self._program, self._children, self._timing = program, children, timing
+        self.spares = Spares(program, spares, children, lambda: self.state is State.RUNNING, timing)
         self._tell, self._failed, self._revived = tell, failed, revived
         self.state = State.ABSENT
         self._connected = False
@@ -75,6 +68,7 @@ class Worker:
             self._connected = True
             another, self._job = job != self._job, job
             if self.state is State.ABSENT or (another and self.state is not State.RETIRED):
+                await self.spares.discard()  # they are of the job before
                 await self._replace(f"job {job}")
             elif self.state in (State.CRASHED, State.FAILED) and self._exit is not None:
                 self._tell(self._exit)
@@ -108,11 +102,17 @@ class Worker:
         """For good. Bounded as `Child.stop`."""
         async with self._turn:
             self.state = State.RETIRED
+            await self.spares.discard()
             if self._child:
                 await self._child.stop(grace)
 
     async def run(self) -> None:
         """Watches the process and acts on its end, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.spares.run())
+            await self._keep()
+
+    async def _keep(self) -> None:
         while True:
             self._changed.clear()
             if self.state is State.RUNNING and self._child is not None:
@@ -164,12 +164,12 @@ class Worker:
         self._failed(f"{reason.value}; the last time: {last}")
 
     async def _replace(self, reason: str) -> None:
-        """Kill the present process, if any, and start another. Call in turn."""
+        """Kill the present process, if any, and let a spare take over or start another. Call in turn."""
         if self._child and self.state is State.RUNNING:
             await self._child.stop()
         program = self._program
         try:
-            self._child = await self._children.start(
+            self._child = self.spares.take() or await self._children.start(
                 "worker", program.command, log_path=program.log_path, environment=program.environment, cwd=program.cwd
             )
         except (OSError, NodeError) as error:
@@ -177,5 +177,6 @@ class Worker:
             self.state, self._crashed_at = State.CRASHED, time.monotonic()
         else:
             self.state = State.RUNNING
+            self.spares.changed()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

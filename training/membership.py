@@ -42,6 +42,7 @@ from training.protocol import (
     WorkerHello,
 )
 from training.sharding import Indices
+from training.standby import wait_until_needed
 from training.state import digest
 from training.step import StepGuard
 from training.transfer import StateServer, fetch
@@ -155,6 +156,8 @@ class CoordinatedMembership(Membership):
         self._committing: threading.Thread | None = None
 
     def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int, batching: str) -> Position:
+        if wait_until_needed():
+            self._control = read_control_file() or self._control  # the coordinator of then may be gone
         self._state, self._epochs = state, epochs
         hello = WorkerHello(
             cluster=self._control.cluster,
