@@ -53,6 +53,10 @@ class Spares:
         """How many have built their model."""
         return sum(spare.ready for spare in self._waiting)
 
+    @property
+    def pids(self) -> list[int]:
+        return [spare.child.pid for spare in self._waiting]
+
     def changed(self) -> None:
         """Look again: what `needed` says may be different."""
         self._changed.set()

@@ -57,6 +57,7 @@ class Plan:
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
     destination: str | None
+    warm_spares: int = 0
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -72,12 +73,15 @@ def parse(argv: Sequence[str] | None) -> Plan:
     parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first (rsync), and run there")
     parser.add_argument("--elastic-training-enabled", type=_truth, default=True, metavar="{True,False}")
     parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
+    parser.add_argument("--warm-spares", type=int, default=0, metavar="N", help="worker processes a host keeps ready; each has a worker's memory")
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
     args = parser.parse_args(argv)
     hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
     if not args.command:
         raise LaunchError("no training command: put it after the options, as in: ... python train.py")
+    if args.warm_spares < 0:
+        raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
     servers = len(hosts) if args.num_servers is None else args.num_servers
     if not 1 <= servers <= len(hosts):
         raise LaunchError(f"--num-servers {servers}: must be between 1 and the number of base hosts ({len(hosts)})")
@@ -93,6 +97,7 @@ def parse(argv: Sequence[str] | None) -> Plan:
         {**common, **_environment(args.env_worker)},
         {**common, **_environment(args.env_server)},
         args.sync_dst_dir,
+        args.warm_spares,
     )
 
 
@@ -192,6 +197,7 @@ class Launcher:
             mount=str(self.directory),
             base=base,
             serves=serves,
+            warm_spares=self.plan.warm_spares,
             command=self.plan.command,
             worker_environment=self.plan.worker_environment,
             server_environment=self.plan.server_environment,

@@ -44,10 +44,12 @@ from training.protocol import (
     Welcome,
     WorkerExited,
 )
+from training.standby import StandbyLine
 
 MAX_LINE = 256 * 1024
 READY_SECONDS = 120.0  # for a blank to import MXNet, on a machine that is busy
 GRACE_SECONDS = 5.0
+SPARE_SECONDS = 3.0  # before a warm spare is started: the worker gets the processor first
 RETRY_SECONDS = 0.5
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -69,6 +71,7 @@ class NodePost(BaseModel):
     mount: str
     base: bool
     serves: bool  # whether this base host offers ps-lite processes
+    warm_spares: int = 0
     command: tuple[str, ...]
     worker_environment: dict[str, str] = {}
     server_environment: dict[str, str] = {}
@@ -82,7 +85,9 @@ def _die_with_parent() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-async def start(command: Sequence[str], environment: dict[str, str], piped: bool = False) -> asyncio.subprocess.Process:
+async def start(
+    command: Sequence[str], environment: dict[str, str], piped: bool = False, inherited: Sequence[int] = ()
+) -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE if piped else None
     return await asyncio.create_subprocess_exec(
         *command,
@@ -91,6 +96,7 @@ async def start(command: Sequence[str], environment: dict[str, str], piped: bool
         env={**os.environ, **environment},
         start_new_session=True,
         preexec_fn=_die_with_parent,
+        pass_fds=inherited,
     )
 
 
@@ -112,8 +118,9 @@ class Node:
         self._worker: asyncio.subprocess.Process | None = None
         self._blanks: list[asyncio.subprocess.Process] = []
         self._groups: dict[int, list[asyncio.subprocess.Process]] = {}
+        self._spares: list[tuple[asyncio.subprocess.Process, StandbyLine]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._preparing = asyncio.Lock()
+        self._preparing, self._sparing = asyncio.Lock(), asyncio.Lock()
         self._listed = True
         self._over = asyncio.Event()
 
@@ -132,7 +139,7 @@ class Node:
             for task in self._tasks:
                 task.cancel()
             grace = GRACE_SECONDS if self._worker is not None else 0.0
-            children = [*self._blanks, *(process for group in self._groups.values() for process in group)]
+            children = [*self._blanks, *(spare for spare, _ in self._spares), *(process for group in self._groups.values() for process in group)]
             await asyncio.gather(*(stop(child) for child in children), *([stop(self._worker, grace)] if self._worker else []))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -229,9 +236,32 @@ class Node:
             await self._say(GroupFailed(generation=generation, reason=f"exit code {code}"))
 
     async def _start_worker(self) -> None:
-        environment = {**self._post.worker_environment, "DYNTRAIN_CONTROL_FILE": str(self._control), "ELASTIC_TRAINING_ENABLED": "1"}
-        self._worker = await start(self._post.command, environment)
+        self._worker = self._take_spare() or await start(self._post.command, self._worker_environment)
         self._spawn(self._watch_worker(self._worker))
+        self._spawn(self._keep_spares())
+
+    @property
+    def _worker_environment(self) -> dict[str, str]:
+        return {**self._post.worker_environment, "DYNTRAIN_CONTROL_FILE": str(self._control), "ELASTIC_TRAINING_ENABLED": "1"}
+
+    def _take_spare(self) -> asyncio.subprocess.Process | None:
+        while self._spares:
+            process, line = self._spares.pop(0)
+            if process.returncode is None and line.go():
+                return process
+        return None
+
+    async def _keep_spares(self) -> None:
+        """Start what is missing one by one, after the worker: one that ends by itself is made good when the worker is started the next time."""
+        async with self._sparing:
+            while len(self._spares) < self._post.warm_spares:
+                await asyncio.sleep(SPARE_SECONDS)
+                line = StandbyLine()
+                process = await start(self._post.command, {**self._worker_environment, **line.environment}, inherited=(line.theirs,))
+                line.handed_over()
+                self._spares.append((process, line))
+                self._spawn(_close_after(process, line))
+                await line.ready()
 
     async def _watch_worker(self, worker: asyncio.subprocess.Process) -> None:
         code = await worker.wait()
@@ -241,6 +271,11 @@ class Node:
             await self._say(WorkerExited(pid=worker.pid, code=code, reason=f"exit code {code}"))
         elif not self._listed:
             self._over.set()
+
+
+async def _close_after(process: asyncio.subprocess.Process, line: StandbyLine) -> None:
+    with line:
+        await process.wait()
 
 
 def free_port(host: str) -> int:

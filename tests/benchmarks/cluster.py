@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import threading
 import time
@@ -85,8 +84,10 @@ class Cluster:
     """Everything that it starts is gone after `close`. Times in `events` are seconds since the epoch."""
 
     def __init__(self, folder: Path, command: Sequence[str], workers: int = 2, spares: int = 0, **options: Any) -> None:
-        self._folder, self._spares = folder, spares
-        self._config = NodeConfig(cluster=NAME, mount=str(folder), training_cmd=tuple(command), workers=workers, environment=ENVIRONMENT)
+        self._folder = folder
+        self._config = NodeConfig(
+            cluster=NAME, mount=str(folder), training_cmd=tuple(command), workers=workers, warm_spares=spares, environment=ENVIRONMENT
+        )
         self._shared = _Shared()
         self._options = Options(cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, 8), workers=workers, **options)
         self.job = JobFolder.of(folder, NAME, "job-1")
@@ -175,6 +176,9 @@ class Cluster:
         worker = self.nodes[letter].worker
         return worker.pid if worker else None
 
+    def spares_ready(self) -> int:
+        return sum(node.worker.spares.ready for node in self.nodes.values() if node.worker)
+
     def wait_for_segments(self, count: int) -> None:
         """So many boundaries from now."""
         after = len(self.events("segment")) + count
@@ -202,7 +206,3 @@ class Cluster:
 
 def resnet(network: str, *more: str) -> list[str]:
     return [sys.executable, str(HERE / "resnet_job.py"), "--network", network, *more]
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -1,0 +1,134 @@
+"""Warm spares: who takes over when the worker dies, and that none outlives its node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from node_fakes import alive, wait_until
+
+from node_bootstrap.pacing import Backoff, Timing
+from node_bootstrap.processes import Children
+from node_bootstrap.spares import Program
+from node_bootstrap.worker import State, Worker
+from training.protocol import FromNode
+
+TIMING = Timing(spare=0.0, blank=Backoff(0.01, 0.1))
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from training.standby import wait_until_needed
+print("up", os.getpid(), wait_until_needed(), flush=True)
+time.sleep(600)
+"""
+
+
+class Bed:
+    def __init__(self, folder: Path, spares: int, script: str = SCRIPT) -> None:
+        root = str(Path(__file__).resolve().parents[2])
+        self.log = folder / "worker.log"
+        self.children = Children(str(folder), 1)
+        self.said: list[FromNode] = []
+        program = Program((sys.executable, "-c", script.format(root=root)), str(folder), {}, self.log)
+        self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, TIMING, spares)
+        self._run = asyncio.create_task(self.worker.run())
+
+    def _tell(self, message: FromNode) -> bool:
+        self.said.append(message)
+        return True
+
+    def took_over(self, pid: int | None) -> bool:
+        return f"up {pid} True" in self.log.read_text()
+
+    async def close(self) -> None:
+        self._run.cancel()
+        await asyncio.gather(self._run, return_exceptions=True)
+        await self.children.stop_all(0.0)
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["a spare that is ready", "a spare that is still getting ready"])
+def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bool) -> None:
+    async def run() -> tuple[int, int | None, bool]:
+        bed = Bed(tmp_path, spares=1)
+        try:
+            await bed.worker.welcomed("job-1")
+            first = bed.worker.pid
+            assert first is not None
+            await wait_until(lambda: len(bed.worker.spares.pids) == 1, "the spares")
+            spare = bed.worker.spares.pids[0]
+            if wait:
+                await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            os.kill(first, signal.SIGKILL)
+            await wait_until(lambda: bed.worker.state is State.CRASHED, "the spares")
+            await bed.worker.restart(first, "killed")
+            taken = bed.worker.pid
+            await wait_until(lambda: bed.took_over(taken), "the spares")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            return spare, taken, bed.worker.spares.pids[0] != taken
+        finally:
+            await bed.close()
+
+    spare, taken, another = asyncio.run(run())
+    assert taken == spare
+    assert another
+
+
+def test_no_spare_outlives_the_worker_and_without_the_option_there_is_none(tmp_path: Path) -> None:
+    async def run(count: int) -> tuple[list[int], list[int]]:
+        bed = Bed(tmp_path, spares=count)
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == count, "the spares")
+            before = bed.worker.spares.pids
+            await bed.worker.stop(0.0)
+            return before, [pid for pid in before if alive(pid)]
+        finally:
+            await bed.close()
+
+    spares, left = asyncio.run(run(2))
+    assert len(spares) == 2
+    assert left == []
+    assert asyncio.run(run(0)) == ([], [])
+
+
+def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
+    async def run() -> tuple[int, int | None]:
+        bed = Bed(tmp_path, spares=1)
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            dead, first = bed.worker.spares.pids[0], bed.worker.pid
+            assert first is not None
+            os.kill(dead, signal.SIGKILL)
+            await wait_until(lambda: bed.worker.spares.pids not in ([], [dead]) and bed.worker.spares.ready == 1, "the spares")
+            await bed.worker.restart(first, "by order")
+            await wait_until(lambda: bed.took_over(bed.worker.pid), "the spares")
+            return dead, bed.worker.pid
+        finally:
+            await bed.close()
+
+    dead, taken = asyncio.run(run())
+    assert taken != dead
+
+
+def test_a_spare_of_an_earlier_job_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    """It has opened the earlier job's ledger."""
+
+    async def run() -> tuple[list[int], int | None]:
+        bed = Bed(tmp_path, spares=1)
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            old = bed.worker.spares.pids
+            await bed.worker.welcomed("job-2")
+            return old, bed.worker.pid
+        finally:
+            await bed.close()
+
+    old, taken = asyncio.run(run())
+    assert taken not in old
+    assert not any(alive(pid) for pid in old)
