@@ -38,17 +38,17 @@ class Disturbance:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
-        self._disorder = Disorder()
+        self.disorder = Disorder()
         self.counts: Counter[str] = Counter()
 
     def set(self, disorder: Disorder) -> None:
         with self._lock:
-            self._disorder = disorder
+            self.disorder = disorder
 
     def delays(self, usual: list[float], losable: bool) -> list[float]:
         """The delivery times of one event in place of the `usual` ones. Scheduled events are not `losable`: AWS delivers them at least once."""
         with self._lock:
-            now = self._disorder
+            now = self.disorder
             if losable and self._happens("event lost", now.lost):
                 return []
             delays = [delay + self._chance.uniform(0, now.late_seconds) if self._happens("event late", now.late) else delay for delay in usual]
@@ -59,7 +59,7 @@ class Disturbance:
     def check(self, call: Call) -> None:
         """Raises Refusal when the call is throttled."""
         with self._lock:
-            if self._happens(f"throttled {call.service}", self._disorder.throttled.get(call.service, 0.0)):
+            if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
                 raise THROTTLED[call.service]
 
     def _happens(self, what: str, fraction: float) -> bool:
