@@ -126,6 +126,7 @@ class NodeConfig(Wire):
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
     environment: dict[str, str] = {}
+    isolation_seconds: float = Field(120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller")
     identity_keys: str = Field("", description="public keys that sign identity documents; empty: nodes need not prove who they are")
 
 

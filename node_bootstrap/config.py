@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr, ValidationError
 
-from controller.contract import CoordinatorEndpoint, NodeConfig, parameter
+from controller.contract import CoordinatorEndpoint, NodeConfig, Target, parameter
 from controller.instance_identity import parse_keys
 from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
 from node_bootstrap.ports import Parameters
@@ -84,6 +84,20 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
     if text is None:
         raise ServiceUnavailable(f"the parameter {name} does not exist: is {cluster} the name of a cluster in this region?")
     return parse_node_config(cluster, text)
+
+
+async def read_wanted(parameters: Parameters, cluster: str, instance: str) -> bool:
+    """Whether the controller's target lists the instance. Raises ServiceUnavailable, also for a target that cannot be read.
+
+    A list that outgrew the parameter is not read: the coordinator does that, and admits nobody who is not on it.
+    """
+    name = parameter(cluster, "target")
+    text = await asyncio.to_thread(parameters.get, name)
+    try:
+        target = None if text is None else Target.model_validate_json(text)
+    except ValidationError as error:
+        raise ServiceUnavailable(f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for the controller to write it anew") from error
+    return target is not None and (target.members is None or instance in target.members)
 
 
 async def read_access(parameters: Parameters, cluster: str) -> Access | None:

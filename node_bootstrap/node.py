@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 
 from controller.contract import NodeConfig
 from node_bootstrap.attempt import next_attempt
-from node_bootstrap.config import SsmParameters, read_node_config
+from node_bootstrap.config import SsmParameters, read_node_config, read_wanted
 from node_bootstrap.environment import write_environment
 from node_bootstrap.errors import AlreadyRunning, GiveUp, Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
 from node_bootstrap.group import BlankProgram, PsGroup
 from node_bootstrap.identity import Identity, read_identity
+from node_bootstrap.isolation import Isolation
 from node_bootstrap.layout import Layout
 from node_bootstrap.logs import logging_to
 from node_bootstrap.master import CoordinatorKeeper, coordinator_arguments
@@ -159,8 +160,19 @@ def wire(
         config.warm_spares,
     )
     tasks.create_task(supervisor.worker.run())
+    worker = supervisor.worker
+    supervisor.isolation = Isolation(
+        worker.welcomed,
+        lambda: worker.suspend(timing.grace),
+        lambda: read_wanted(parameters, identity.cluster, identity.instance_id),
+        supervisor.isolated,
+        config.isolation_seconds,
+        timing.ask,
+    )
+    tasks.create_task(supervisor.isolation.run())
     if identity.base:
-        program = BlankProgram(setting.blank, variables, layout.logs / "pslite.log")
+        listening = {**variables, "DMLC_NODE_HOST": identity.private_ip}  # ps-lite would pick an interface by itself
+        program = BlankProgram(setting.blank, listening, layout.logs / "pslite.log")
         supervisor.group = PsGroup(program, config.servers_per_base + 1, identity.private_ip, children, channel.tell, timing)
         tasks.create_task(supervisor.group.run())
     if identity.master:

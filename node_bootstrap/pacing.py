@@ -36,6 +36,7 @@ class Timing:
     endpoint: Backoff = field(default=Backoff(0.5, 5.0))
     refused: Backoff = field(default=Backoff(2.0, 30.0))
     welcome: float = 10.0
+    ask: Backoff = field(default=Backoff(2.0, 30.0))  # between questions to the controller while the worker is stopped for want of a coordinator
     own_restart: Backoff = field(default=Backoff(1.0, 30.0))
     restart_budget: int = 5
     restart_window: float = 600.0

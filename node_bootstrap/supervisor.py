@@ -12,12 +12,13 @@ from node_bootstrap.config import Access
 from node_bootstrap.files import write_atomically
 from node_bootstrap.group import PsGroup
 from node_bootstrap.identity import Identity
+from node_bootstrap.isolation import Isolation
 from node_bootstrap.layout import Layout
 from node_bootstrap.master import CoordinatorKeeper
 from node_bootstrap.notices import Notice
 from node_bootstrap.pacing import Timing
 from node_bootstrap.report import Reporter
-from node_bootstrap.worker import Worker
+from node_bootstrap.worker import State, Worker
 from training.protocol import (
     FromCoordinator,
     FromNode,
@@ -52,6 +53,7 @@ class Supervisor:
         self._post, self._reporter, self._retired = post, reporter, retired
         self._notices: dict[str, Notice] = {}
         self.worker: Worker | None = None
+        self.isolation: Isolation | None = None
         self.group: PsGroup | None = None
         self.coordinator: CoordinatorKeeper | None = None
         self.tell = _nobody
@@ -92,6 +94,12 @@ class Supervisor:
             )
         )
 
+    def isolated(self, reason: str) -> None:
+        """Say it until a coordinator acknowledges the node again; a node that gave up on its worker has said so."""
+        self._reporter.listed(False)
+        if self.worker is None or self.worker.state is not State.FAILED:
+            self.report("prepared", reason)
+
     # ---- the control channel's receiver
 
     async def welcomed(self, access: Access, welcome: Welcome) -> None:
@@ -101,12 +109,14 @@ class Supervisor:
                 self.tell(message)
         for notice in self._notices.values():
             self.tell(NodeNotice(kind=notice.kind, deadline=notice.deadline))
-        if self.worker is not None:
-            await self.worker.welcomed(welcome.job)
+        if self.isolation is not None:
+            await self.isolation.welcomed(welcome.job)
 
     def lost(self) -> None:
         if self.worker is not None:
             self.worker.disconnected()
+        if self.isolation is not None:
+            self.isolation.lost()
 
     async def received(self, message: FromCoordinator) -> None:
         match message:

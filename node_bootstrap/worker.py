@@ -91,6 +91,15 @@ class Worker:
             if failed:
                 self._revived()
 
+    async def suspend(self, grace: float) -> None:
+        """Stop a worker that trains or is to be started again; the next welcome starts another. Bounded as `Child.stop`."""
+        async with self._turn:
+            if self.state in (State.RUNNING, State.CRASHED):
+                self.state = State.ABSENT
+                if self._child:
+                    await self._child.stop(grace)
+                self._changed.set()
+
     async def finish(self, seconds: float) -> None:
         """Give the script time to end by itself: the coordinator retires a node only after its worker has left the job."""
         if self._child and self.state is State.RUNNING:

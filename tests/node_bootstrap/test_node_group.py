@@ -27,7 +27,7 @@ if not line:
     sys.exit(0)
 order = json.loads(line)
 with open(here / "roles", "a") as file:
-    file.write(json.dumps({**order, "pid": os.getpid(), "nice": os.nice(0)}) + "\\n")
+    file.write(json.dumps({**order, "pid": os.getpid(), "nice": os.nice(0), "host": os.environ.get("DMLC_NODE_HOST")}) + "\\n")
 while not (here / f"end-{os.getpid()}").exists():
     time.sleep(0.02)
 sys.exit(int((here / f"end-{os.getpid()}").read_text()))
@@ -73,6 +73,7 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
                 given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
                 assert sorted(entry["role"] for entry in given) == ["scheduler", "server"]
                 assert given[0]["environment"] == {"DMLC_NUM_WORKER": "2"}
+                assert {entry["host"] for entry in given} == {"127.0.0.1"}  # else a server listens on whatever interface ps-lite finds first
                 again = (await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered"))[-1]
                 assert again.blanks >= 2
 
