@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import click
 
 from controller import cli_clusters, cli_replay, pool_cli
 from controller.cli_connection import connect, moment, one_clear_line
+from controller.contract import INSTANCE_ID
+from controller.errors import Misconfigured
 from controller.reading import cluster_of_instance, explanation, snapshot, summary
 
 WATCH_SECONDS = 1.0
@@ -91,6 +94,8 @@ def status(cluster: str | None, watch: bool, as_json: bool, gone: bool) -> None:
 def explain(instance: str, as_json: bool) -> None:
     """Why an instance has its status: the reason and every fact behind it."""
     with one_clear_line():
+        if not re.fullmatch(INSTANCE_ID, instance):
+            raise Misconfigured(f"{instance!r} is no instance id")
         ports, registry, suffix = connect()
         cluster = cluster_of_instance(ports, registry, instance)
         found = explanation(snapshot(ports, registry, cluster, suffix), instance)

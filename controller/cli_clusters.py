@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import click
 
 from controller.cli_connection import connect, moment, one_clear_line
 from controller.cli_replay import checked_policy, parsed_policy
-from controller.contract import CLUSTER_NAME
-from controller.errors import GiveUp, Misconfigured
-from controller.ports import TrailEntry
+from controller.contract import CLUSTER_NAME, OWNER_TAG, ClusterPolicy
+from controller.errors import ControllerError, GiveUp, Misconfigured
+from controller.ports import Ports, TrailEntry
+from controller.recorded import text_of
 
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)([smhd])$")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -47,7 +48,7 @@ def create(
 ) -> None:
     """Register the cluster NAME. A policy that is not valid is refused with the name of the field, and nothing is written."""
     with one_clear_line():
-        fields: dict[str, Any] = parsed_policy(Path(config).read_text(), config) if config else {}
+        fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
         given = {"cluster": name, "groups": list(groups) or None, "min_workers": min_workers, "max_workers": max_workers}
         fields.update({key: value for key, value in given.items() if value is not None})
         fields.update(_setting(text) for text in settings)
@@ -55,7 +56,20 @@ def create(
         ports, _registry, _suffix = connect()
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
             raise GiveUp(f"the cluster {policy.cluster!r} is registered already; give --replace to overwrite its policy")
+        warnings = _warnings(ports, policy)
     click.echo(f"{policy.cluster} is registered; the controller knows it within 30 seconds")
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+
+
+def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
+    """What keeps IAM from letting the controller act on the registered groups."""
+    try:
+        tagged = ports.groups.tagged(OWNER_TAG) if policy.groups else {}
+    except ControllerError as error:
+        return [f"its groups could not be looked at: {error}"]
+    bare = [group for group in policy.groups if tagged.get(group) != policy.cluster]
+    return [f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}, without which the controller may not act on it" for group in bare]
 
 
 @cluster.command(name="list")
@@ -116,18 +130,18 @@ def delete(name: str, force: bool) -> None:
 
 @click.command()
 @click.option("--cluster", "name", help="Only this cluster; default: all that are registered.")
-@click.option("--since", default="1h", show_default=True, help="A span such as 30m, 2h or 7d, or an ISO 8601 time.")
+@click.option("--since", default="1h", show_default=True, help="A span such as 30m, 2h or 7d, or an ISO 8601 time (UTC unless it says otherwise).")
 @click.option("--instance", help="Only what concerns this instance.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def events(name: str | None, since: str, instance: str | None, as_json: bool) -> None:
     """The audit trail: every change of status and every action, for the last 30 days."""
     with one_clear_line():
+        start = _start(since, time.time())
         ports, registry, _suffix = connect()
         names = [name] if name else sorted(registry.all())
         if name and registry.policy(name) is None:
             known = ", ".join(sorted(registry.all())) or "none"
             raise GiveUp(f"no cluster {name!r} is registered (known: {known})")
-        start = _start(since, time.time())
         found = [(each, entry) for each in names for entry in ports.clusters.trail(each, start)]
     for each, entry in sorted(found, key=lambda item: item[1].at):
         if instance is None or entry.entry.get("instance") == instance:
@@ -149,7 +163,8 @@ def _start(since: str, now: float) -> float:
     if span is not None:
         return now - float(span[1]) * _SECONDS[span[2]]
     try:
-        return datetime.fromisoformat(since).timestamp()
+        moment = datetime.fromisoformat(since)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except ValueError as error:
         raise Misconfigured(f"--since {since!r} is neither a span such as 30m, 2h or 7d nor an ISO 8601 time") from error
 

@@ -18,7 +18,7 @@ from controller.cli_connection import one_clear_line
 from controller.contract import ClusterPolicy
 from controller.errors import Misconfigured
 from controller.payloads import Time
-from controller.recorded import Record, Unreadable, files_of, records_of
+from controller.recorded import Record, Unreadable, files_of, records_of, text_of
 from controller.settings import Settings
 
 DEFAULT_CLUSTER = "demo"
@@ -117,14 +117,10 @@ def _quietly() -> Iterator[None]:
 
 
 def _policy(cluster: str | None, config: str | None) -> ClusterPolicy:
-    name = cluster or DEFAULT_CLUSTER
+    name = DEFAULT_CLUSTER if cluster is None else cluster
     if config is None:
         return checked_policy({"cluster": name, "groups": [f"{name}-workers"]})
-    try:
-        text = Path(config).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{config} cannot be read: {error}") from error
-    fields = parsed_policy(text, config)
+    fields = parsed_policy(text_of(Path(config)), config)
     if cluster is not None and fields.setdefault("cluster", cluster) != cluster:
         raise Misconfigured(f"{config} is the policy of {fields['cluster']!r}, not of {cluster!r}")
     return checked_policy(fields)

@@ -50,9 +50,12 @@ def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinat
 
 
 class Wire(BaseModel):
-    """Base of everything that crosses a process: immutable, and deaf to fields it does not know, so that versions can differ."""
+    """Base of everything that crosses a process: immutable, and deaf to fields it does not know, so that versions can differ.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    Numbers are finite: JSON has no others, and one NaN among the times would spoil every comparison after it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class ClusterPolicy(Wire):

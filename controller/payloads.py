@@ -1,4 +1,4 @@
-"""The event payloads, one tolerant model each: unknown fields pass, optional ones may be missing, numbers may come as text.
+"""The event payloads, one tolerant model each: unknown fields pass, optional ones may be missing or null, numbers may come as text.
 
 Every model names the page its schema is from. `events` turns them into facts.
 """
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from controller.contract import InstanceId
 from controller.facts import State
@@ -23,11 +23,22 @@ def _seconds(value: Any) -> Any:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-Time = Annotated[float, BeforeValidator(_seconds)]
+def _without_nulls(tags: Any) -> Any:
+    """A tag without a value has the empty one."""
+    return {key: "" if value is None else value for key, value in tags.items()} if isinstance(tags, dict) else tags
+
+
+YEAR_10000 = 253_402_300_800.0
+Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]  # a later one could be written nowhere, and would be "now" for ever
 
 
 class Payload(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_missing(cls, value: Any) -> Any:
+        return {key: field for key, field in value.items() if field is not None} if isinstance(value, dict) else value
 
 
 class Envelope(Payload):
@@ -48,9 +59,11 @@ class TagChange(Payload):
     service: str
     resource_type: str = Field(alias="resource-type")
     changed_tag_keys: list[str] = Field(alias="changed-tag-keys")
-    tags: dict[str, str]
+    tags: Annotated[dict[str, str], BeforeValidator(_without_nulls)]
     version: float
-    version_timestamp: float | None = Field(None, alias="version-timestamp", description="epoch milliseconds")
+    version_timestamp: Annotated[float | None, BeforeValidator(lambda value: value or None)] = Field(
+        None, alias="version-timestamp", description="epoch milliseconds"
+    )
 
 
 class StateChange(Payload):
@@ -116,7 +129,7 @@ class InstanceRefresh(Payload):
 class HealthEntity(Payload):
     """An entry of `affectedEntities`; `status` is one of IMPAIRED, UNIMPAIRED, UNKNOWN, PENDING, RESOLVED."""
 
-    instance: str = Field(alias="entityValue")
+    instance: str = Field("", alias="entityValue")
     status: str | None = None
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from controller.cli_connection import one_clear_line
 from controller.errors import GiveUp
+from controller.recorded import text_of
 from controller.registry import Registry
 from controller.reserved import Plan, plan_pools
 from controller.reserved_inputs import Inputs
@@ -97,9 +98,7 @@ def _line(entry: Entry) -> str:
 
 def _from_file(file: Path) -> Inputs:
     try:
-        return Inputs.model_validate_json(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise GiveUp(f"{file} cannot be read: {error}") from error
+        return Inputs.model_validate_json(text_of(file))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, entry['loc'])) or 'file'}: {entry['msg']}" for entry in error.errors())
         raise GiveUp(f"{file}: {wrong}") from error

@@ -1,8 +1,12 @@
-"""Recorded events from files: one JSON value, a list of them, or JSON lines. What is no event is told as such, never raised."""
+"""Recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
+
+What is no event is told as such, never raised.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,7 @@ from controller.errors import GiveUp
 from controller.payloads import Time
 
 _TIME: TypeAdapter[float] = TypeAdapter(Time)
+_BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class Unreadable(GiveUp):
@@ -53,6 +58,16 @@ def files_of(paths: Iterable[str]) -> list[Path]:
     return found
 
 
+def text_of(file: Path) -> str:
+    """Raises Unreadable, also for what is no text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{file} cannot be read: it is no text ({error.reason} at byte {error.start})") from error
+
+
 def records_of(file: Path) -> Iterator[Record]:
     """Raises Unreadable."""
     name = str(file)
@@ -66,11 +81,13 @@ def records_of(file: Path) -> Iterator[Record]:
         yield Record(name, None, f"not JSON: {error.reason} at byte {error.start}")
         return
     values, problem = _parsed(text)
+    if problem:
+        values, problem = _one_after_the_other(text) or (values, problem)
     if not problem:
         for value in values:
             yield _record(name, value)
         return
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]  # JSON text may hold the other line separators as they are
     parsed = [_parsed(line) for line in lines]
     if len(lines) < 2 or all(wrong for _, wrong in parsed):
         yield Record(name, None, problem)
@@ -89,6 +106,24 @@ def _parsed(text: str) -> tuple[list[Any], str]:
     except (ValueError, RecursionError) as error:
         return [], f"not JSON: {' '.join(str(error).split())}" if text.strip() else "not JSON: the file is empty"
     return (value, "") if isinstance(value, list) else ([value], "")
+
+
+def _one_after_the_other(text: str) -> tuple[list[Any], str] | None:
+    """Several JSON values in one text, as `jq` and `aws` print them, on one line or on many; None if anything else is between them."""
+    decoder, values, start = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
+    try:
+        while start < len(text):
+            value, end = decoder.raw_decode(text, start)
+            values += value if isinstance(value, list) else [value]
+            start = _after_blanks(text, end)
+    except (ValueError, RecursionError):
+        return None
+    return (values, "") if values else None
+
+
+def _after_blanks(text: str, start: int) -> int:
+    found = _BLANKS.match(text, start)
+    return found.end() if found is not None else start
 
 
 def _record(name: str, value: Any) -> Record:

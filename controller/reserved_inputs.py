@@ -44,7 +44,7 @@ def platform_of(text: str) -> str:
 
 
 class Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Reserved(Line):

@@ -19,6 +19,7 @@ from botocore.exceptions import (
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
+    ProfileNotFound,
 )
 from botocore.parsers import ResponseParserError
 
@@ -60,23 +61,33 @@ class Clients:
 
     @cache  # noqa: B019 - one object for the life of the process
     def ec2(self) -> EC2Client:
-        with translated("making a client"):
+        with _making():
             return boto3.client("ec2", endpoint_url=self._endpoint, config=self._config)
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
-        with translated("making a client"):
+        with _making():
             return boto3.client("autoscaling", endpoint_url=self._endpoint, config=self._config)
 
     @cache  # noqa: B019
     def dynamodb(self) -> DynamoDBClient:
-        with translated("making a client"):
+        with _making():
             return boto3.client("dynamodb", endpoint_url=self._endpoint, config=self._config)
 
     @cache  # noqa: B019
     def ssm(self) -> SSMClient:
-        with translated("making a client"):
+        with _making():
             return boto3.client("ssm", endpoint_url=self._endpoint, config=self._config)
+
+
+@contextmanager
+def _making() -> Iterator[None]:
+    """Of a client: what is wrong then is wrong in the settings. A region or an endpoint that is none is a bare ValueError to botocore."""
+    with translated("making a client"):
+        try:
+            yield
+        except (ProfileNotFound, ValueError) as error:
+            raise Misconfigured(f"no client for AWS can be made: {error}; check region, profile and AWS_ENDPOINT_URL") from error
 
 
 @contextmanager

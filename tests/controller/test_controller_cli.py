@@ -104,6 +104,23 @@ def test_what_is_missing_in_the_environment_is_one_line_and_not_success(environm
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("explain", "nonsense"), "'nonsense' is no instance id"),
+        (("events", "--since", "soon"), "--since 'soon' is neither a span"),
+        (("events", "--since", "2026-13-45"), "--since '2026-13-45' is neither a span"),
+        (("pool", "plan", "--from-file", "/"), "/ cannot be read: Is a directory"),
+        (("status",), "Invalid endpoint: not a url; check region, profile and AWS_ENDPOINT_URL"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_asked_of_aws(arguments: tuple[str, ...], said: str) -> None:
+    environment = {"AWS_DEFAULT_REGION": "eu-west-3", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": "not a url"}
+    done = run(*arguments, **environment)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (1, 1), done.stderr
+    assert said in done.stderr
+
+
 def test_without_moto_the_local_commands_name_the_extra(tmp_path: Path) -> None:
     (tmp_path / "moto.py").write_text("raise ImportError('no moto here')\n")
     done = run("local", "up", PYTHONPATH=str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,6 +84,27 @@ def test_a_cluster_is_created_shown_listed_replaced_and_deleted(run: Run, tmp_pa
     assert run("cluster", "delete", "demo").exit_code == 1
 
 
+def test_a_group_that_the_controllers_role_may_not_act_on_is_warned_of_when_it_is_registered(run: Run, clients: Clients) -> None:
+    """Else every action on it is refused, hours later, in a log."""
+    clients.ec2().create_launch_template(
+        LaunchTemplateName="some-template", LaunchTemplateData={"ImageId": "ami-12345678", "InstanceType": "t3.small"}
+    )
+    for name, tags in (("tagged", {"Key": "dyntrain:cluster", "Value": "demo"}), ("bare", {"Key": "Name", "Value": "x"})):
+        owner = {"ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False, **tags}
+        clients.autoscaling().create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            MinSize=0,
+            MaxSize=1,
+            AvailabilityZones=["eu-west-3a"],
+            LaunchTemplate={"LaunchTemplateName": "some-template"},
+            Tags=[owner],  # type: ignore[list-item]
+        )
+    result = run("cluster", "create", "demo", "--group", "tagged", "--group", "bare", "--group", "absent")
+    assert result.exit_code == 0
+    warned = [line for line in result.stderr.splitlines() if "dyntrain:cluster=demo" in line]
+    assert [line.split()[5] for line in warned] == ["bare", "absent"]
+
+
 REFUSED = [
     (["demo", "--min-workers", "0"], "min_workers"),
     (["demo", "--min-workers", "5", "--max-workers", "4"], "max_workers"),
@@ -92,6 +114,8 @@ REFUSED = [
     (["demo", "--set", "lease_seconds=soon"], "lease_seconds"),
     (["demo", "--group", ""], "groups"),
     (["demo", "--set", "nonsense"], "FIELD=JSON"),
+    (["demo", "--set", "lease_seconds=NaN"], "lease_seconds"),
+    (["demo", "--config", sys.executable], "it is no text"),
 ]
 
 

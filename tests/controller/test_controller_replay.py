@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,37 @@ def test_json_lines_and_lists_hold_several_events_and_a_bad_line_spoils_only_its
     assert [line["outcome"] for line in events] == ["applied", "applied", "applied", "quarantined", "applied"]
     assert "line 2" in events[3]["reason"]
     assert end["target"]["members"] == [A, B]
+
+
+def test_values_one_after_the_other_and_unicode_line_separators_are_read_as_jq_prints_them(tmp_path: Path) -> None:
+    odd = {**tag(A, 1), "note": "a\u2028b\u0085c"}
+    (tmp_path / "pretty.json").write_text(f"\n{json.dumps(tag(A, 1), indent=2)}\n{json.dumps(tag(B, 1), indent=2)}\n")
+    (tmp_path / "lines.jsonl").write_text(f"{json.dumps(odd, ensure_ascii=False)}\n{{oops\n{json.dumps(tag(B, 2))}\r\n")
+    told = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
+    assert [(Path(one["file"]).name, one["outcome"]) for one in told[:-1]] == [
+        ("lines.jsonl", "applied"),
+        ("lines.jsonl", "quarantined"),
+        ("lines.jsonl", "applied"),
+        ("pretty.json", "unchanged"),
+        ("pretty.json", "stale"),
+    ]
+    assert "line 2" in told[1]["reason"]
+
+
+@pytest.mark.parametrize("now", ["soon", "NaN", "1e400", "-5", "", "99999999999999999999"])
+def test_a_now_that_is_no_time_is_refused(tmp_path: Path, now: str) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(tag(A, 1)))
+    result = run(str(tmp_path), "--now", now)
+    assert (result.exit_code, "is neither seconds since the epoch nor an ISO 8601 time" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("time", [1e300, -1e18, "9999999-01-01", "soon", None])
+def test_an_event_with_an_impossible_time_is_quarantined_and_is_not_now_for_the_others(tmp_path: Path, time: Any) -> None:
+    """One such event would put the clock beyond every lease and deadline."""
+    (tmp_path / "both.json").write_text(json.dumps([{**state(B, "running"), "time": time}, tag(A, 1), prepared(A, 5)]))
+    told = [json.loads(line) for line in run(str(tmp_path), "--json").output.splitlines()]
+    assert [one["outcome"] for one in told[:-1]] == ["quarantined", "applied", "applied"]
+    assert told[-1]["target"]["members"] == [A]
 
 
 def test_an_event_that_no_rule_matches_reaches_nothing(tmp_path: Path) -> None:

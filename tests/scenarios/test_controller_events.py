@@ -48,6 +48,42 @@ def test_c3_an_untag_that_arrives_after_the_retag_does_not_remove_the_worker() -
     assert world.status(instance) == "ADD_QUEUED"
 
 
+NULLS = [
+    ("aws.tag", "Tag Change on Resource", {"version-timestamp": None, "tag-policy-compliant": None}),
+    ("aws.tag", "Tag Change on Resource", {"version-timestamp": "", "tags": {f"demo{SUFFIX}": None}}),
+    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action", {"Origin": None, "Destination": None, "LifecycleActionToken": None}),
+    ("aws.health", "AWS Health Event", {"eventTypeCode": None, "lastUpdatedTime": None, "statusCode": None, "eventArn": None}),
+]
+
+
+@pytest.mark.parametrize(("source", "kind", "nulls"), NULLS)
+def test_c4_a_field_that_may_be_missing_may_be_null_or_empty_too(source: str, kind: str, nulls: dict) -> None:
+    world = World()
+    node = world.launch(1)
+    full = {
+        "aws.tag": world.tag(node)["detail"],
+        "aws.autoscaling": world.hook_event(node, "launch", "t")["detail"],
+        "aws.health": {
+            "service": "EC2",
+            "eventTypeCategory": "scheduledChange",
+            "startTime": "Tue, 14 Nov 2023 23:00:00 GMT",
+            "affectedEntities": [{"entityArn": "arn:of-something-else"}, {"entityValue": node, "status": None}],
+        },
+    }[source]
+    told = world.event(source, kind, {**full, **nulls}, f"arn:aws:ec2:eu-central-1:111122223333:instance/{node}")
+    assert [outcome.kind for outcome in world.hear(told)] == ["applied"]
+    assert world.ports.nodes.get(node) is not None
+
+
+def test_a_number_that_is_none_never_reaches_the_facts() -> None:
+    """NaN compares with nothing: one in the job's start would be stored, and every later report lose to it or fail to be read."""
+    world = World()
+    spoilt = world.job_event(revision=1)
+    spoilt["detail"]["started_at"] = float("nan")
+    assert world.hear(spoilt)[0].kind == "quarantined"
+    assert world.ports.jobs.get("demo") == (None, 0)
+
+
 @pytest.mark.parametrize(
     "change",
     [
