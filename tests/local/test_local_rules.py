@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from local_toycloud import QUIET, wait_for
 
-from controller.contract import NODE_DETAIL_TYPES, NodeReport, elastic_tag
+from controller.contract import NODE_DETAIL_TYPES, NodeReport, SignedDocument, elastic_tag
 from controller.local.cloud import Cloud
 from controller.local.cluster import Cluster, ClusterPlan, provision
+from controller.local.identity import InstanceFacts, document
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 50.0
@@ -45,7 +46,11 @@ class Account:
         self.cloud.client("events").put_events(Entries=[{"Source": source, "DetailType": kind, "Detail": json.dumps(detail)}])
 
     def prepared(self, instance: str) -> None:
-        report = NodeReport(cluster="demo", instance_id=instance, private_ip="10.0.0.9", attempt=1, outcome="prepared", at=time.time())
+        said = document(InstanceFacts(instance, "ami-1", "c5.large", "10.0.0.9", "us-east-1a", "us-east-1", self.cloud.account.number, 0.0, None))
+        identity = SignedDocument(document=said, signature=self.cloud.signer.sign(said))
+        report = NodeReport(
+            cluster="demo", instance_id=instance, private_ip="10.0.0.9", attempt=1, outcome="prepared", at=time.time(), identity=identity
+        )
         self.say("dyntrain.node", NODE_DETAIL_TYPES["prepared"], report.model_dump(mode="json"))
 
     def invocations(self, function: str) -> list[dict[str, Any]]:
