@@ -86,17 +86,22 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
     return parse_node_config(cluster, text)
 
 
+async def read_target(parameters: Parameters, cluster: str) -> Target | None:
+    """None while none was published. Raises ServiceUnavailable, also for one that cannot be read."""
+    name = parameter(cluster, "target")
+    text = await asyncio.to_thread(parameters.get, name)
+    try:
+        return Target.model_validate_json(text) if text is not None else None
+    except ValidationError as error:
+        raise ServiceUnavailable(f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for the controller to write it anew") from error
+
+
 async def read_wanted(parameters: Parameters, cluster: str, instance: str) -> bool:
     """Whether the controller's target lists the instance. Raises ServiceUnavailable, also for a target that cannot be read.
 
     A list that outgrew the parameter is not read: the coordinator does that, and admits nobody who is not on it.
     """
-    name = parameter(cluster, "target")
-    text = await asyncio.to_thread(parameters.get, name)
-    try:
-        target = None if text is None else Target.model_validate_json(text)
-    except ValidationError as error:
-        raise ServiceUnavailable(f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for the controller to write it anew") from error
+    target = await read_target(parameters, cluster)
     return target is not None and (target.members is None or instance in target.members)
 
 

@@ -1,16 +1,23 @@
-"""Keeps the coordinator running on the master node, until it says that the job is over."""
+"""Keeps the coordinator running on the one base node that the target names, until it says that the job is over.
+
+Every base node stands by. One that has no coordinator looks whether it is nominated; while one answers, nobody looks. The nomination alone
+moves nothing: the coordinator claims the job on the shared volume, and the one that is overtaken ends by itself (`training.terms`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from controller.contract import NodeConfig
+from controller.contract import NodeConfig, Target
+from node_bootstrap.errors import ServiceUnavailable
 from node_bootstrap.identity import Identity
-from node_bootstrap.pacing import Timing
+from node_bootstrap.pacing import Timing, spread
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
 
@@ -26,22 +33,56 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     return [*arguments, "--boundary", config.boundary]
 
 
+def nominated_term(target: Target | None, identity: Identity) -> int | None:
+    """The term in which this node is to run the coordinator; None: another node is, or nobody. Before any nomination it is the tagged master."""
+    if target is None or target.term == 0:
+        return 0 if identity.master else None
+    return target.term if target.coordinator == identity.instance_id else None
+
+
+@dataclass(frozen=True)
+class CoordinatorProgram:
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log_path: Path
+
+
 class CoordinatorKeeper:
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log_path: Path, children: Children, timing: Timing) -> None:
-        self._command, self._environment, self._log_path = command, environment, log_path
-        self._children, self._timing = children, timing
-        self._child: Child | None = None
+    """`term` asks whether the node is nominated (it raises ServiceUnavailable), `connected` says whether a coordinator answers it."""
+
+    def __init__(
+        self,
+        program: CoordinatorProgram,
+        children: Children,
+        term: Callable[[], Awaitable[int | None]],
+        connected: Callable[[], bool],
+        timing: Timing,
+    ) -> None:
+        self._program, self._children, self._timing = program, children, timing
+        self._term, self._connected = term, connected
+        self._leads = self._retired = False
         self.finished = asyncio.Event()
+
+    def retire(self) -> bool:
+        """The job is over: this node takes it over from nobody any more. True where the coordinator runs, which still has to end by itself."""
+        self._retired = True
+        return self._leads
 
     async def run(self) -> None:
         """Starts it again with growing pauses whenever it dies; returns once it exited with 0, which sets `finished`."""
         deaths = 0
-        while True:
+        while self._leads or not self._retired:
+            term = await self._nomination()
+            self._leads = term is not None
+            if term is None:
+                await asyncio.sleep(spread(self._timing.succession, random.random()))
+                continue
+            log.info("this node runs the coordinator", extra={"term": term})
             began = time.monotonic()
             try:
-                self._child = await self._children.start("coordinator", self._command, log_path=self._log_path, environment=self._environment)
-                reason = explain(await self._child.wait(), 0.0)
-                await self._child.stop()
+                child = await self._start(term)
+                reason = explain(await child.wait(), 0.0)
+                await child.stop()
             except OSError as error:
                 reason = str(error)
             if not reason:
@@ -53,3 +94,17 @@ class CoordinatorKeeper:
             deaths += 1
             log.error("the coordinator died, it is started again", extra={"reason": reason, "pause": pause})
             await asyncio.sleep(pause)
+
+    async def _nomination(self) -> int | None:
+        if self._connected():
+            return None
+        try:
+            return await self._term()
+        except ServiceUnavailable as error:
+            log.warning(str(error))
+            return None
+
+    async def _start(self, term: int) -> Child:
+        program = self._program
+        command = [*program.command, "--term", str(term)]
+        return await self._children.start("coordinator", command, log_path=program.log_path, environment=program.environment)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from controller.contract import NodeConfig
 from node_bootstrap.attempt import next_attempt
-from node_bootstrap.config import SsmParameters, read_node_config, read_wanted
+from node_bootstrap.config import SsmParameters, read_node_config, read_target, read_wanted
 from node_bootstrap.environment import write_environment
 from node_bootstrap.errors import AlreadyRunning, GiveUp, Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
 from node_bootstrap.group import BlankProgram, PsGroup
@@ -28,7 +28,7 @@ from node_bootstrap.identity import Identity, read_identity
 from node_bootstrap.isolation import Isolation
 from node_bootstrap.layout import Layout
 from node_bootstrap.logs import logging_to
-from node_bootstrap.master import CoordinatorKeeper, coordinator_arguments
+from node_bootstrap.master import CoordinatorKeeper, CoordinatorProgram, coordinator_arguments, nominated_term
 from node_bootstrap.metadata import MetadataClient
 from node_bootstrap.notices import NoticeWatch
 from node_bootstrap.pacing import Timing, spread
@@ -175,9 +175,13 @@ def wire(
         program = BlankProgram(setting.blank, listening, layout.logs / "pslite.log")
         supervisor.group = PsGroup(program, config.servers_per_base + 1, identity.private_ip, children, channel.tell, timing)
         tasks.create_task(supervisor.group.run())
-    if identity.master:
+
+        async def term() -> int | None:
+            return nominated_term(await read_target(parameters, identity.cluster), identity)
+
         command = [*setting.coordinator, *coordinator_arguments(identity, config)]
-        supervisor.coordinator = CoordinatorKeeper(command, variables, layout.logs / "coordinator.log", children, timing)
+        coordinator = CoordinatorProgram(command, variables, layout.logs / "coordinator.log")
+        supervisor.coordinator = CoordinatorKeeper(coordinator, children, term, lambda: channel.connected, timing)
         tasks.create_task(supervisor.coordinator.run())
         tasks.create_task(supervisor.coordinator_finished())
     return channel

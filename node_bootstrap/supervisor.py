@@ -151,7 +151,7 @@ class Supervisor:
         write_atomically(self._post.layout.control_file, control.to_json(), mode=0o600)
 
     async def coordinator_finished(self) -> None:
-        """On the master: the end of the coordinator is the end of the job, also when its word to retire was lost."""
+        """Where the coordinator runs, its end is the end of the job, also when its word to retire was lost."""
         if self.coordinator is not None:
             await self.coordinator.finished.wait()
             if not self._retired.done():
@@ -160,12 +160,13 @@ class Supervisor:
     async def retire(self, reason: str) -> None:
         """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself. Bounded."""
         log.info("retiring", extra={"reason": reason})
+        leads = self.coordinator is not None and self.coordinator.retire()
         if self.worker is not None:
             await self.worker.finish(self._post.timing.finish)
             await self.worker.stop(self._post.timing.grace)
         if self.group is not None:
             await self.group.stop_all()
-        if self.coordinator is not None:
+        if self.coordinator is not None and leads:
             try:
                 async with asyncio.timeout(self._post.timing.coordinator_exit):
                     await self.coordinator.finished.wait()

@@ -16,8 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from training.ledger import INTENTS, JOURNAL, read_lines
+from training.ledger import INTENTS, read_lines
 from training.protocol import MODULE
+from training.terms import read_journal
 
 
 @dataclass
@@ -70,10 +71,9 @@ def _superseded(number: int, step: int, numbers: list[int], starts: dict[int, in
 
 def audit_directory(directory: Path, samples: int | None = None) -> Audit:
     """Raises FileNotFoundError when there is no journal, ValueError when the number of samples is not known or the job cannot be audited."""
-    journal_path = directory / JOURNAL
-    if not journal_path.exists():
-        raise FileNotFoundError(f"{journal_path}: no journal there; name the ledger directory of a job")
-    journal = list(read_lines(journal_path))
+    journal = read_journal(directory)
+    if not journal:
+        raise FileNotFoundError(f"{directory}: no journal there; name the ledger directory of a job")
     intents = [line for path in sorted(directory.glob(f"*{INTENTS}")) for line in read_lines(path)]
     job: dict[str, Any] = next((record for record in journal if record["kind"] == "job"), {})
     if job.get("batching") == MODULE:

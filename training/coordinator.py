@@ -3,6 +3,7 @@
     python -m training.coordinator --cluster demo --instance-id i-... --host 10.0.0.5 --mount /myEFSvolume --num-workers 2
 
 Exit code 0: the job is over (finished or failed, which the report says); anything else: start it again, it goes on where its journal ends.
+One that another node has overtaken (`terms`) ends with 75 and says no more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from controller.contract import CoordinatorEndpoint, JobReport
 from controller.instance_identity import Keys, parse_keys
@@ -27,37 +29,69 @@ from training.certificate import Certificate, make_certificate
 from training.control import ControlServer
 from training.generation import Limits
 from training.hosts import AwsHosts, Hosts, HostsError
-from training.knowledge import Options
+from training.knowledge import Options, Phase
 from training.layout import JobFolder, current_job_file
-from training.ledger import JOURNAL, LineLog, read_lines
+from training.ledger import LineLog
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.progress import describe
 from training.session import Session
+from training.terms import Overtaken, TermJournal, read_journal
 
 TICK_SECONDS = 0.1
 TARGET_SECONDS = 0.7  # between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
 REPORT_SECONDS = 5.0  # a report at least this often: it is also the lease
 FAREWELL_SECONDS = 15.0
+CLAIM_SECONDS = 1.0  # between looks at the claim on the shared volume
+PUBLISH_SECONDS = 3.0  # between looks at what the nodes are told: an overtaken coordinator may have published itself late
+TEMPORARY_FAILURE = 75  # of sysexits.h
+CLOSED = "closed"  # the journal's last record: the job is over, and the controller has been told
 log = logging.getLogger("coordinator")
 
 
 class Coordinator:
-    """`keys` verify which instance a node is (`controller.instance_identity`); without any, its word is taken."""
+    """`keys` verify which instance a node is (`controller.instance_identity`); without any, its word is taken.
 
-    def __init__(self, options: Options, folder: JobFolder, hosts: Hosts, host: str, instance_id: str, port: int = 0, keys: Keys = ()) -> None:
+    `term` is that of the nomination; None: nobody else can hold this job. Raises Overtaken when another node holds it.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        folder: JobFolder,
+        hosts: Hosts,
+        host: str,
+        instance_id: str,
+        port: int = 0,
+        keys: Keys = (),
+        term: int | None = None,
+    ) -> None:
         self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
         self._port, self._keys = port, keys
-        journal = folder.ledger / JOURNAL
-        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), list(read_lines(journal)), time.time())
-        self._journal, self._events = LineLog(journal, sync=True), LineLog(folder.events)
+        self._journal, self._events = TermJournal(folder.ledger, instance_id, term), LineLog(folder.events)
+        self._overtaken: Overtaken | None = None
+        records = [*self._journal.records, *self._take_over(time.time())]
+        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), records, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(self._session, Gate(options.cluster, self._token, keys), self.carry_out)
         self._reported: JobReport | None = None
         self._reported_at = 0.0
         self._over = asyncio.Event()
 
+    def _take_over(self, now: float) -> list[dict[str, Any]]:
+        """The former coordinator's machine took a ps-lite server along: nobody goes on in that generation."""
+        former, records = self._journal.taken_over, self._journal.records
+        if former is None:
+            return []
+        number = max((record["number"] for record in records if record["kind"] == "generation"), default=0)
+        record = {"kind": "restart", "generation": number, "reason": f"{self._instance_id} takes over from {former}", "at": now}
+        self._journal.append(record)
+        fields = {"instance": self._instance_id, "former": former, "generation": number, "at": now}
+        self._events.append({"event": "takeover", **fields})
+        log.warning("%s takes the job over from %s, from the last commit", self._instance_id, former)
+        return [record]
+
     async def run(self) -> None:
-        """Until the job is over and the last report is out."""
+        """Until the job is over and the last report is out. Raises Overtaken when another node has taken the job."""
         certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
         with contextlib.closing(self._journal), contextlib.closing(self._events):
             await self._serve(certificate)
@@ -74,19 +108,31 @@ class Coordinator:
             )
             await self._publish(endpoint)
             async with asyncio.TaskGroup() as tasks:
-                background = [tasks.create_task(coroutine) for coroutine in (self._tick(), self._watch_target(), self._report())]
+                loops = (self._tick(), self._watch_target(), self._report(), self._watch_claim(), self._watch_published(endpoint))
+                background = [tasks.create_task(coroutine) for coroutine in loops]
+                if self._session.phase is Phase.OVER:
+                    self._over.set()
+                    await asyncio.sleep(FAREWELL_SECONDS)  # for nodes that have not heard of it to come by
                 await self._over.wait()
-                await self._server.drain(FAREWELL_SECONDS)
+                if self._overtaken is None:
+                    await self._server.drain(FAREWELL_SECONDS)
                 for task in background:
                     task.cancel()
+            if self._overtaken is not None:
+                raise self._overtaken
             await self._last_report()
 
     def carry_out(self, orders: list[Order]) -> None:
-        """In order; nothing here blocks but the journal's fsync, which must come first."""
+        """In order; nothing here blocks but the journal's fsync, which must come first. One that is overtaken orders nothing more."""
         for order in orders:
+            if self._overtaken is not None:
+                return
             match order:
                 case Journal():
-                    self._journal.append(order.record)
+                    try:
+                        self._journal.append(order.record)
+                    except Overtaken as error:
+                        self._give_up(error)
                 case ToNode():
                     self._server.send_node(order.instance_id, order.message)
                 case ToWorker():
@@ -115,6 +161,31 @@ class Coordinator:
                     "nodes must prove which instance they are" if self._keys else "nodes need not prove which instance they are: no identity keys"
                 )
                 return
+
+    def _give_up(self, error: Overtaken) -> None:
+        self._overtaken = error
+        self._over.set()
+
+    async def _watch_claim(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(self._journal.check)
+            except Overtaken as error:
+                self._give_up(error)
+            await asyncio.sleep(CLAIM_SECONDS)
+
+    async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
+        while True:
+            await asyncio.sleep(PUBLISH_SECONDS)
+            try:
+                present = await asyncio.to_thread(self._hosts.published)
+                if present != endpoint:
+                    await asyncio.to_thread(self._journal.check)
+                    await self._publish(endpoint)
+            except HostsError as error:
+                log.warning("%s; looked at again", error)
+            except Overtaken as error:
+                self._give_up(error)
 
     async def _tick(self) -> None:
         while True:
@@ -152,6 +223,7 @@ class Coordinator:
         for delay in (0.5, 1, 2, 4, 8):
             try:
                 await asyncio.to_thread(self._hosts.report, self._next_report())
+                self._journal.append({"kind": CLOSED, "at": time.time()})
                 return
             except HostsError as error:
                 log.warning("%s; again in %.1f s", error, delay)
@@ -168,12 +240,15 @@ def _decisive(report: JobReport | None) -> object:
 
 
 def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """The unfinished job of the cluster and when it started, or a new one. A finished job's name is never used again."""
+    """The cluster's job that is not closed and when it started, or a new one. A closed job's name is never used again.
+
+    One that has ended, and whose coordinator died before it could say so everywhere, is opened for just that.
+    """
     file = current_job_file(mount, cluster)
     if file.exists():
         current = json.loads(file.read_text())
-        ended = any(record["kind"] in ("finished", "failed") for record in read_lines(JobFolder.of(mount, cluster, current["job"]).ledger / JOURNAL))
-        if not ended:
+        journal = read_journal(JobFolder.of(mount, cluster, current["job"]).ledger)
+        if not any(record["kind"] == CLOSED for record in journal):
             return current["job"], current["started_at"]
     job = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -204,6 +279,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--num-workers", type=int, default=1, help="workers that the first generation waits for")
     parser.add_argument("--min-workers", type=int, default=1)
     parser.add_argument("--max-workers", type=int, default=64)
+    parser.add_argument("--term", type=int, default=0, help="of this node's nomination, from the target; 0: it is tagged as master")
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
     parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made")
     parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, on a volume that all nodes share; default: on the mount")
@@ -228,16 +304,20 @@ def main(argv: list[str] | None = None) -> int:
 
     async def serve() -> None:
         folder = JobFolder.of(args.mount, args.cluster, job)
-        coordinator = Coordinator(options, folder, AwsHosts(args.cluster), args.host, args.instance_id, keys=args.identity_keys)
+        coordinator = Coordinator(options, folder, AwsHosts(args.cluster), args.host, args.instance_id, keys=args.identity_keys, term=args.term)
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         await coordinator.run()
 
-    with contextlib.suppress(asyncio.CancelledError, KeyboardInterrupt):
+    try:
         asyncio.run(serve())
-        return 0
-    return 128 + signal.SIGTERM
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        return 128 + signal.SIGTERM
+    except Overtaken as error:
+        log.warning("%s; this coordinator ends", error)
+        return TEMPORARY_FAILURE
+    return 0
 
 
 if __name__ == "__main__":

@@ -160,6 +160,9 @@ class FileHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.token, self.endpoint = token, endpoint
 
+    def published(self) -> CoordinatorEndpoint | None:
+        return self.endpoint
+
     def report(self, report: JobReport) -> None:
         self.reported = report
 

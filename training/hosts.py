@@ -28,6 +28,9 @@ class Hosts(Protocol):
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         """Make the coordinator known to the nodes. Raises HostsError."""
 
+    def published(self) -> CoordinatorEndpoint | None:
+        """The coordinator that the nodes are told of now. Raises HostsError."""
+
     def report(self, report: JobReport) -> None:
         """Tell the controller. Raises HostsError."""
 
@@ -70,6 +73,16 @@ class AwsHosts:
             self._ssm.put_parameter(Name=parameter(self._cluster, "coordinator"), Value=endpoint.model_dump_json(), Type="String", Overwrite=True)
         except (BotoCoreError, ClientError) as error:
             raise HostsError(f"endpoint of cluster {self._cluster} not published: {error}") from error
+
+    def published(self) -> CoordinatorEndpoint | None:
+        try:
+            return CoordinatorEndpoint.model_validate_json(
+                self._ssm.get_parameter(Name=parameter(self._cluster, "coordinator"))["Parameter"]["Value"]
+            )
+        except (self._ssm.exceptions.ParameterNotFound, ValidationError):
+            return None
+        except (BotoCoreError, ClientError) as error:
+            raise HostsError(f"endpoint of cluster {self._cluster} not read: {error}") from error
 
     def report(self, report: JobReport) -> None:
         entry = {"Source": COORDINATOR_SOURCE, "DetailType": report.detail_type, "Detail": report.model_dump_json()}

@@ -100,6 +100,9 @@ class Knowledge:
                 session.drop_commit()
             elif record["kind"] == "restart":
                 session.generation = None
+            elif record["kind"] in ("finished", "failed"):
+                session.phase, session.outcome, session.generation = Phase.OVER, record["kind"], None
+                session.position = Position(**record["position"]) if "position" in record else session.position
         if session.generation is not None:
             session.phase = Phase.RECOVERING
         return session

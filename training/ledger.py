@@ -1,7 +1,7 @@
 """The ledger: what each worker was about to train on, and what the coordinator decided; together they prove that no sample was lost.
 
 A worker appends its intent before it pushes (`<instance>-<pid>.intents.jsonl`). The coordinator appends each generation's first position and the
-job's end (`journal.jsonl`). An intent counts when its position lies between its generation's start and the next one's: what a crash
+job's end (`journal.jsonl`, see `terms`). An intent counts when its position lies between its generation's start and the next one's: what a crash
 threw away lies beyond. Lines are appended whole; a torn last line is one that never counted.
 """
 
@@ -48,12 +48,14 @@ class IntentLog:
         self._lines.close()
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log; one that was torn by a crash is passed over."""
+def read_lines(path: Path, size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The whole lines of a log, or of its first `size` bytes; one that was torn by a crash is passed over."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for line in file:
+            if size is not None and file.tell() > size:
+                return
             if line.endswith(b"\n"):
                 try:
                     yield json.loads(line)

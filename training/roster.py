@@ -68,6 +68,11 @@ class Roster:
             return [Announce("given_up", {"instance": instance, "reason": f"{spent}; last: {reason}"})]
         return [again]
 
+    def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
+        """For a process that was to be replaced and still runs, perhaps because its node was not connected then."""
+        told = pid is not None and self.revived.get(instance) == pid and instance in self.nodes and instance not in self.given_up
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if told and pid is not None else []
+
     def call_back(self, wanted: Collection[str]) -> list[Order]:
         """A node that left and is wanted again, before the controller took it away, gets a new worker."""
         again = [instance for instance in self.left if instance in wanted and instance in self.nodes]

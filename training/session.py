@@ -55,6 +55,7 @@ class Session(Decisions):
             ToNode(hello.instance_id, Listed(listed=listed)),
             Announce("node_ready", {"instance": hello.instance_id, "attempt": hello.attempt}),
         ]
+        orders += self.roster.end_again(hello.instance_id, hello.worker_pid)
         if self.phase is Phase.OVER:
             orders.append(ToNode(hello.instance_id, Retire(reason="job finished")))
         elif earlier_life and self._formed:
@@ -109,7 +110,9 @@ class Session(Decisions):
             or instance not in self.generation.instances
             or (known and known.pid != hello.pid)
         ):
-            return [DropWorker(instance, f"generation {hello.generation} is over; start afresh")]
+            reason = f"generation {hello.generation} is over; start afresh"
+            self.roster.revived[instance] = hello.pid  # no fault of the node's: its training thread may be blocked inside ps-lite
+            return [DropWorker(instance, reason), *self.roster.end_again(instance, hello.pid, reason)]
         self.roster.absent.pop(instance, None)
         self.roster.members[instance] = hello
         if self.phase is Phase.RECOVERING and set(self.roster.members) == set(self.generation.instances):

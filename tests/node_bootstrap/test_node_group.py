@@ -221,6 +221,7 @@ def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
         "--max-workers": "5",
         "--segment-steps": "20",
         "--boundary": "epoch",
+        "--term": "0",
     }
     assert processes_of(tmp_path) == []
 

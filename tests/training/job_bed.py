@@ -51,6 +51,9 @@ class ListedHosts:
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.token, self.endpoint = token, endpoint
 
+    def published(self) -> CoordinatorEndpoint | None:
+        return self.endpoint
+
     def report(self, report: JobReport) -> None:
         self.reports.append(report)
 
