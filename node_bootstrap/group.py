@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ class PsGroup:
         self._live: dict[int, list[Blank]] = {}
         self._stopped = 0
         self._used = False
+        self._refill_at = 0.0
         self._deaths = 0
         self._port: int | None = None
         self._failure: GroupFailed | None = None
@@ -90,6 +92,11 @@ class PsGroup:
                 if len(self._pool) >= self._wanted + self._spares:
                     await self._changed.wait()
                     continue
+                if (left := self._refill_at - time.monotonic()) > 0:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await self._changed.wait()
+                    continue
                 if self._deaths:
                     await asyncio.sleep(self._timing.blank.delay(self._deaths - 1))
                 try:
@@ -111,6 +118,7 @@ class PsGroup:
             return
         members = self._live[order.generation] = []
         self._used, self._port = True, None
+        self._refill_at = time.monotonic() + self._timing.formation
         for process in order.processes:
             try:
                 blank = self._take() or await self._spawn(0)
@@ -126,6 +134,8 @@ class PsGroup:
     async def stop(self, generation: int) -> None:
         """Kill the processes of this and of earlier generations; later orders to start these change nothing."""
         self._stopped = max(self._stopped, generation)
+        self._refill_at = 0.0  # the group before goes when the present one is formed
+        self._changed.set()
         if self._failure and self._failure.generation <= self._stopped:
             self._failure = None
         doomed = [blank for number in sorted(self._live) if number <= self._stopped for blank in self._live.pop(number)]

@@ -139,6 +139,7 @@ class Worker:
             await child.stop()  # what it left running
             if code == 0:
                 self.state = State.LEFT
+                await self.spares.discard()
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = State.CRASHED, time.monotonic()
@@ -165,6 +166,7 @@ class Worker:
                 await self._replace(decision.reason.value)
             else:
                 self._give_up(decision.reason)
+                await self.spares.discard()
 
     def _give_up(self, reason: Reason) -> None:
         self.state = State.FAILED

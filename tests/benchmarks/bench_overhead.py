@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster import ENVIRONMENT, HERE, Cluster
+from cluster import ENVIRONMENT, HERE, Cluster, mortal
 from figures import Figure, at_most, told, write
 from overhead_job import TURN, VARIANTS
 
@@ -77,7 +77,7 @@ def _plain_job(folder: Path, variant: str) -> Iterator[None]:
     with (folder / f"{variant}.log").open("wb") as log:
         processes = [
             subprocess.Popen(
-                _command(folder, variant) if role == "worker" else [sys.executable, "-c", IMPORT_MXNET],
+                mortal(_command(folder, variant) if role == "worker" else [sys.executable, "-c", IMPORT_MXNET]),
                 env={**environment, "DMLC_ROLE": role},
                 stdout=log,
                 stderr=log,

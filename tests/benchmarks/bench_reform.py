@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster import ENVIRONMENT, Cluster, Event, instance, resnet
+from cluster import ENVIRONMENT, Cluster, Event, instance, mortal, resnet
 from figures import Figure, at_least, at_most, told, write
 
 from training.launch import CLUSTER
@@ -105,7 +105,7 @@ def _medians(pauses: list[Event]) -> dict[str, float]:
 def _restarts(folder: Path, network: str) -> list[float]:
     """SIGTERM to the first step of all workers after the same command was given again, each time."""
     environment = {**os.environ, **ENVIRONMENT}
-    command = [sys.executable, "-m", "training.launch", "-n", "2", "--launcher", "local", *resnet(network, *TO_THE_END)]
+    command = mortal([sys.executable, "-m", "training.launch", "-n", "2", "--launcher", "local", *resnet(network, *TO_THE_END)])
     seconds: list[float] = []
     process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     try:

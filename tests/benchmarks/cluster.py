@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.contract import CoordinatorEndpoint, JobReport, NodeConfig, NodeReport, Target, parameter
+from node_bootstrap import exec_child
 from node_bootstrap.errors import Interrupted
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
@@ -206,3 +208,8 @@ class Cluster:
 
 def resnet(network: str, *more: str) -> list[str]:
     return [sys.executable, str(HERE / "resnet_job.py"), "--network", network, *more]
+
+
+def mortal(command: Sequence[str]) -> list[str]:
+    """The command so started that it dies with this process, however that ends."""
+    return [sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), "0", *command]

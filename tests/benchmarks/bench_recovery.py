@@ -1,0 +1,150 @@
+"""How long the others stand still when a worker is killed, and what that costs.
+
+Three workers (two on base nodes) train ResNet-18 with momentum. One is killed with SIGKILL at a random point of a step: in the forward or
+backward pass, in the middle of a push, waiting for the sums. In every third kill the victim is ahead: another worker is frozen first, so that
+the victim has pushed all it has and waits. Seconds are from the kill to the step after which all who train have made one.
+
+`release`: the survivors free themselves and go on; `survivors_restarted` counts processes that changed, `fell_back` kills that ended in a
+restart instead, `steps_lost_max` steps that were begun and did not count. `restart`: everybody starts from the last commit, in fresh processes
+(`cold_seconds`) or warm spares (`warm_seconds`); at most the steps of one segment are lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from cluster import Cluster, instance, resnet
+from figures import Figure, at_most, told, write
+
+from training.ledger import INTENTS, JOURNAL, read_lines
+from training.roster import Budget
+
+KILLS, SEED = 20, 5
+NETWORK, STEPS = "resnet18_v1", 8  # a segment is an epoch here
+RELEASE_SECONDS, COLD_SECONDS, WARM_SECONDS = 1.5, 6.0, 2.5
+WORKERS = "ABC"
+
+
+@dataclass
+class Losses:
+    seconds: list[float] = field(default_factory=list)
+    survivors_restarted: int = 0
+    fell_back: int = 0
+    steps_lost_max: int = 0
+
+
+def main(out: Path) -> list[Figure]:
+    release, cold, warm = _losses("release", 1), _losses("restart", 0), _losses("restart", 1)
+    median = statistics.median(release.seconds)
+    found: dict[str, Any] = {
+        "release": {
+            "median_seconds": median,
+            "p95_seconds": sorted(release.seconds)[len(release.seconds) * 95 // 100],
+            "steps_lost_max": release.steps_lost_max,
+            "survivors_restarted": release.survivors_restarted,
+            "fell_back": release.fell_back,
+        },
+        "restart": {
+            "cold_seconds": statistics.median(cold.seconds),
+            "warm_seconds": statistics.median(warm.seconds),
+            "steps_lost_max": max(cold.steps_lost_max, warm.steps_lost_max),
+        },
+    }
+    write(out, "recovery", found)
+    return [
+        at_most("release.median_seconds", median, RELEASE_SECONDS),
+        told("release.p95_seconds", found["release"]["p95_seconds"]),
+        at_most("release.steps_lost_max", release.steps_lost_max, 1),
+        at_most("release.survivors_restarted", release.survivors_restarted, 0),
+        at_most("release.fell_back", release.fell_back, 0),
+        at_most("restart.cold_seconds", found["restart"]["cold_seconds"], COLD_SECONDS),
+        at_most("restart.warm_seconds", found["restart"]["warm_seconds"], WARM_SECONDS),
+        at_most("restart.steps_lost_max", found["restart"]["steps_lost_max"], STEPS),
+    ]
+
+
+def _losses(mode: Literal["release", "restart"], spares: int) -> Losses:
+    losses, rng = Losses(), random.Random(SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        command = resnet(NETWORK, "--epochs", "100000", "--steps", str(STEPS))
+        cluster = Cluster(Path(folder), command, spares=spares, recovery=mode, budget=Budget(restarts=1000))
+        try:
+            cluster.begin("AB")
+            cluster.add_node("C")
+            cluster.want(WORKERS)
+            cluster.wait_for_event("joined", 0, instance=instance("C"))
+            for number in range(KILLS):
+                _settled(cluster, spares)
+                _kill_one(cluster, rng, ahead=number % 3 == 2, losses=losses)
+            losses.steps_lost_max = _steps_lost(cluster)
+        finally:
+            cluster.close()
+    return losses
+
+
+def _settled(cluster: Cluster, spares: int) -> None:
+    """All three train, a commit is there, and spares stand by where there are to be any."""
+    cluster.wait_for(lambda: len(cluster.events("formed")[-1]["members"]) == len(WORKERS), "all three are back")
+    cluster.wait_for(lambda: cluster.spares_ready() == spares * len(WORKERS), "the spares stand by")
+    cluster.wait_for_segments(2)
+
+
+def _kill_one(cluster: Cluster, rng: random.Random, ahead: bool, losses: Losses) -> None:
+    victim = rng.choice(WORKERS)
+    pids = {letter: cluster.worker_pid(letter) for letter in WORKERS}
+    before = len(cluster.events())
+    time.sleep(rng.random())  # somewhere in a step
+    frozen = pids[rng.choice(sorted(set(WORKERS) - {victim}))] if ahead else None
+    with _frozen(frozen):
+        pid = pids[victim]
+        assert pid is not None
+        died = time.time()
+        os.kill(pid, signal.SIGKILL)
+    formed = cluster.wait_for_event("formed", before, "the next generation")
+    members = formed["members"]
+    cluster.wait_for(lambda: _stepped(cluster, before, members), "the first step of the next generation")
+    losses.seconds.append(max(event["at"] for event in cluster.events()[before:] if event["event"] in ("joined", "pause")) - died)
+    losses.fell_back += any(event["event"] == "restart" for event in cluster.events()[before:])
+    losses.survivors_restarted += sum(cluster.worker_pid(letter) != pid for letter, pid in pids.items() if letter != victim)
+
+
+@contextlib.contextmanager
+def _frozen(pid: int | None) -> Iterator[None]:
+    """So that the others get ahead of it."""
+    if pid is None:
+        yield
+        return
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _stepped(cluster: Cluster, before: int, members: list[str]) -> bool:
+    """Survivors say together how long they paused; who starts afresh says that it joined."""
+    events = cluster.events()[before:]
+    joined = {event["instance"] for event in events if event["event"] == "joined"}
+    return any(event["event"] == "pause" for event in events) or joined >= set(members)
+
+
+def _steps_lost(cluster: Cluster) -> int:
+    """The most steps that a generation had begun beyond where the next one began."""
+    starts = [(r["number"], r["position"]["step"]) for r in read_lines(cluster.job.ledger / JOURNAL) if r["kind"] == "generation"]
+    begun: dict[int, int] = {}
+    for file in cluster.job.ledger.glob(f"*{INTENTS}"):
+        for intent in read_lines(file):
+            begun[intent["g"]] = max(begun.get(intent["g"], -1), intent["s"])
+    return max(begun.get(number, -1) + 1 - start for (number, _), (_, start) in pairwise(starts))

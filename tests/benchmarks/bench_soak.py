@@ -1,0 +1,168 @@
+"""One job through 60 changes of membership and 20 kills, and what is left behind that should not be: nothing.
+
+A round takes C in, kills the worker of B or C in the middle of its steps (the others free themselves), waits until it is back, and lets C go.
+A's worker is never killed: it lives through every change. Before the first round that counts (two warm up) and after the last one, in the same
+state of the cluster (two workers, all blanks and spares ready), these are counted: threads and descriptors of A's worker and of the process that
+runs coordinator and nodes; processes, and sockets that listen, of everything that was started. What is there more afterwards is leaked.
+
+Memory of A's worker is read after each round. A straight line is fitted through the later half of the readings, when pools and caches have grown
+to their size; `memory` is the megabytes that the line gains over the whole soak, or 0 where that is less than three standard errors
+of the slope, or than 2 MB: then it is noise. Samples lost or doubled are the audit's, over every finished epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from cluster import HERE, Cluster, instance
+from figures import Figure, at_least, at_most, write
+
+from training.roster import Budget
+
+ROUNDS, WARM_UP, SEED = 20, 2, 11
+CHANGES, KILLS = 60, 20
+NOISE_MB = 2.0
+SPARES = 1
+Counts = dict[str, int]
+
+
+def main(out: Path) -> list[Figure]:
+    rng = random.Random(SEED)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        hold = folder / "hold"
+        hold.touch()
+        script = [sys.executable, str(HERE.parent / "training" / "tiny_job.py"), "--epochs", "1000000", "--hold", str(hold), "--step-seconds", "0.02"]
+        cluster = Cluster(folder, script, spares=SPARES, budget=Budget(restarts=1000))
+        try:
+            cluster.begin("AB")
+            cluster.add_node("C")
+            for _ in range(WARM_UP):
+                _round(cluster, rng)
+            survivor = cluster.worker_pid("A")
+            assert survivor is not None
+            before, changes = _counts(cluster, survivor), len(cluster.events("forming"))
+            memory = [_memory_mb(survivor)]
+            for _ in range(ROUNDS):
+                _round(cluster, rng)
+                memory.append(_memory_mb(survivor))
+            after, changes = _counts(cluster, survivor), len(cluster.events("forming")) - changes
+            same = cluster.worker_pid("A") == survivor
+            audit = cluster.audit()
+        finally:
+            cluster.close()
+    leaked = {what: max(0, after[what] - before[what]) for what in before} | {"memory_mb": leaked_mb(memory)}
+    found = {
+        "changes": changes,
+        "kills": ROUNDS,
+        "leaked": leaked,
+        "samples_lost": audit.lost,
+        "samples_doubled": audit.doubled,
+        "epochs_audited": len(audit.epochs),
+        "survivor_restarted": int(not same),
+    }
+    write(out, "soak", found)
+    return [
+        at_least("changes", changes, CHANGES),
+        at_least("kills", ROUNDS, KILLS),
+        *(at_most(f"leaked.{what}", count, 0) for what, count in leaked.items()),
+        at_most("samples_lost", audit.lost, 0),
+        at_most("samples_doubled", audit.doubled, 0),
+        at_least("epochs_audited", len(audit.epochs), 1),
+        at_most("survivor_restarted", found["survivor_restarted"], 0),
+    ]
+
+
+def leaked_mb(readings: list[float]) -> float:
+    """What the line through the later half of the readings gains over as many steps as there are readings; 0 when that is noise."""
+    later = np.asarray(readings[len(readings) // 2 :])
+    steps = np.arange(len(later))
+    slope, offset = np.polyfit(steps, later, 1)
+    residuals = later - (slope * steps + offset)
+    error = float(np.sqrt((residuals**2).sum() / (len(later) - 2) / ((steps - steps.mean()) ** 2).sum()))
+    gained = float(slope) * len(readings)
+    return 0.0 if gained < NOISE_MB or slope < 3 * error else gained
+
+
+def _round(cluster: Cluster, rng: random.Random) -> None:
+    before = len(cluster.events())
+    cluster.want("ABC")
+    cluster.wait_for_event("joined", before, instance=instance("C"))
+    cluster.wait_for_segments(1)
+    victim = rng.choice("BC")
+    pid = cluster.worker_pid(victim)
+    assert pid is not None
+    before = len(cluster.events())
+    time.sleep(rng.random() * 0.3)
+    os.kill(pid, signal.SIGKILL)
+    cluster.wait_for_event("joined", before, instance=instance(victim))
+    cluster.wait_for_segments(1)
+    before = len(cluster.events())
+    cluster.want("AB")
+    cluster.wait_for_event("left", before, instance=instance("C"))
+    cluster.wait_for_event("pause", before)
+    cluster.wait_for_segments(1)
+
+
+def _counts(cluster: Cluster, survivor: int) -> Counts:
+    """Once everything that is started in the background is there, and what was stopped is gone: the same twice, a second apart."""
+    deadline, last = time.monotonic() + 60.0, Counts()
+    while time.monotonic() < deadline:
+        started = _descendants(os.getpid())
+        counts = {
+            "threads": _threads(survivor) + _threads(os.getpid()),
+            "descriptors": _descriptors(survivor) + _descriptors(os.getpid()),
+            "processes": len(started),
+            "ports": sum(_listening(pid) for pid in [os.getpid(), *started]),
+        }
+        if counts == last and cluster.spares_ready() == 2 * SPARES:
+            return counts
+        last = counts
+        time.sleep(1.0)
+    raise TimeoutError(f"the cluster does not come to rest: {last}")
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue  # that thread has ended
+        for child in children:
+            found += [child, *_descendants(child)] if Path(f"/proc/{child}").exists() else []
+    return found
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def _listening(pid: int) -> int:
+    """TCP sockets of the process in state LISTEN (0A)."""
+    listening = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(descriptor)
+        except OSError:
+            continue  # closed just now
+        count += target.startswith("socket:[") and target[8:-1] in listening
+    return count
+
+
+def _memory_mb(pid: int) -> float:
+    """Resident, without what it shares with files."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) / 1024
