@@ -22,6 +22,7 @@ from controller.contract import ControlFile
 from training.background import Stopwatch, in_background
 from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from training.client import CoordinatorClient, CoordinatorLost, read_control_file
+from training.engine import Engine
 from training.engine.pslite import PsLite
 from training.kvstore import ElasticKVStore
 from training.layout import JobFolder
@@ -78,7 +79,7 @@ class Membership:
     @staticmethod
     def join(kind: str) -> Membership:
         control = read_control_file()
-        return CoordinatedMembership(control, kind) if control else Membership(ElasticKVStore(None))
+        return CoordinatedMembership(control, PsLite(kind, control.private_ip)) if control else Membership(ElasticKVStore(None))
 
     def enter(self, state: JobState, *, epochs: int, samples: int, global_batch: int, seed: int, batching: str) -> Position:
         """Blocks until this worker is a member; returns where the job is. What all workers must have in common goes to the coordinator."""
@@ -133,10 +134,10 @@ class Membership:
 
 
 class CoordinatedMembership(Membership):
-    def __init__(self, control: ControlFile, kind: str) -> None:
+    def __init__(self, control: ControlFile, engine: Engine) -> None:
         self._control = control
-        self._engine = PsLite(kind, control.private_ip)
-        super().__init__(ElasticKVStore(self._engine))
+        self._engine = engine
+        super().__init__(ElasticKVStore(engine))
         self._server = StateServer(control.private_ip)
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._folder = folder

@@ -172,6 +172,7 @@ class JobBed:
         self._options = {"limits": Limits(1, 8), "workers": workers, "start_grace": 30.0, **options}
         self._processes: list[subprocess.Popen[bytes]] = []
         self.supervisors: dict[str, Supervisor] = {}
+        self.supervisor: type[Supervisor] = Supervisor
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -199,7 +200,7 @@ class JobBed:
 
     def add_node(self, letter: str, base: bool = False) -> None:
         name = instance(letter)
-        self.supervisors[name] = Supervisor(self, name, base, f"127.0.77.{ord(letter)}")
+        self.supervisors[name] = self.supervisor(self, name, base, f"127.0.77.{ord(letter)}")
 
         async def start() -> None:
             self.supervisors[name].task = asyncio.create_task(self.supervisors[name].run())

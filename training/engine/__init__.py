@@ -6,12 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
+class Store(Protocol):
+    """The store of one generation. Hold no reference over a boundary: it would keep the old group alive."""
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Sum `value` over all workers into `out`; an array, or a list of one for each context. Need not wait for the sum."""
+
+    def parts_from(self, first: int) -> Sequence[Any]:
+        """What the gradients from number `first` on are pushed as, in the order of their keys; each has `length` and `dtype`."""
+
+    def pushpull_part(self, part: Any, flat: Any) -> None:
+        """Push `flat` for one of these parts, in the place of a worker that is gone."""
+
+
 class Engine(Protocol):
     """Sums gradients over the workers of one generation at a time."""
 
     @property
-    def kvstore(self) -> Any:
-        """The store of the present generation, with `pushpull`. Hold no reference over a boundary: it would keep the old group alive."""
+    def kvstore(self) -> Store: ...
 
     def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
         """Join the generation that `environment` describes, with a key of (name, shape, dtype) for each gradient; returns the seconds of its phases.
