@@ -128,6 +128,9 @@ class NodeConfig(Wire):
     checkpoint_dir: str | None = Field(None, description="absolute path that all nodes share, for commits; None: on the mount")
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
+    liveness_seconds: float = Field(20.0, gt=0, description="without an answer for so long a process of the job counts as hung")
+    progress_seconds: float = Field(600.0, gt=0, description="a living job that makes no step for so long counts as stuck")
+    pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
     environment: dict[str, str] = {}
     isolation_seconds: float = Field(120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller")
     identity_keys: str = Field("", description="public keys that sign identity documents; empty: nodes need not prove who they are")

@@ -30,7 +30,8 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments += ["--segment-steps", str(config.segment_steps)] if config.segment_steps is not None else []
     arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
     arguments += [f"--identity-keys={config.identity_keys}"] if config.identity_keys else []  # one word: a PEM begins with dashes
-    return [*arguments, "--boundary", config.boundary]
+    arguments += ["--liveness-seconds", str(config.liveness_seconds), "--progress-seconds", str(config.progress_seconds)]
+    return [*arguments, "--pause-seconds", str(config.pause_seconds), "--boundary", config.boundary]
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:

@@ -80,10 +80,10 @@ class Worker:
         self._changed.set()
 
     async def restart(self, pid: int, reason: str) -> None:
-        """By order; an order about another process than the present or the last one is old and changes nothing."""
+        """By order; an order about another process than the present or the last one is old and changes nothing. 0: whichever, if it has left."""
         async with self._turn:
             known = self._child.pid if self._child else None
-            if pid != known or self.state is State.RETIRED:
+            if (pid != known and not (pid == 0 and self.state is State.LEFT)) or self.state is State.RETIRED:
                 log.info("ignored an order to restart another worker", extra={"pid": known, "ordered": pid, "reason": reason})
                 return
             failed = self.state is State.FAILED

@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection as SyncConnection
 from websockets.sync.client import connect as connect_sync_client
 
 from training.admission import H, answering
-from training.protocol import MAX_BYTES, Challenge, FromCoordinator, NodeHello, Refused, ToCoordinator, WorkerHello, parse_from_coordinator
+from training.protocol import MAX_BYTES, Challenge, FromCoordinator, NodeHello, Refused, ToCoordinator, parse_from_coordinator
 
 OPEN_SECONDS = 10.0
 PING_SECONDS = 5.0
@@ -44,13 +44,13 @@ async def connect(url: str, certificate: str) -> AsyncConnection:
     )
 
 
-def connect_sync(url: str, certificate: str) -> SyncConnection:
-    """For worker processes, whose threads cannot run an event loop. Raises as `connect` does."""
+def connect_sync(url: str, certificate: str, seconds: float = OPEN_SECONDS) -> SyncConnection:
+    """For worker processes, whose threads cannot run an event loop. Raises as `connect` does, within `seconds` if that is less."""
     return connect_sync_client(
         url,
         ssl=client_context(certificate),
         max_size=MAX_BYTES,
-        open_timeout=OPEN_SECONDS,
+        open_timeout=min(OPEN_SECONDS, seconds),
         ping_interval=PING_SECONDS,
         ping_timeout=4 * PING_SECONDS,
         proxy=None,
@@ -61,15 +61,11 @@ async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr)
     """Answer the coordinator's challenge. Raises as `connect` does, and ValueError when it does not begin with one."""
     async with asyncio.timeout(OPEN_SECONDS):
         first = await connection.recv()
-    await connection.send(encode(_answer(first, hello, token)))
+    await connection.send(encode(answer(first, hello, token)))
 
 
-def greet_sync(connection: SyncConnection, hello: WorkerHello, token: SecretStr) -> None:
-    """As `greet`."""
-    connection.send(encode(_answer(connection.recv(timeout=OPEN_SECONDS), hello, token)))
-
-
-def _answer(first: str | bytes, hello: H, token: SecretStr) -> H:
+def answer(first: str | bytes, hello: H, token: SecretStr) -> H:
+    """The hello that answers the coordinator's first message. Raises ValueError when that is no challenge."""
     match decode(first):
         case Challenge(nonce=nonce):
             return answering(hello, token.get_secret_value(), nonce)

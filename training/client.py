@@ -1,6 +1,6 @@
 """A worker's line to its coordinator: one thread reads, the training thread writes and waits for orders with a bound.
 
-The connection may drop while the worker trains; it is made again, and what was said last is said again, until `reconnect_seconds` have
+The connection may drop while the worker trains; it is made again, and what was said last is said again, until the worker's patience has
 passed. A worker that the coordinator no longer knows is told so (`Refused`) and ends: its supervisor starts a fresh one.
 """
 
@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import ValidationError
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection
 
 from controller.contract import ControlFile
-from training.channel import connect_sync, decode, encode, greet_sync
-from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
+from training.channel import OPEN_SECONDS, answer, connect_sync, decode, encode
+from training.dialogue import Dialogue
+from training.protocol import Abort, Form, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
 
 Urgent = Abort | Pump | Verdict
 BLOCKED_SECONDS = 10.0  # from the word that the worker is given up to its end, if it does not end by itself
@@ -40,32 +42,31 @@ def read_control_file() -> ControlFile | None:
 
 
 class CoordinatorClient:
-    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread."""
+    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `patience`: until the first order says better."""
 
     def __init__(
         self,
         control: ControlFile,
         hello: WorkerHello,
         urgent: Callable[[Urgent], None],
-        reconnect_seconds: float = 60.0,
+        patience: float = 60.0,
         end: Callable[[int], None] = os._exit,
     ) -> None:
         self._end = end
-        self._control, self._hello, self._urgent, self._reconnect_seconds = control, hello, urgent, reconnect_seconds
-        self._orders: queue.Queue[FromCoordinator | CoordinatorLost] = queue.Queue()
-        self._write = threading.Lock()
+        self._control, self._hello, self._urgent, self._patience = control, hello, urgent, patience
+        self._orders: queue.Queue[FromCoordinator | BaseException] = queue.Queue()
+        self._lock = threading.Lock()  # of the dialogue and of writing: what was said and what was heard have one order
+        self._dialogue = Dialogue()
         self._connection: ClientConnection | None = None
-        self._pending: FromWorker | None = None  # said, and not yet answered by an order
         self._closed = False
         self._done = threading.Event()
-        self.generation: int | None = None
-        threading.Thread(target=self._read, name="coordinator", daemon=True).start()
+        threading.Thread(target=self._run, name="coordinator", daemon=True).start()
 
     def say(self, message: FromWorker, awaits_answer: bool = False) -> None:
         """Sends, or drops what awaits no answer while the connection is down."""
-        with self._write:
+        with self._lock:
             if awaits_answer:
-                self._pending = message
+                self._dialogue.said(message)
             if self._connection is not None:
                 with contextlib.suppress(WebSocketException, OSError):  # the reader sees it too, and connects again
                     self._connection.send(encode(message))
@@ -76,40 +77,58 @@ class CoordinatorClient:
             order = self._orders.get(timeout=seconds)
         except queue.Empty:
             raise TimeoutError(f"no order from the coordinator within {seconds} s") from None
-        if isinstance(order, CoordinatorLost):
+        if isinstance(order, BaseException):
             raise order
         return order
 
     def close(self) -> None:
         self._closed = True
         self._done.set()
-        with self._write:
+        with self._lock:
             if self._connection is not None:
                 with contextlib.suppress(WebSocketException, OSError):
                     self._connection.close()
 
-    def _read(self) -> None:
+    def _run(self) -> None:
+        try:
+            self._converse()
+        except BaseException as error:  # noqa: BLE001  # handed to the training thread: nobody else would see that this one has ended
+            self._orders.put(error)
+        self._end_if_blocked()
+
+    def _converse(self) -> None:
         down_since, delay = time.monotonic(), 0.1
         while not self._closed:
             try:
                 self._control = read_control_file() or self._control  # a coordinator that came back has another address and token
-                connection = connect_sync(self._control.url, self._control.certificate)
-                self._greet(connection)
-                try:
-                    for text in connection:
-                        self._take(decode(text))
-                finally:
-                    down_since, delay = time.monotonic(), 0.1  # the time without a connection begins when the last one ended
+                left = down_since + self._patience - time.monotonic()
+                with connect_sync(self._control.url, self._control.certificate, max(1.0, left)) as connection:
+                    try:
+                        self._listen(connection)
+                    finally:
+                        with self._lock:
+                            self._connection = None
+                        down_since, delay = time.monotonic(), 0.1  # the time without a connection begins when the last one ended
+            except ValidationError as error:  # its text would quote the message, and tokens with it
+                log.warning("coordinator at %s: it sent something that is no %s", self._control.url, error.title)
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
-            with self._write:
-                self._connection = None
-            if time.monotonic() - down_since > self._reconnect_seconds:
-                self._orders.put(CoordinatorLost(f"no coordinator at {self._control.url} for {self._reconnect_seconds:.0f} s"))
-                break
-            time.sleep(delay)
+            if time.monotonic() - down_since > self._patience:
+                raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._patience:.0f} s")
+            self._done.wait(delay)
             delay = min(2.0, delay * 2)
-        self._end_if_blocked()
+
+    def _listen(self, connection: ClientConnection) -> None:
+        """Greets, and says again what was not answered; nothing else can be said in between."""
+        challenge = connection.recv(timeout=OPEN_SECONDS)
+        with self._lock:
+            hello = self._hello.model_copy(update={**self._dialogue.where(), "identity": self._control.identity})
+            connection.send(encode(answer(challenge, hello, self._control.token)))
+            if self._dialogue.pending is not None:
+                connection.send(encode(self._dialogue.pending))
+            self._connection = connection
+        for text in connection:
+            self._take(decode(text))
 
     def _end_if_blocked(self) -> None:
         """A training thread inside ps-lite never looks at its orders: without this the process would wait there for ever."""
@@ -117,21 +136,17 @@ class CoordinatorClient:
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
             self._end(TEMPORARY_FAILURE)
 
-    def _greet(self, connection: ClientConnection) -> None:
-        hello = self._hello.model_copy(update={"generation": self.generation, "identity": self._control.identity})
-        greet_sync(connection, hello, self._control.token)
-        with self._write:
-            self._connection = connection
-            if self._pending is not None and self.generation is not None:
-                connection.send(encode(self._pending))
-
     def _take(self, order: FromCoordinator) -> None:
         if isinstance(order, Refused):
             self._closed = True
-            self._orders.put(CoordinatorLost(order.reason))
-            return
-        if isinstance(order, Abort | Pump | Verdict):
+            raise CoordinatorLost(order.reason)
+        with self._lock:
+            news = self._dialogue.hears(order)
+            if news and isinstance(order, Form):
+                self._patience = order.patience
+        if not news:
+            log.info("heard twice, or too late: %s", order.type)
+        elif isinstance(order, Abort | Pump | Verdict):
             self._urgent(order)
-            return
-        self._pending = None
-        self._orders.put(order)
+        else:
+            self._orders.put(order)

@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from training.admission import Gate
+from training.clocks import Clocks
 from training.orders import Order
 from training.protocol import (
     MAX_BYTES,
@@ -40,6 +41,7 @@ from training.protocol import (
     Left,
     NodeHello,
     NodeNotice,
+    Prepared,
     Progress,
     Pumped,
     Refused,
@@ -98,16 +100,16 @@ class ControlServer:
         self._workers: dict[str, tuple[_Line, int]] = {}
 
     @contextlib.asynccontextmanager
-    async def listen(self, host: str, context: ssl.SSLContext, liveness: float, port: int = 0) -> AsyncIterator[int]:
-        """Yields the port; 0 takes a free one. Who answers no ping for `liveness` seconds is disconnected."""
+    async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
+        """Yields the port; 0 takes a free one. Who does not answer pings is disconnected."""
         async with serve(
             self._serve,
             host,
             port,
             ssl=context,
             max_size=MAX_BYTES,
-            ping_interval=liveness / 4,
-            ping_timeout=liveness * 3 / 4,
+            ping_interval=clocks.ping,
+            ping_timeout=clocks.pong,
             open_timeout=HELLO_SECONDS,
         ) as server:
             yield next(iter(server.sockets)).getsockname()[1]
@@ -227,6 +229,8 @@ class ControlServer:
 
     def _from_worker(self, instance: str, message: WorkerWord, now: float) -> list[Order]:
         match message:
+            case Prepared():
+                return self._session.worker_prepared(instance, message, now)
             case CheckIn():
                 return self._session.check_in(instance, message, now)
             case Formed():

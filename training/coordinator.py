@@ -26,10 +26,11 @@ from controller.contract import CoordinatorEndpoint, JobReport
 from controller.instance_identity import Keys, parse_keys
 from training.admission import Gate
 from training.certificate import Certificate, make_certificate
+from training.clocks import Clocks
 from training.control import ControlServer
 from training.generation import Limits
 from training.hosts import AwsHosts, Hosts, HostsError
-from training.knowledge import Options, Phase
+from training.knowledge import PAUSE_SECONDS, Options
 from training.layout import JobFolder, current_job_file
 from training.ledger import LineLog
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
@@ -97,7 +98,7 @@ class Coordinator:
             await self._serve(certificate)
 
     async def _serve(self, certificate: Certificate) -> None:
-        async with self._server.listen(self._host, certificate.server_context(), self._options.liveness_seconds, self._port) as port:
+        async with self._server.listen(self._host, certificate.server_context(), self._options.clocks, self._port) as port:
             endpoint = CoordinatorEndpoint(
                 cluster=self._options.cluster,
                 job=self._options.job,
@@ -110,9 +111,6 @@ class Coordinator:
             async with asyncio.TaskGroup() as tasks:
                 loops = (self._tick(), self._watch_target(), self._report(), self._watch_claim(), self._watch_published(endpoint))
                 background = [tasks.create_task(coroutine) for coroutine in loops]
-                if self._session.phase is Phase.OVER:
-                    self._over.set()
-                    await asyncio.sleep(FAREWELL_SECONDS)  # for nodes that have not heard of it to come by
                 await self._over.wait()
                 if self._overtaken is None:
                     await self._server.drain(FAREWELL_SECONDS)
@@ -270,6 +268,15 @@ def _keys(text: str) -> Keys:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def add_clocks(parser: argparse.ArgumentParser) -> None:
+    """The options that bound every wait of a job; `Clocks` checks them."""
+    default = Clocks()
+    group = parser.add_argument_group("bounds of every wait, in seconds")
+    group.add_argument("--liveness-seconds", type=float, default=default.liveness, help="without an answer for so long a process counts as hung")
+    group.add_argument("--progress-seconds", type=float, default=default.progress, help="a living job that makes no step for so long counts as stuck")
+    group.add_argument("--pause-seconds", type=float, default=PAUSE_SECONDS, help="a job below its minimum of workers fails after so long")
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.coordinator", description="Coordinates the training job of one cluster.")
     parser.add_argument("--cluster", required=True)
@@ -285,11 +292,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, on a volume that all nodes share; default: on the mount")
     identity_keys = "public keys (PEM, or its body) whose signature on an instance identity document counts; without any, nodes are believed"
     parser.add_argument("--identity-keys", type=_keys, default=(), help=identity_keys)
+    add_clocks(parser)
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
     if not args.mount.is_dir():
         parser.error(f"--mount {args.mount} is not a directory")
+    try:
+        clocks = Clocks(args.liveness_seconds, args.progress_seconds)
+    except ValueError as error:
+        parser.error(str(error))
     job, started_at = open_job(args.mount, args.cluster, time.time())
     options = Options(
         cluster=args.cluster,
@@ -300,6 +312,8 @@ def main(argv: list[str] | None = None) -> int:
         segment_steps=args.segment_steps,
         boundary=args.boundary,
         checkpoint_dir=commits_below(args.checkpoint_dir, args.cluster, job),
+        clocks=clocks,
+        pause_seconds=args.pause_seconds,
     )
 
     async def serve() -> None:

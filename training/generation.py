@@ -43,6 +43,7 @@ class Reason(Enum):
     UNCHANGED = "the members are those that the target wants"
     CHANGED = "the target wants other members, and they are ready"
     BELOW_MINIMUM = "fewer wanted workers are ready than the minimum"
+    CARRIED = "no member is wanted any more; one stays until the next boundary, to hand the state over to the joiners"
     ABOVE_MAXIMUM = "more workers are ready than the maximum; the later ones wait"
     NO_GROUP = "no base node holds blank ps-lite processes; the change waits for the next boundary"
 
@@ -61,20 +62,22 @@ def settle(
     """The membership at a boundary where the workers `current` have checked in and `standing` stand ready to join.
 
     Survivors keep their order, joiners follow in the target's order. A change that cannot be formed now (no group) keeps the present
-    members rather than stopping them. An empty `current` is a start or a restart. When one of the old members is gone (not `intact`) the
-    present formation cannot go on, so without a group the job pauses.
+    members rather than stopping them. The state must survive: of members who are all to leave at once the first stays for one more generation.
+    An empty `current` is a start or a restart. When one of the old members is gone (not `intact`) the present formation cannot go on, so
+    without a group the job pauses.
     """
     present = tuple(current) if current and intact else None
     if target is None:
         return Settlement(present, Reason.NO_TARGET)
     survivors = [instance for instance in current if instance in target]
     joiners = [instance for instance in target if instance in standing and instance not in survivors]
-    wanted = [*survivors, *joiners]
-    if len(wanted) < limits.min_workers:
+    if len(survivors) + len(joiners) < limits.min_workers:
         return Settlement(None, Reason.BELOW_MINIMUM)
+    carrier = [] if survivors else list(current[:1])
+    wanted = [*survivors, *carrier, *joiners]
     members = tuple(wanted[: limits.max_workers])
     if members == present:
         return Settlement(members, Reason.ABOVE_MAXIMUM if len(wanted) > len(members) else Reason.UNCHANGED)
     if not group_ready:
         return Settlement(present, Reason.NO_GROUP)
-    return Settlement(members, Reason.CHANGED)
+    return Settlement(members, Reason.CARRIED if carrier else Reason.CHANGED)

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, Self
+from typing import Literal
 
 from controller.contract import JobReport, Target
-from training.generation import Generation, Limits, Member, Reason
+from training.clocks import Clocks
+from training.generation import Generation, Limits, Reason
 from training.layout import COMMITS_KEPT
 from training.planning import report_members
 from training.protocol import (
     CheckIn,
     FirstStep,
+    Form,
     Formed,
     Position,
     Progress,
 )
 from training.release import Release
 from training.roster import Budget, Roster
+from training.trouble import Trouble
 
+PAUSE_SECONDS = 3600.0
 START = Position(epoch=0, offset=0, step=0)
 
 
 class Phase(Enum):
     RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
-    WAITING = "waiting"
-    FORMING = "forming"
+    WAITING = "waiting"  # nobody holds the state: the next generation starts from the last commit
+    PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
+    PREPARING = "preparing"  # the orders to form are out; nobody has begun to, so all can be called back
+    FORMING = "forming"  # the word to go is out: members may be inside ps-lite, where nobody can be called back
     TRAINING = "training"
     RELEASING = "releasing"  # a member is lost; the survivors free themselves
     OVER = "over"
@@ -43,14 +49,9 @@ class Options:
     segment_steps: int | None = None
     checkpoint_dir: str | None = None  # of this job; None: in its folder on the shared volume
     boundary: Literal["epoch", "segment"] = "epoch"  # where voluntary changes are made; who has a deadline goes at the next segment in any case
-    liveness_seconds: float = 20.0  # without a sign of life for so long, a process counts as hung and its connection is closed
-    reconnect_grace: float = 3.0  # how long a worker may be without a connection before it counts as lost
-    start_grace: float = 60.0  # how long a start or restart waits for missing workers once the minimum is there
-    formation_seconds: float = 60.0  # from the orders to the last "formed"
-    boundary_seconds: float = 600.0  # how long the first at a boundary waits for the last
-    progress_seconds: float = 600.0  # without a step or a boundary of anybody for so long, the job is stuck, whatever the reason
     recovery: Literal["release", "restart"] = "release"
-    release_seconds: float = 10.0  # from the loss to the last survivor's freedom; then their processes are restarted
+    clocks: Clocks = field(default_factory=Clocks)
+    pause_seconds: float = PAUSE_SECONDS  # how long a job without enough workers, or without ps-lite processes, waits for them before it fails
     budget: Budget = field(default_factory=Budget)
 
 
@@ -62,6 +63,11 @@ class Knowledge:
     generation: Generation | None = None
     roster: Roster = field(init=False)
     number: int = 0  # of the latest generation, also over restarts
+    holders: frozenset[str] = frozenset()  # whose memory held the state when the generation was settled
+    forms: dict[str, Form] = field(default_factory=dict)  # the orders of a generation that is being formed, for whom they did not reach
+    prepared: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
+    pids: dict[str, int] = field(default_factory=dict)  # of the members, as journaled
     position: Position = START
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits before it that are still kept, oldest first
@@ -80,32 +86,14 @@ class Knowledge:
     since: float = 0.0  # of the phase, or of the first check-in at a boundary
     sequence: int = 0
     paused: Reason | None = None
+    paused_since: float = 0.0
+    trouble: Trouble = field(default_factory=Trouble)
     outcome: str = ""
+    awaited: set[str] = field(default_factory=set)  # members that have not left yet, as far as a coordinator that came back after the end knows
+    closed: bool = False  # over, and everybody has left
 
     def __post_init__(self) -> None:
         self.roster = Roster(self.options.budget)
-
-    @classmethod
-    def recovered(cls, options: Options, transfer_token: Callable[[], str], journal: Sequence[dict[str, Any]], now: float) -> Self:
-        """The session as its journal leaves it: with the last generation's members expected back, or waiting from the last commit."""
-        session = cls(options, transfer_token, since=now)
-        for record in journal:
-            if record["kind"] == "generation":
-                session.number, session.position = record["number"], Position(**record["position"])
-                members = tuple(Member(i, joined_epoch=session.position.epoch, joined_at=record["at"]) for i in record["members"])
-                session.generation = Generation(session.number, members, session.position, source=record["members"][0])
-            elif record["kind"] == "commit":
-                session.note_commit(Position(**record["position"]), record["name"])
-            elif record["kind"] == "commit_unreadable":
-                session.drop_commit()
-            elif record["kind"] == "restart":
-                session.generation = None
-            elif record["kind"] in ("finished", "failed"):
-                session.phase, session.outcome, session.generation = Phase.OVER, record["kind"], None
-                session.position = Position(**record["position"]) if "position" in record else session.position
-        if session.generation is not None:
-            session.phase = Phase.RECOVERING
-        return session
 
     def note_commit(self, position: Position, name: str) -> None:
         if self.commit is not None:
@@ -118,8 +106,11 @@ class Knowledge:
 
     def report(self, now: float) -> JobReport:
         """The coordinator's word for the controller; leaving members count until they have left."""
-        state = {Phase.WAITING: "starting" if self.number == 0 else "paused", Phase.OVER: self.outcome or "finished"}.get(self.phase, "running")
-        # RECOVERING counts as running: the members of the journal are, as far as anyone knows, training.
+        state = {
+            Phase.WAITING: "starting" if self.number == 0 else "paused",
+            Phase.PARKED: "paused" if self.paused else "running",
+            Phase.OVER: self.outcome or "finished",
+        }.get(self.phase, "running")  # RECOVERING too: the members of the journal are, as far as anyone knows, training
         generation = self.generation if self.phase is not Phase.OVER else None
         ahead = max(self.progress.values(), key=lambda p: p.position.step, default=None)
         position = ahead.position if ahead else self.position

@@ -25,7 +25,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from training.coordinator import Coordinator, open_job
+from training.clocks import Clocks
+from training.coordinator import Coordinator, add_clocks, open_job
 from training.generation import Limits
 from training.host_file import FileHosts, instance_of
 from training.knowledge import Options
@@ -54,6 +55,8 @@ class Plan:
     host: str
     port: int
     command: tuple[str, ...]
+    clocks: Clocks
+    pause_seconds: float
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
     destination: str | None
@@ -75,6 +78,7 @@ def parse(argv: Sequence[str] | None) -> Plan:
     parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
     parser.add_argument("--warm-spares", type=int, default=0, metavar="N", help="worker processes a host keeps ready; each has a worker's memory")
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
+    add_clocks(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
     args = parser.parse_args(argv)
     hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
@@ -85,6 +89,10 @@ def parse(argv: Sequence[str] | None) -> Plan:
     servers = len(hosts) if args.num_servers is None else args.num_servers
     if not 1 <= servers <= len(hosts):
         raise LaunchError(f"--num-servers {servers}: must be between 1 and the number of base hosts ({len(hosts)})")
+    try:
+        clocks = Clocks(args.liveness_seconds, args.progress_seconds)
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
     common = _environment(args.env)
     return Plan(
         hosts,
@@ -94,6 +102,8 @@ def parse(argv: Sequence[str] | None) -> Plan:
         args.host or hosts[0],
         args.port,
         tuple(args.command),
+        clocks,
+        args.pause_seconds,
         {**common, **_environment(args.env_worker)},
         {**common, **_environment(args.env_server)},
         args.sync_dst_dir,
@@ -240,7 +250,15 @@ async def launch(plan: Plan, directory: Path) -> int:
     if plan.elastic:
         log.info("Created worker host file %s", hosts.file)
         log.info("Created worker host log file %s", hosts.log)
-    options = Options(cluster=CLUSTER, job=job, started_at=started_at, limits=Limits(1, 1024), workers=len(plan.hosts))
+    options = Options(
+        cluster=CLUSTER,
+        job=job,
+        started_at=started_at,
+        limits=Limits(1, 1024),
+        workers=len(plan.hosts),
+        clocks=plan.clocks,
+        pause_seconds=plan.pause_seconds,
+    )
     master = instance_of(plan.hosts[0])
     coordinator = asyncio.create_task(Coordinator(options, JobFolder.of(directory, CLUSTER, job), hosts, plan.host, master, plan.port).run())
     nodes = asyncio.create_task(Launcher(plan, directory, hosts, job).watch())

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -35,9 +34,12 @@ from training.protocol import (
     FirstStep,
     Form,
     Formed,
+    FromCoordinator,
+    Go,
     Leave,
     Left,
     Position,
+    Prepared,
     Proceed,
     Progress,
     WorkerHello,
@@ -49,8 +51,11 @@ from training.step import StepGuard
 from training.transfer import StateServer, fetch
 
 PROGRESS_SECONDS = 1.0
-HEARD_SECONDS = 30.0  # for the coordinator to answer that a commit is damaged
 log = logging.getLogger(__name__)
+
+
+class Superseded(RuntimeError):
+    """Another order to form came in the place of this one; nobody waits for its state."""
 
 
 class JobState(Protocol):
@@ -151,6 +156,7 @@ class CoordinatedMembership(Membership):
         self._proceeded = self._stepped = self._progressed = time.monotonic()
         self._step_seconds = 0.0
         self._first = False  # the next step is the generation's first
+        self._installing = threading.Lock()  # of the state: an order to form that was taken back may still be at work
         self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
         self._over = False  # the job's last order was taken
@@ -223,37 +229,52 @@ class CoordinatedMembership(Membership):
         return position
 
     def _form(self, order: Form) -> Position:
+        """Forms this generation, or the one that is ordered in its place before all are formed."""
         began = time.monotonic()
         self._generation = order.generation
         if self._commits is None:
             self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
-        state = in_background(lambda: self._state_for(order))  # while this thread waits inside ps-lite
+        state = in_background(lambda: self._state_for(order))  # while this thread waits for the others and for ps-lite
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began
+        prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
+        if order.commit:
+            try:
+                state.result()
+            except CommitDamaged as error:  # now, while everybody can still be told to form from the one before
+                prepared = CommitUnreadable(generation=order.generation, name=order.commit, reason=str(error))
+        waiting = time.monotonic()
+        self._client.say(prepared, awaits_answer=True)
+        answer = self._client.order()  # bounded by the coordinator: it goes on without whoever is not prepared
+        if not isinstance(answer, Go):
+            return self._instead(answer, order)
+        self._phases["wait"] = time.monotonic() - waiting
         self._phases |= self._engine.form(order.environment, self._state.gradient_keys)
         formed = time.monotonic()
-        try:
-            block, summary, background = state.result()
-        except CommitDamaged as error:
-            self._client.say(CommitUnreadable(generation=order.generation, name=order.commit or "", reason=str(error)), awaits_answer=True)
-            with contextlib.suppress(TimeoutError):
-                self._client.order(HEARD_SECONDS)  # raises CoordinatorLost: all start afresh from the commit before
-            raise CoordinatorLost(f"{error}, and the coordinator gave no order") from error
+        block, summary, background = state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
-        self._client.generation = order.generation
         self._guard.formed(order.generation, order.position)
         self._phases["state"] = time.monotonic() - formed
         self._client.say(Formed(generation=order.generation, digest=summary, phases=self._phases, background=background), awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline
         if not isinstance(answer, Proceed):
-            raise CoordinatorLost(f"generation {order.generation} formed, then got {answer.type} instead of the word to proceed")
+            return self._instead(answer, order)
         self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
         if order.source == self._control.instance_id:
             threading.Thread(target=self._server.withdraw, args=(order.receivers, 60.0), daemon=True).start()
         self._first = True
         self._proceed(answer, order.position, block)
         return order.position
+
+    def _instead(self, answer: FromCoordinator, order: Form) -> Position:
+        """What came instead of the word to go on with `order`: a member was lost meanwhile, or this one is not wanted any more."""
+        if isinstance(answer, Form):
+            return self._form(answer)
+        if isinstance(answer, Leave):
+            self._leave(answer)
+            raise SystemExit(0)
+        raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")
 
     def _state_for(self, order: Form) -> tuple[memoryview, str, dict[str, float]]:
         """The state at `order.position`, its digest and what that took: fetched and taken over, or copied from memory, where the source first
@@ -264,19 +285,23 @@ class CoordinatedMembership(Membership):
         if order.fetch:
             block = fetch(order.source_host, order.source_port, order.generation, token)
             watch.lap("transfer")
-            self._state.install(block)
-            watch.lap("install")
-        else:
-            if source and order.commit:
-                assert self._commits is not None
-                found = self._state.install(self._commits.read(order.commit))
-                if found != order.position:
-                    raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
-                watch.lap("load")
-            block = self._state.pack(order.position)
-            watch.lap("copy")
-            if source:
-                self._server.offer(order.generation, token, block)
+        with self._installing:
+            if order.generation != self._generation:
+                raise Superseded(f"generation {order.generation} was taken back")
+            if order.fetch:
+                self._state.install(block)
+                watch.lap("install")
+            else:
+                if source and order.commit:
+                    assert self._commits is not None
+                    found = self._state.install(self._commits.read(order.commit))
+                    if found != order.position:
+                        raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
+                    watch.lap("load")
+                block = self._state.pack(order.position)
+                watch.lap("copy")
+                if source:
+                    self._server.offer(order.generation, token, block)
         summary = digest(block)
         watch.lap("digest")
         return block, summary, watch.laps

@@ -202,7 +202,7 @@ class Node:
                 for generation in [g for g in self._groups if g <= order.generation]:
                     await asyncio.gather(*map(stop, self._groups.pop(generation)))
             case RestartWorker():
-                if self._worker is None or self._worker.pid == order.pid or self._worker.returncode is not None:
+                if self._may_restart(order.pid):
                     log.info("worker of %s is started again: %s", self._post.ip, order.reason)
                     if self._worker is not None:
                         await stop(self._worker)
@@ -214,6 +214,11 @@ class Node:
                 self._over.set()
             case _:
                 log.warning("ignored an order that is not for a node: %s", order.type)
+
+    def _may_restart(self, pid: int) -> bool:
+        if self._worker is None:
+            return True
+        return self._worker.returncode == 0 if pid == 0 else self._worker.pid == pid or self._worker.returncode is not None
 
     async def _start_group(self, order: StartGroup) -> None:
         group = self._groups.setdefault(order.generation, [])

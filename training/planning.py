@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from controller.contract import JobMember
 from training.generation import Generation
-from training.orders import Announce, Order, ToNode, ToWorker
+from training.orders import Announce, Order, ToNode
 from training.protocol import CheckIn, Form, GroupReady, NodeHello, Position, PsProcess, StartGroup, WorkerHello
 
 AGREED = ("epochs", "samples", "global_batch", "seed", "batching", "layout")  # what all workers of a job must have in common
@@ -68,31 +68,30 @@ def plan_formation(
     commit: str | None,
     checkpoint_dir: str | None,
     segment_steps: int | None,
-) -> list[Order]:
+    patience: float,
+) -> dict[str, Form]:
     """The order for each member: `holders` have the state in memory, the others fetch it from the generation's source."""
     source = workers[generation.source]
-    return [
-        ToWorker(
-            instance,
-            Form(
-                generation=generation.number,
-                number=number,
-                workers=len(generation.members),
-                environment=environment,
-                position=generation.position,
-                source=generation.source,
-                source_host=source.private_ip,
-                source_port=source.state_port,
-                transfer_token=token,
-                fetch=instance not in holders,
-                receivers=len(set(generation.instances) - set(holders)),
-                commit=commit if instance == generation.source else None,
-                checkpoint_dir=checkpoint_dir,
-                segment_steps=segment_steps,
-            ),
+    return {
+        instance: Form(
+            generation=generation.number,
+            number=number,
+            workers=len(generation.members),
+            environment=environment,
+            position=generation.position,
+            source=generation.source,
+            source_host=source.private_ip,
+            source_port=source.state_port,
+            transfer_token=token,
+            fetch=instance not in holders,
+            receivers=len(set(generation.instances) - set(holders)),
+            commit=commit if instance == generation.source else None,
+            checkpoint_dir=checkpoint_dir,
+            segment_steps=segment_steps,
+            patience=patience,
         )
         for number, instance in enumerate(generation.instances)
-    ]
+    }
 
 
 def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | None:

@@ -28,8 +28,12 @@ def describe(order: Announce) -> str | None:
             return f"{fields['instance']} joined (generation {fields['generation']}, pid {fields['pid']})"
         case "left":
             return f"{fields['instance']} left"
-        case "worker_lost" | "worker_refused" | "given_up":
+        case "worker_lost" | "worker_refused":
             return f"{fields['instance']} {order.event.replace('_', ' ')}: {fields['reason']}"
+        case "cooling_down":
+            return f"{fields['instance']} cools down for {fields['seconds']:.0f} s: {fields['reason']}"
+        case "taken_back":
+            return f"generation {fields['generation']} is taken back before it began: {fields['reason']}"
         case "restart":
             at = fields["commit"]
             where = f"step {at['step']} (epoch {at['epoch']})" if at else "the beginning"

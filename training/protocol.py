@@ -126,7 +126,8 @@ class StopGroup(Message):
 
 
 class RestartWorker(Message):
-    """Kill the worker process `pid` if it still runs, and start another. Another pid than the present worker's: nothing to do."""
+    """Kill the worker process `pid` if it still runs, and start another. Another pid than the present worker's: nothing to do. Pid 0: start one if
+    the last one left."""
 
     type: Literal["restart_worker"] = "restart_worker"
     pid: int
@@ -143,8 +144,16 @@ class Retire(Message):
 # ---- from a worker process
 
 
+Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "aborted", "free"]
+
+
 class WorkerHello(Hello):
-    """`generation` is that of a worker that reconnects in the middle of training, None for one that stands by."""
+    """Where the worker is, so that a coordinator that lost the connection, or is another process now, goes on from there.
+
+    `stage`: it stands by; prepares the generation that it was last ordered to form; was told to go, and may be inside ps-lite; has formed; trains;
+    waits at a boundary; was told to abort; or is free of its broken group, at the verdict's `position`. In the other stages `position` is
+    where it was last told to step on from. `generation` is the one it was last ordered to form, None before the first.
+    """
 
     type: Literal["worker_hello"] = "worker_hello"
     pid: int
@@ -156,6 +165,15 @@ class WorkerHello(Hello):
     batching: str = Field("fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE")
     layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
     generation: int | None = None
+    stage: Stage = "stands"
+    position: Position | None = None
+
+
+class Prepared(Message):
+    """The worker is out of its old group and has its state at hand: it waits for the word to go, and can still be told to form another generation."""
+
+    type: Literal["prepared"] = "prepared"
+    generation: int
 
 
 class CheckIn(Message):
@@ -178,7 +196,7 @@ class Formed(Message):
     type: Literal["formed"] = "formed"
     generation: int
     digest: str
-    phases: dict[str, float] = Field({}, description="seconds of what was done one after another: teardown, create, init, state")
+    phases: dict[str, float] = Field({}, description="seconds of what was done one after another: teardown, wait, create, init, state")
     background: dict[str, float] = Field({}, description="seconds of what was done beside them: copy or transfer, install, digest")
 
 
@@ -259,15 +277,19 @@ class Pumped(Message):
 
 
 class Proceed(Message):
-    """Step on. `commit`: first copy the state at this boundary, then write it in the background and say committed."""
+    """Step on from `position`; of another position it is an old word that was said twice. `commit`: first copy the state at this boundary, then
+    write it in the background and say committed."""
 
     type: Literal["proceed"] = "proceed"
     generation: int
+    position: Position
     commit: bool = False
 
 
 class Form(Message):
-    """Join generation `generation` as number `number` of `workers`, then say formed and wait for proceed.
+    """Prepare to join generation `generation` as number `number` of `workers`: say prepared, wait to go, join, say formed, wait for proceed.
+
+    Until the word to go comes, another order to form may come instead: a member was lost, this generation is void.
 
     The state comes from `source` (an instance id): itself hands over from memory, or first loads `commit`; everyone whose state is not that
     of `position` fetches it from `source_host:source_port` with `transfer_token`.
@@ -288,10 +310,18 @@ class Form(Message):
     commit: str | None = None
     checkpoint_dir: str | None = Field(None, description="where this job's commits are; None: in its folder on the shared volume")
     segment_steps: int | None = Field(None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only")
+    patience: float = Field(60.0, gt=0, description="seconds without a coordinator after which the worker gives up")
 
     @field_serializer("transfer_token", when_used="json")
     def _in_the_clear(self, token: SecretStr) -> str:
         return token.get_secret_value()
+
+
+class Go(Message):
+    """All members are prepared: join the generation. From here on nobody can be called back."""
+
+    type: Literal["go"] = "go"
+    generation: int
 
 
 class Leave(Message):
@@ -334,9 +364,9 @@ class Refused(Message):
 
 FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
 ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
-WorkerWord = CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
+WorkerWord = Prepared | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
 FromWorker = WorkerHello | WorkerWord
-ToWorker = Challenge | Proceed | Form | Leave | Abort | Pump | Verdict | Refused
+ToWorker = Challenge | Proceed | Form | Go | Leave | Abort | Pump | Verdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker
 

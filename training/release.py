@@ -22,7 +22,6 @@ class Release:
     statuses: dict[str, StepStatus] = field(default_factory=dict)
     pumping: str | None = None
     verdict: Position | None = None
-    told: bool = False
 
     def ask(self, survivors: Collection[str]) -> list[Order]:
         """Where is everybody? What was said before is old."""
@@ -45,7 +44,8 @@ class Release:
     def pumped(self, instance: str, survivors: Collection[str]) -> list[Order]:
         return self.ask(survivors) if instance == self.pumping else []
 
-    def lost(self, instance: str, survivors: Collection[str]) -> list[Order]:
-        """One more is gone: whatever was known is old, unless the verdict is out."""
-        self.statuses.pop(instance, None)
+    def lost(self, instances: Collection[str], survivors: Collection[str]) -> list[Order]:
+        """More are gone: whatever was known is old, unless the verdict is out."""
+        for instance in instances:
+            self.statuses.pop(instance, None)
         return [] if self.verdict is not None else self.ask(survivors)

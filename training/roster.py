@@ -12,10 +12,31 @@ from training.protocol import RestartWorker, WorkerHello
 
 @dataclass(frozen=True)
 class Budget:
-    """How many failures of a node's worker are made good within `window` seconds."""
+    """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools down.
+
+    The first cool-down takes `cool_down` seconds, each further one twice as long as the one before; a node whose worker kept up for as long as
+    its last cool-down and a window together begins anew.
+    """
 
     restarts: int = 5
     window: float = 600.0
+    cool_down: float = 60.0
+    longest: float = 3600.0
+
+    def cooling(self, earlier: int) -> float:
+        """Seconds of a node's next cool-down after so many earlier ones."""
+        return min(self.longest, self.cool_down * 2.0 ** min(earlier, 30))
+
+
+@dataclass
+class Record:
+    """A node's failures; interruptions of its machine are none."""
+
+    failures: list[float] = field(default_factory=list)
+    cooled: int = 0  # cool-downs so far
+    until: float = 0.0  # end of the last one
+    pid: int | None = None  # of the worker that is started again when the present cool-down ends
+    reason: str = ""
 
 
 @dataclass
@@ -27,9 +48,11 @@ class Roster:
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)  # nodes whose worker left, with its pid: they may be wanted again
     revived: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
-    given_up: set[str] = field(default_factory=set)
-    failures: dict[str, list[float]] = field(default_factory=dict)
+    noticed: set[str] = field(default_factory=set)  # machines that will be taken: what fails there is no failure
+    records: dict[str, Record] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    away: dict[str, tuple[int, float]] = field(default_factory=dict)  # workers that run and are not connected: pid, and until when that is all right
+    stood: bool = False  # whether any worker ever stood ready
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving):
@@ -45,32 +68,71 @@ class Roster:
         """Why the worker cannot train with those that are there, or None."""
         return disagreement(hello, [*self.members.values(), *self.standing.values()])
 
+    def stand(self, hello: WorkerHello) -> None:
+        self.standing[hello.instance_id] = hello
+        self.away.pop(hello.instance_id, None)
+        self.stood = True
+
+    def ready(self) -> list[str]:
+        """Who may be taken into the next generation."""
+        return [instance for instance in self.standing if not self.cools(instance)]
+
     def overdue(self, grace: float, now: float) -> str | None:
         """A worker that has been without a connection for longer than `grace`."""
+        self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((instance for instance, since in self.absent.items() if now - since > grace), None)
+
+    def vanished(self, now: float) -> tuple[str, int] | None:
+        """A worker that runs as far as its supervisor knows, and did not connect in time."""
+        return next(((instance, pid) for instance, (pid, until) in self.away.items() if now > until), None)
+
+    def cools(self, instance: str) -> bool:
+        record = self.records.get(instance)
+        return record is not None and record.pid is not None
 
     def revive(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
         """Have the supervisor start the worker again, within the node's budget.
 
         One loss may be told twice, by connection and by supervisor, or again because the order was lost: it is counted once and ordered each time.
         """
-        if instance not in self.nodes or instance in self.given_up:
+        self.away.pop(instance, None)
+        if instance not in self.nodes:
             return []
-        again = ToNode(instance, RestartWorker(pid=pid, reason=reason))
+        record = self.records.setdefault(instance, Record())
+        again: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
         if self.revived.get(instance) == pid:
-            return [again]
+            return [] if self.cools(instance) else again
         self.revived[instance] = pid
-        recent = [at for at in self.failures.get(instance, []) if now - at < self.budget.window]
-        self.failures[instance] = [*recent, now]
-        if len(recent) >= self.budget.restarts:
-            spent = f"{len(recent) + 1} failures in {self.budget.window:.0f} s"
-            self.given_up.add(instance)
-            return [Announce("given_up", {"instance": instance, "reason": f"{spent}; last: {reason}"})]
-        return [again]
+        if instance in self.noticed:
+            return again
+        if self.cools(instance):
+            record.pid = pid  # the node started it by itself meanwhile
+            return []
+        if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
+            record.cooled = 0
+        record.failures = [at for at in record.failures if now - at < self.budget.window and at >= record.until] + [now]
+        record.reason = reason
+        allowed = self.budget.restarts if not record.cooled else 0
+        if len(record.failures) <= allowed:
+            return again
+        seconds = self.budget.cooling(record.cooled)
+        record.pid, record.until, record.cooled = pid, now + seconds, record.cooled + 1
+        spent = f"{len(record.failures)} failures in {self.budget.window:.0f} s" if allowed else "it failed again after its cool-down"
+        return [Announce("cooling_down", {"instance": instance, "seconds": seconds, "reason": f"{spent}; last: {reason}"})]
+
+    def readmit(self, now: float) -> list[Order]:
+        """Nodes whose cool-down is over get a new worker."""
+        orders: list[Order] = []
+        for instance, record in self.records.items():
+            if record.pid is not None and now >= record.until and instance in self.nodes:
+                orders.append(Announce("readmitted", {"instance": instance}))
+                orders.append(ToNode(instance, RestartWorker(pid=record.pid, reason="its cool-down is over")))
+                record.pid = None
+        return orders
 
     def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
         """For a process that was to be replaced and still runs, perhaps because its node was not connected then."""
-        told = pid is not None and self.revived.get(instance) == pid and instance in self.nodes and instance not in self.given_up
+        told = pid is not None and self.revived.get(instance) == pid and instance in self.nodes and not self.cools(instance)
         return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if told and pid is not None else []
 
     def call_back(self, wanted: Collection[str]) -> list[Order]:

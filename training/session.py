@@ -1,8 +1,9 @@
 """The coordinator's state machine: what happened goes in, orders come out; no clock, no socket, no file.
 
-A generation lives through: WAITING (nobody formed) -> FORMING (orders are out) -> TRAINING -> at each boundary TRAINING again, or FORMING the next
-one -> OVER. A loss that may leave others blocked inside ps-lite leads back to WAITING: their supervisors kill and restart the workers,
-and the next generation starts from the last commit.
+A generation lives through: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING (orders are out) -> FORMING (the
+word to go is out) -> TRAINING -> at each boundary TRAINING again, or PREPARING the next one -> OVER. A loss in mid-epoch leads through RELEASING
+to PARKED. One that may leave others blocked inside ps-lite leads to WAITING: their supervisors kill and restart the workers, and the next
+generation starts from the last commit. Messages are lost with connections only, so each (re)connection says again what may have been lost.
 
 Callers feed every event through a method with `now` (seconds), and carry out the returned orders in order.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.contract import Target
-from training.decisions import Decisions
 from training.knowledge import Phase
 from training.orders import Announce, DropWorker, Journal, Order, ToNode, ToWorker
 from training.planning import Node
@@ -23,44 +23,66 @@ from training.protocol import (
     CommitUnreadable,
     FirstStep,
     Formed,
+    Go,
     GroupFailed,
     GroupReady,
+    Leave,
     Listed,
     NodeHello,
     NodeNotice,
+    Prepared,
     Proceed,
     Progress,
     Pumped,
     Retire,
     StepStatus,
+    Verdict,
     Welcome,
     WorkerExited,
     WorkerHello,
 )
+from training.recovery import Recovery
 
 
 @dataclass
-class Session(Decisions):
+class Session(Recovery):
     """Made by `recovered`, also for a job that has no journal yet."""
 
     # ---- who is there
 
     def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
-        earlier_life = self.group_hosts.get(hello.instance_id, hello.attempt) != hello.attempt
-        self.hosts_absent.pop(hello.instance_id, None)
-        self.roster.nodes[hello.instance_id] = Node(hello)
-        listed = self.target is not None and hello.instance_id in (self.target.members or ())
+        instance = hello.instance_id
+        earlier_life = self.group_hosts.get(instance, hello.attempt) != hello.attempt
+        self.hosts_absent.pop(instance, None)
+        self.roster.nodes[instance] = Node(hello)
+        listed = self.target is not None and instance in (self.target.members or ())
         orders: list[Order] = [
-            ToNode(hello.instance_id, Welcome(job=self.options.job)),
-            ToNode(hello.instance_id, Listed(listed=listed)),
-            Announce("node_ready", {"instance": hello.instance_id, "attempt": hello.attempt}),
+            ToNode(instance, Welcome(job=self.options.job)),
+            ToNode(instance, Listed(listed=listed)),
+            Announce("node_ready", {"instance": instance, "attempt": hello.attempt}),
         ]
-        orders += self.roster.end_again(hello.instance_id, hello.worker_pid)
+        orders += self.roster.end_again(instance, hello.worker_pid)
         if self.phase is Phase.OVER:
-            orders.append(ToNode(hello.instance_id, Retire(reason="job finished")))
-        elif earlier_life and self._formed:
-            orders += self._restart(f"{hello.instance_id} started again without its ps-lite processes", now)
-        return orders + self._advance(now)
+            if hello.worker_pid is None:
+                self.awaited.discard(instance)
+            orders += [ToNode(instance, Retire(reason="job finished")), *self._finish(now)]
+        elif self.phase is Phase.RECOVERING:
+            if hello.worker_pid != self.pids.get(instance) and instance not in self.roster.members:
+                self.lost.add(instance)
+            orders += self._recover(now)
+        elif earlier_life:
+            orders += self._group_lost(f"{instance} started again without its ps-lite processes", now)
+        return orders + self._worker_of(hello, now) + self._advance(now)
+
+    def _worker_of(self, hello: NodeHello, now: float) -> list[Order]:
+        """What a node says of its worker counts when the coordinator does not know better: an order to start one may be lost."""
+        instance = hello.instance_id
+        if hello.worker_pid is None:
+            self.roster.left.setdefault(instance, 0)
+            return self._call_back()
+        if self.roster.pid(instance) != hello.worker_pid:
+            self.roster.away[instance] = (hello.worker_pid, now + self.options.clocks.progress)
+        return []
 
     def node_lost(self, instance: str, now: float) -> list[Order]:
         """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
@@ -68,7 +90,7 @@ class Session(Decisions):
         orders: list[Order] = [Announce("node_lost", {"instance": instance})]
         if instance in self.group_hosts:
             self.hosts_absent[instance] = now
-        if self.phase is Phase.RELEASING and instance in self.group_hosts:
+        if self.phase is Phase.RELEASING and instance in self.group_hosts and instance not in self.roster.members:
             orders += self._restart(f"{instance} was lost with its ps-lite server", now)
         return orders
 
@@ -78,55 +100,75 @@ class Session(Decisions):
         return self._advance(now)
 
     def group_failed(self, instance: str, message: GroupFailed, now: float) -> list[Order]:
-        if self.generation is None or message.generation != self.generation.number or self.phase is Phase.WAITING:
+        if self.generation is None or message.generation != self.generation.number:
             return []
-        return self._restart(f"ps-lite process on {instance}: {message.reason}", now)
+        return self._group_lost(f"ps-lite process on {instance}: {message.reason}", now) + self._advance(now)
+
+    def _group_lost(self, reason: str, now: float) -> list[Order]:
+        """ps-lite processes of the generation are gone: before anybody is inside them that costs nothing."""
+        if self.phase is Phase.PREPARING:
+            return self._take_back(reason, now)
+        return self._restart(reason, now) if self.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
 
     def worker_connected(self, hello: WorkerHello, now: float) -> list[Order]:
         instance = hello.instance_id
-        if hello.generation is not None:
-            return self._worker_back(hello, now)
         orders: list[Order] = []
         if hello.pid != self.roster.pid(instance):
             # Without the order to drop: the earlier connection is closed already, this one must not be.
             lost = self.worker_lost(instance, self.roster.pid(instance), "another worker of the node connected", now)
             orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
-        if problem := self.roster.problem(hello):
-            return [*orders, DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
-        self.roster.standing[instance] = hello
-        orders.append(Announce("worker_ready", {"instance": instance, "pid": hello.pid}))
-        if self.phase is Phase.RECOVERING and self.generation is not None and instance in self.generation.instances:
-            # Its member of the generation died while there was no coordinator to hear of it: the others wait for it inside ps-lite.
-            return orders + self._restart(f"{instance} has a new worker, its member of generation {self.number} is gone", now)
+        self.roster.absent.pop(instance, None)
+        self.roster.away.pop(instance, None)
+        self.roster.left.pop(instance, None)
+        if self.phase is Phase.RECOVERING and self._returned(hello):
+            return orders + self._recover(now)
+        if instance in self.roster.leaving:
+            return [*orders, ToWorker(instance, Leave(generation=self.number, reason="not in the target, or job finished"))]
+        if instance in self.roster.members:
+            return orders + self._member_back(hello, now)
+        return orders + self._newcomer(hello, now) + self._recover(now)
+
+    def _member_back(self, hello: WorkerHello, now: float) -> list[Order]:
+        """Whatever was on its way to the worker may be lost; what the worker said and got no answer to, it says again by itself."""
+        instance = hello.instance_id
+        self.roster.members[instance] = hello
+        orders: list[Order] = []
+        if self.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
+            orders.append(ToWorker(instance, Verdict(generation=hello.generation or 0, position=self.position)))
+        if self.phase is Phase.PREPARING and hello.generation != self.number:
+            orders.append(ToWorker(instance, self.forms[instance]))
+        if self.phase is Phase.RELEASING and self.release and self.release.verdict is None:
+            orders += self.release.ask(self.roster.members)
         return orders + self._advance(now)
 
-    def _worker_back(self, hello: WorkerHello, now: float) -> list[Order]:
-        """A worker that is in the middle of training: it is a member of the present generation, or of none any more."""
+    def _newcomer(self, hello: WorkerHello, now: float) -> list[Order]:
+        """Not a member, or not any more. Who may be inside a group that is none any more must start afresh; anybody else can be told what to do."""
         instance = hello.instance_id
-        known = self.roster.members.get(instance)
-        if (
-            self.generation is None
-            or hello.generation != self.number
-            or instance not in self.generation.instances
-            or (known and known.pid != hello.pid)
-        ):
-            reason = f"generation {hello.generation} is over; start afresh"
-            self.roster.revived[instance] = hello.pid  # no fault of the node's: its training thread may be blocked inside ps-lite
-            return [DropWorker(instance, reason), *self.roster.end_again(instance, hello.pid, reason)]
-        self.roster.absent.pop(instance, None)
-        self.roster.members[instance] = hello
-        if self.phase is Phase.RECOVERING and set(self.roster.members) == set(self.generation.instances):
-            self.phase, self.since, self.heard, self.active = Phase.TRAINING, now, now, set(self.roster.members)
-            orders: list[Order] = [Announce("recovered", {"generation": self.number, "members": list(self.generation.instances)})]
-            orders += [ToWorker(formed, Proceed(generation=self.number)) for formed in self.formed]
-            return orders + self._advance(now)
-        return self._advance(now)
+        if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > self.number:
+            return self._turn_away(hello, f"generation {hello.generation} goes on without this worker, or is over; start afresh")
+        wanted = instance in (self._wanted() or ())
+        if self.phase is Phase.OVER or (hello.stage in ("waits", "free") and not wanted):
+            self.awaited.discard(instance)
+            self.roster.leaving[instance] = hello
+            return [ToWorker(instance, Leave(generation=self.number, reason="job finished" if self.phase is Phase.OVER else "not in the target"))]
+        if problem := self.roster.problem(hello):
+            return [DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
+        self.roster.stand(hello)
+        return [Announce("worker_ready", {"instance": instance, "pid": hello.pid}), *self._advance(now)]
+
+    def _turn_away(self, hello: WorkerHello, reason: str) -> list[Order]:
+        """No failure of its node, and no reason to wait until the process has noticed."""
+        instance = hello.instance_id
+        self.awaited.discard(instance)
+        self.roster.revived[instance] = hello.pid
+        return [DropWorker(instance, reason), *([] if self.phase is Phase.OVER else self.roster.end_again(instance, hello.pid, reason))]
 
     def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
         """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
         if pid == self.roster.pid(instance):
             if instance in self.roster.standing:
                 self.roster.standing.pop(instance)
+                self.roster.away[instance] = (pid, now + self.options.clocks.patience)
                 return [Announce("worker_lost", {"instance": instance, "pid": pid, "reason": "connection closed"})]
             self.roster.absent.setdefault(instance, now)
         return []
@@ -136,84 +178,107 @@ class Session(Decisions):
         if pid is None or pid != self.roster.pid(instance):
             return []
         self.roster.absent.pop(instance, None)
-        orders: list[Order] = [DropWorker(instance, reason)]
         if self.roster.leaving.pop(instance, None):
-            return [*orders, *self._finish(now)]
-        orders.append(Announce("worker_lost", {"instance": instance, "pid": pid, "reason": reason}))
+            return [DropWorker(instance, reason), *self._finish(now)]
         if self.roster.standing.pop(instance, None):
-            return [*orders, *self._revive(instance, pid, reason, now)]
-        self.roster.members.pop(instance)
-        if self.phase is Phase.TRAINING and instance in self.checked_in:
-            # Its last step is in, so nobody can be blocked: the next generation just goes without it.
-            return [*orders, *self._revive(instance, pid, reason, now), *self._advance(now)]
-        orders += self._revive(instance, pid, reason, now)
-        if self.phase is Phase.TRAINING:
-            return orders + self._release(instance, reason, now)
-        if self.phase is Phase.RELEASING and self.release is not None and self.roster.members:
-            return orders + self.release.lost(instance, self.roster.members) + self._advance(now)
-        return orders + self._restart(f"worker on {instance} lost: {reason}", now)
+            lost = Announce("worker_lost", {"instance": instance, "pid": pid, "reason": reason})
+            return [DropWorker(instance, reason), lost, *self._revive(instance, pid, reason, now)]
+        return self._lose([instance], reason, now)
+
+    def _lose(self, instances: list[str], reason: str, now: float) -> list[Order]:
+        """Members are lost, all at once: what follows depends on where the generation is."""
+        orders: list[Order] = []
+        for instance in instances:
+            self.roster.absent.pop(instance, None)
+            pid = self.roster.members.pop(instance).pid
+            orders += [DropWorker(instance, reason), Announce("worker_lost", {"instance": instance, "pid": pid, "reason": reason})]
+            orders += self._revive(instance, pid, reason, now)
+        named = ", ".join(instances)
+        match self.phase:
+            case Phase.TRAINING if not set(instances) <= set(self.checked_in):
+                return orders + self._release(named, reason, now)
+            case Phase.RELEASING if self.release is not None and self.roster.members:
+                orders += self.release.lost(instances, self.roster.members)
+            case Phase.PREPARING:
+                orders += self._take_back(f"worker on {named} lost: {reason}", now)
+            case Phase.RELEASING | Phase.FORMING:
+                orders += self._restart(f"worker on {named} lost: {reason}", now)
+            case Phase.RECOVERING:
+                self.lost.update(instances)
+                orders += self._recover(now)
+            case _:  # at a boundary their last step is in, so nobody can be blocked: the next generation just goes without them
+                pass
+        return orders + self._advance(now)
 
     def worker_exited(self, instance: str, message: WorkerExited, now: float) -> list[Order]:
         known = self.roster.pid(instance)
         if known == message.pid:
             return self.worker_lost(instance, message.pid, message.reason, now)
-        if known is None and self.phase is not Phase.OVER:
-            return self._revive(instance, message.pid, message.reason, now)
-        return []
+        if self.phase is Phase.OVER:
+            self.awaited.discard(instance)
+            return self._finish(now)
+        if known is not None:
+            return []
+        orders = self._revive(instance, message.pid, message.reason, now)
+        if self.phase is Phase.RECOVERING and message.pid == self.pids.get(instance):
+            self.lost.add(instance)
+        return orders + self._recover(now) + self._advance(now)
 
     def node_notice(self, instance: str, message: NodeNotice, now: float) -> list[Order]:
         """Said for people and programs: the controller hears it from the node too, and puts the deadline into the target."""
+        self.roster.noticed.add(instance)
         return [Announce("node_notice", {"instance": instance, "kind": message.kind, "deadline": message.deadline})]
 
     # ---- what the workers say
+
+    def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
+        if not self._current(instance, message.generation):
+            return []
+        if self.phase is Phase.FORMING:  # the word to go was lost with a connection
+            return [ToWorker(instance, Go(generation=self.number))]
+        self.prepared.add(instance)
+        return self._advance(now)
 
     def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
         if not self._current(instance, message.generation) or self.phase not in (Phase.TRAINING, Phase.RECOVERING):
             return []
         self.heard = now
         if message.position == self.proceeded:  # the word to step on from here was lost with a connection, or this worker asks twice
-            return [ToWorker(instance, Proceed(generation=self.number))]
+            return [ToWorker(instance, Proceed(generation=self.number, position=message.position))]
         if not self.checked_in:
             self.since = now
         self.checked_in[instance] = message
-        return self._advance(now)
+        return self._took_part(instance, message.generation, now) + self._advance(now)
 
     def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
         if not self._current(instance, message.generation):
             return []
-        if self.phase is Phase.TRAINING:  # the coordinator came back in the middle of a formation that it had journaled
-            return [ToWorker(instance, Proceed(generation=self.number))]
+        if self.phase is Phase.TRAINING and self.generation is not None:  # the word to proceed was lost
+            return [ToWorker(instance, Proceed(generation=self.number, position=self.generation.position))]
         self.formed[instance] = message
         return self._finish_formation(now)
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
         if not (hello := self.roster.leaving.pop(instance, None)):
             return []
+        self.roster.absent.pop(instance, None)
         self.roster.left[instance] = hello.pid
         orders: list[Order] = [Announce("left", {"instance": instance, "pid": hello.pid, "generation": self.number, "at": now})]
         return orders + self._call_back() + self._finish(now)
+
+    def _took_part(self, instance: str, generation: int, now: float) -> list[Order]:
+        if instance in self.active:
+            return []
+        self.active.add(instance)
+        fields = {"instance": instance, "pid": self.roster.pid(instance), "generation": generation, "epoch": self.position.epoch, "at": now}
+        return [Announce("joined", fields)]
 
     def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
         if not self._current(instance, message.generation):
             return []
         self.heard = now
-        joined = instance not in self.active
-        self.active.add(instance)
+        orders = self._took_part(instance, message.generation, now)
         self.first_steps[instance] = message
-        orders: list[Order] = []
-        if joined:
-            orders.append(
-                Announce(
-                    "joined",
-                    {
-                        "instance": instance,
-                        "pid": self.roster.pid(instance),
-                        "generation": message.generation,
-                        "epoch": self.position.epoch,
-                        "at": now,
-                    },
-                )
-            )
         paused = [step for step in self.first_steps.values() if step.pause is not None]
         if len(self.first_steps) == len(self.roster.members) and paused:
             longest = max(paused, key=lambda step: step.pause or 0.0)
@@ -224,6 +289,8 @@ class Session(Decisions):
         # One of the same step is newer all the same: old ones are deleted by their generation.
         if message.generation <= self.void_until or (self.commit and message.position.step < self.commit[0].step):
             return []
+        if self.commit is None or message.position.step > self.commit[0].step:
+            self.trouble.committed()
         self.note_commit(message.position, message.name)
         record = {"kind": "commit", "generation": message.generation, "position": message.position.model_dump(), "name": message.name}
         return [Journal(record)]
@@ -233,16 +300,18 @@ class Session(Decisions):
 
     def commit_unreadable(self, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
         """What the source was to load is damaged: the commit before it is taken, at its own position. What was trained in between is void."""
-        if not self._current(instance, message.generation) or self.phase is not Phase.FORMING or not self.commit or self.commit[1] != message.name:
+        if not self._current(instance, message.generation) or self.phase is not Phase.PREPARING:
             return []
-        lost = self.commit[0]
-        self.drop_commit()
-        found = self.commit[0] if self.commit else None
-        record = {"name": message.name, "position": lost.model_dump(), "instead": found and found.model_dump(), "reason": message.reason}
-        orders: list[Order] = [Journal({"kind": "commit_unreadable", **record, "at": now}), Announce("commit_unreadable", record)]
-        if found is None and lost.step:
-            return orders + self._fail(f"no readable commit is left to go on from: {message.reason}", now)
-        return orders + self._restart(message.reason, now)
+        orders: list[Order] = []
+        if self.commit and self.commit[1] == message.name:
+            lost = self.commit[0]
+            self.drop_commit()
+            found = self.commit[0] if self.commit else None
+            record = {"name": message.name, "position": lost.model_dump(), "instead": found and found.model_dump(), "reason": message.reason}
+            orders += [Journal({"kind": "commit_unreadable", **record, "at": now}), Announce("commit_unreadable", record)]
+            if found is None and lost.step:
+                return orders + self._fail(f"no readable commit is left to go on from: {message.reason}", now)
+        return [*orders, *self._take_back(message.reason, now), *self._advance(now)]
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         if self._current(instance, message.generation):
@@ -273,23 +342,43 @@ class Session(Decisions):
         return orders + self._call_back() + self._advance(now)
 
     def tick(self, now: float) -> list[Order]:
-        if self.phase is not Phase.RECOVERING and (instance := self.roster.overdue(self.options.reconnect_grace, now)):
-            return self.worker_lost(instance, self.roster.pid(instance), f"no connection for {self.options.reconnect_grace:.0f} s", now)
-        if self._formed and (hosts := [i for i, since in self.hosts_absent.items() if now - since > self.options.liveness_seconds]):
-            return self._restart(f"no word from {', '.join(hosts)}, where ps-lite processes run, for {self.options.liveness_seconds:.0f} s", now)
-        if self.phase is Phase.TRAINING and now - max(self.heard, self.since) > self.options.progress_seconds:
-            return self._restart(f"nobody made progress for {self.options.progress_seconds:.0f} s", now)
-        if self.phase is Phase.RECOVERING and now - self.since > self.options.start_grace:
-            return self._restart("not all members came back to the restarted coordinator", now)
-        if self.phase is Phase.RELEASING and self.release and self.release.verdict is None and now - self.since > self.options.release_seconds:
-            return self._restart(f"the survivors were not free within {self.options.release_seconds:.0f} s", now)
-        if self.phase is Phase.FORMING and now - self.since > self.options.formation_seconds:
-            absent = ", ".join(sorted(set(self.roster.members) - set(self.formed)))
-            return self._restart(f"generation {self.number} not formed within {self.options.formation_seconds:.0f} s; waited for {absent}", now)
-        if self.roster.leaving and now - self.since > self.options.formation_seconds:
+        """Everything that has a bound. One of them at a time: the next tick sees what is left."""
+        clocks = self.options.clocks
+        if self.phase is Phase.RECOVERING:
+            return self._recover(now)
+        if instance := self.roster.overdue(clocks.reconnect, now):
+            return self.worker_lost(instance, self.roster.pid(instance), f"no connection for {clocks.reconnect:.1f} s", now)
+        if vanished := self.roster.vanished(now):
+            self.roster.away.pop(vanished[0])
+            return self._revive(*vanished, "it runs and did not connect to the coordinator", now)
+        if hosts := [host for host, since in self.hosts_absent.items() if now - since > clocks.liveness]:
+            self.hosts_absent = {}
+            return self._group_lost(f"no word from {', '.join(hosts)}, where ps-lite processes run, for {clocks.liveness:.0f} s", now)
+        waited = now - self.since
+        match self.phase:
+            case Phase.PREPARING if waited > clocks.formation:
+                return self._lose(sorted(set(self.roster.members) - self.prepared), f"not prepared to form within {clocks.formation:.0f} s", now)
+            case Phase.FORMING if waited > clocks.formation:
+                absent = ", ".join(sorted(set(self.roster.members) - set(self.formed)))
+                return self._restart(f"generation {self.number} not formed within {clocks.formation:.0f} s; waited for {absent}", now)
+            case Phase.RELEASING if waited > clocks.release:
+                return self._restart(f"the survivors were not free within {clocks.release:.0f} s", now)
+            case Phase.TRAINING:
+                if orders := self._stuck(now):
+                    return orders
+            case Phase.OVER if self.awaited and waited > clocks.patience:
+                self.awaited = set()
+        if self.roster.leaving and waited > clocks.formation:
             instance = next(iter(self.roster.leaving))
-            return self.worker_lost(instance, self.roster.pid(instance), f"did not leave within {self.options.formation_seconds:.0f} s", now)
-        late = ", ".join(sorted(set(self.roster.members) - set(self.checked_in)))
-        if self.phase is Phase.TRAINING and self.checked_in and late and now - self.since > self.options.boundary_seconds:
-            return self._restart(f"{late} not at the boundary within {self.options.boundary_seconds:.0f} s of the first", now)
-        return self._advance(now)
+            return self.worker_lost(instance, self.roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
+        return self.roster.readmit(now) + self._finish(now) + self._paused_for_too_long(now) + self._advance(now)
+
+    def _stuck(self, now: float) -> list[Order]:
+        """Living workers that do not get on: those who keep the others waiting at a boundary are lost; else one keeps them waiting inside a step."""
+        clocks = self.options.clocks
+        late = sorted(set(self.roster.members) - set(self.checked_in))
+        if self.checked_in and late and now - self.since > clocks.boundary:
+            return self._lose(late, f"not at the boundary within {clocks.boundary:.0f} s of the first", now)
+        if late and now - max(self.heard, self.since) > clocks.progress:
+            return self._release("unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
+        return []

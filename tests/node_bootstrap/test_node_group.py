@@ -222,6 +222,9 @@ def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
         "--segment-steps": "20",
         "--boundary": "epoch",
         "--term": "0",
+        "--liveness-seconds": "20.0",
+        "--progress-seconds": "600.0",
+        "--pause-seconds": "3600.0",
     }
     assert processes_of(tmp_path) == []
 

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from job_bed import HOLD, JobBed
+from session_driver import A, B, C, Driver
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
 
@@ -28,3 +29,21 @@ def make_bed(tmp_path: Path) -> Iterator[Callable[..., JobBed]]:
     yield make
     for bed in beds:
         bed.close()
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Two workers that train, on two base nodes without spare ps-lite processes."""
+    driver = Driver()
+    driver.train(A, B)
+    return driver
+
+
+@pytest.fixture
+def three() -> Driver:
+    """Three workers that train, and ps-lite processes for the next generation."""
+    driver = Driver(workers=3)
+    driver.train(A, B, C)
+    for name in (A, B):
+        driver.blanks(name)
+    return driver

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
+from websockets.exceptions import WebSocketException
 
 from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Target
 from training import channel
@@ -29,6 +30,7 @@ from training.layout import JobFolder
 from training.ledger import read_lines
 from training.protocol import GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
 
+BED = {"cluster": "bed", "job": "job-1"}
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
 
 
@@ -70,6 +72,7 @@ class Supervisor:
         self._connection: Any = None
         self.task: asyncio.Task[None] | None = None
         self.retired = False
+        self._offering = asyncio.Lock()
 
     async def run(self) -> None:
         while not self.retired:
@@ -82,10 +85,11 @@ class Supervisor:
     async def _session(self, endpoint: CoordinatorEndpoint) -> None:
         async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
             self._connection = connection
-            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, attempt=1, base=self.base)
+            running = self.worker.pid if self.worker is not None and self.worker.poll() is None else None
+            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, attempt=1, base=self.base, worker_pid=running)
             await channel.greet(connection, hello, SecretStr(self.bed.hosts.token))
             if self.base:
-                await self._offer_group()
+                self._offer = asyncio.create_task(self._offer_group())
             watch = asyncio.create_task(self._watch_worker())
             try:
                 async for text in connection:
@@ -97,19 +101,21 @@ class Supervisor:
         await self._connection.send(channel.encode(message))
 
     async def _offer_group(self) -> None:
-        while len(self.blanks) < 2:
-            argv = [sys.executable, "-m", "training.engine.blank"]
-            self.blanks.append(self.bed.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        for blank in self.blanks:
-            assert blank.stdout is not None
-            await asyncio.to_thread(blank.stdout.readline)
-        await self._say(GroupReady(scheduler_port=free_port(self.ip), blanks=len(self.blanks)))
+        async with self._offering:
+            while len(self.blanks) < 2:
+                blank = self.bed.start([sys.executable, "-m", "training.engine.blank"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                assert blank.stdout is not None
+                await asyncio.to_thread(blank.stdout.readline)
+                self.blanks.append(blank)
+        with contextlib.suppress(WebSocketException):  # the next connection offers them again
+            await self._say(GroupReady(scheduler_port=free_port(self.ip), blanks=len(self.blanks)))
 
     async def _take(self, order: Any, endpoint: CoordinatorEndpoint) -> None:
         match order:
             case Welcome() | Listed():
+                self._write_control_file(endpoint)
                 if self.worker is None:
-                    self._start_worker(endpoint)
+                    self._start_worker()
             case StartGroup():
                 for process in order.processes:
                     blank = self.blanks.pop(0)
@@ -125,17 +131,23 @@ class Supervisor:
                     for process in self.groups.pop(generation):
                         process.kill()
             case RestartWorker():
-                if self.worker is not None and (self.worker.pid == order.pid or self.worker.poll() is not None):
+                if self.worker is not None and (
+                    self.worker.pid == order.pid or (self.worker.poll() is not None and (order.pid or self.worker.poll() == 0))
+                ):
                     self.worker.kill()
-                    self._start_worker(endpoint)
+                    self._start_worker()
             case Retire():
                 self.retired = True
                 await self._connection.close()
             case Refused():
                 raise RuntimeError(order.reason)
 
-    def _start_worker(self, endpoint: CoordinatorEndpoint) -> None:
-        control = self.bed.folder / f"control-{self.name}.json"
+    @property
+    def _control(self) -> Path:
+        return self.bed.folder / f"control-{self.name}.json"
+
+    def _write_control_file(self, endpoint: CoordinatorEndpoint) -> None:
+        """At each welcome: a coordinator that came back has another address."""
         text = ControlFile(
             cluster="bed",
             job=endpoint.job,
@@ -146,8 +158,11 @@ class Supervisor:
             token=self.bed.hosts.token,
             mount=str(self.bed.folder),
         ).to_json()
-        control.write_text(text)
-        self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(control)})
+        self._control.with_suffix(".new").write_text(text)
+        self._control.with_suffix(".new").rename(self._control)
+
+    def _start_worker(self) -> None:
+        self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(self._control)})
         self.pids.append(self.worker.pid)
 
     async def _watch_worker(self) -> None:
@@ -168,8 +183,8 @@ class JobBed:
         self._hold = folder / HOLD
         self._hold.touch()
         self.hosts = ListedHosts()
-        self.job = JobFolder.of(folder, "bed", "job-1")
-        self._options = {"limits": Limits(1, 8), "workers": workers, "start_grace": 30.0, **options}
+        self.job = JobFolder.of(folder, **BED)
+        self._options = {"limits": Limits(1, 8), "workers": workers, **options}
         self._processes: list[subprocess.Popen[bytes]] = []
         self.supervisors: dict[str, Supervisor] = {}
         self.supervisor: type[Supervisor] = Supervisor
@@ -182,7 +197,7 @@ class JobBed:
 
     def start_coordinator(self) -> None:
         async def start() -> None:
-            options = Options(cluster="bed", job="job-1", started_at=1.0, **self._options)
+            options = Options(**BED, started_at=1.0, **self._options)
             self._coordinator = asyncio.create_task(Coordinator(options, self.job, self.hosts, "127.0.0.1", instance("A")).run())
 
         self.call(start())
@@ -238,7 +253,8 @@ class JobBed:
         for letter in base:
             self.add_node(letter, base=True)
         self.want(base)
-        self.wait_for(self.saw("joined", base[-1]), 60, "the first generation")
+        for letter in base:
+            self.wait_for(self.saw("joined", letter), 60, "the first generation")
 
     def wait_for_epoch(self, epoch: int, seconds: float = 60.0) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
@@ -287,3 +303,42 @@ def free_port(host: str) -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port
+
+
+class KillableBed(JobBed):
+    """A bed whose coordinator is a process of its own. `options` are plain values."""
+
+    def __init__(self, folder: Path, command: list[str], **options: Any) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder, command, **options)
+
+    def start_coordinator(self) -> None:
+        """As its supervisor would. Nodes find the new one once it has published its address."""
+        (self.folder / "endpoint.json").unlink(missing_ok=True)
+        options = {name: value for name, value in self._options.items() if name != "limits"}
+        script = str(Path(__file__).parent / "coordinator_process.py")
+        self._process = self.start([sys.executable, script, str(self.folder), json.dumps(options)], log="coordinator.log")
+        published = self.wait_for(self._published, 30, "the coordinator's address")
+        self.hosts.publish(CoordinatorEndpoint.model_validate(published["endpoint"]), published["token"])
+
+    def _published(self) -> Any:
+        file = self.folder / "endpoint.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def kill_coordinator(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def want(self, letters: str) -> None:
+        super().want(letters)
+        assert self.hosts.target is not None
+        file = self.folder / "target.json"
+        file.with_suffix(".new").write_text(self.hosts.target.model_dump_json())
+        file.with_suffix(".new").rename(file)
+
+    def finish(self, seconds: float = 110.0) -> None:
+        self._hold.unlink(missing_ok=True)
+        assert self._process is not None
+        assert self.wait_for(lambda: self._process.poll() is not None, seconds, "the job's end")
+        assert self._process.returncode == 0

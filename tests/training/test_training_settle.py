@@ -28,6 +28,11 @@ def test_a_ready_node_that_is_not_wanted_stays_outside() -> None:
     assert settle(["a"], {"b"}, ["a"], LIMITS, group_ready=True).members == ("a",)
 
 
+def test_t5_when_every_member_is_replaced_at_once_one_stays_to_hand_the_state_over() -> None:
+    decision = settle(["a", "b"], {"c", "d"}, ["c", "d"], LIMITS, group_ready=True)
+    assert (decision.members, decision.reason) == (("a", "c", "d"), Reason.CARRIED)
+
+
 def test_without_a_target_nothing_changes() -> None:
     assert settle(["a"], {"b"}, None, LIMITS, group_ready=True).members == ("a",)
 
@@ -61,7 +66,9 @@ def test_a_settlement_never_admits_the_unready_or_unwanted_and_keeps_the_limits(
         return
     assert target is not None
     assert ready
-    assert set(members) <= set(target)
+    carrier = set(members) - set(target)
+    assert not carrier or (carrier == {current[0]} and not set(members) & set(current) - carrier), "one stays if all others are new"
+    assert not current or set(members) & set(current), "somebody holds the state"
     assert set(members) <= set(current) | set(standing)
     assert low <= len(members) <= 4
     assert len(set(members)) == len(members)

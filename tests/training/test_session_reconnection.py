@@ -1,0 +1,214 @@
+"""Connections that break and coordinators that die, decision by decision: nothing hangs on a word that was lost with one."""
+
+from __future__ import annotations
+
+from session_driver import A, B, C, Driver, forms, restarted, words
+
+from training.knowledge import Phase
+from training.orders import DropWorker, Journal, Over
+from training.protocol import (
+    CheckIn,
+    Committed,
+    Formed,
+    Position,
+    Prepared,
+)
+from training.session import Session
+
+
+def test_a_check_in_of_an_earlier_generation_is_void(driver: Driver) -> None:
+    stale = CheckIn(generation=0, position=Position(epoch=1, offset=0, step=2))
+    assert driver.do("check_in", A, stale) == []
+
+
+START = Position(epoch=0, offset=0, step=0)
+ONE = Position(epoch=1, offset=0, step=2)
+
+
+def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
+    """SIGKILL of the coordinator, and a new one with the journal as far as it was written; these nodes find it."""
+    journal = [order.record for order in driver.orders if isinstance(order, Journal)][:records]
+    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
+    driver.revision -= 1
+    driver.want(A, B)
+    for name in nodes:
+        driver.node(name, worker_pid=int(name[-1], 16))
+        driver.blanks(name)
+
+
+def test_t17_in_mid_epoch_the_workers_go_on_under_the_coordinator_that_came_back(driver: Driver) -> None:
+    come_back(driver, A, B)
+    driver.worker(A, generation=1, stage="trains", position=START)
+    assert words(driver.worker(B, generation=1, stage="trains", position=START)) == []
+    assert driver.session.phase is Phase.TRAINING
+    assert {word for _, word in words(driver.check_in(A, B))} == {"proceed"}
+
+
+def test_t17_a_start_that_nobody_heard_of_is_made_again() -> None:
+    driver = Driver()
+    for name in (A, B):
+        driver.node(name)
+        driver.worker(name)
+    driver.want(A, B)
+    come_back(driver, A, B)
+    driver.worker(A)
+    assert {name: form.generation for name, form in forms(driver.worker(B)).items()} == {A: 2, B: 2}
+
+
+def settled(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C)
+    driver.want(A, B, C)
+    driver.blanks(A)
+    driver.check_in(A, B)
+
+
+def test_t17_a_change_that_some_have_not_heard_of_is_taken_back_and_nobody_is_restarted(driver: Driver) -> None:
+    settled(driver)
+    come_back(driver, A, B, C)
+    driver.worker(A, generation=2, stage="prepares")
+    driver.worker(C)
+    orders = driver.worker(B, generation=1, stage="waits", position=START)
+    assert restarted(orders) == set()
+    assert {name: (form.generation, form.fetch) for name, form in forms(orders).items()} == {A: (3, False), B: (3, False)}
+
+
+def test_t17_a_change_that_all_have_prepared_goes_on(driver: Driver) -> None:
+    settled(driver)
+    come_back(driver, A, B, C)
+    for name in (A, B, C):
+        driver.worker(name, generation=2, stage="prepares")
+    driver.do("worker_prepared", A, Prepared(generation=2))
+    assert words(driver.prepare(B, C)) == [(A, "go"), (B, "go"), (C, "go")]
+
+
+def test_t17_inside_ps_lite_those_who_missed_the_word_hear_it(driver: Driver) -> None:
+    settled(driver)
+    driver.prepare(A, B, C)
+    come_back(driver, A, B, C)
+    driver.worker(A, generation=2, stage="creates")
+    driver.worker(B, generation=2, stage="prepares")
+    assert words(driver.worker(C, generation=2, stage="formed")) == [(B, "go")]
+    for name in (A, B, C):
+        orders = driver.do("worker_formed", name, Formed(generation=2, digest="same"))
+    assert [word for _, word in words(orders)] == ["proceed"] * 3
+
+
+def test_t17_a_death_inside_ps_lite_while_the_coordinator_was_away_restarts_all(driver: Driver) -> None:
+    settled(driver)
+    driver.prepare(A, B, C)
+    come_back(driver, A, B)
+    driver.worker(A, generation=2, stage="creates")
+    driver.worker(B, generation=2, stage="creates")
+    assert restarted(driver.exits(C)) == {A, B}
+
+
+def test_t17_at_a_boundary_who_missed_the_word_to_step_on_hears_it(driver: Driver) -> None:
+    driver.check_in(A, B)
+    come_back(driver, A, B)
+    driver.worker(A, generation=1, stage="trains", position=ONE)
+    driver.worker(B, generation=1, stage="waits", position=START)
+    assert words(driver.check_in(B)) == [(B, "proceed")], "A is past this boundary and waits for B inside the next step"
+
+
+def test_t17_a_release_goes_on(three: Driver) -> None:
+    three.exits(C)
+    come_back(three, A, B)
+    three.node(C)
+    three.exits(C)
+    three.worker(A, generation=1, stage="aborted", position=START)
+    assert words(three.worker(B, generation=1, stage="trains", position=START)) == [(A, "abort"), (B, "abort")]
+
+
+def test_t17_a_verdict_that_one_has_heard_stands(three: Driver) -> None:
+    step = Position(epoch=0, offset=10, step=1)
+    come_back(three, A, B)
+    three.node(C)
+    three.exits(C)
+    three.worker(A, generation=1, stage="free", position=step)
+    orders = three.worker(B, generation=1, stage="aborted", position=START)
+    assert (B, "verdict") in words(orders)
+    assert {form.position.step for form in forms(orders).values()} == {1}
+
+
+def test_t17_a_worker_lost_while_the_coordinator_was_away_costs_one_step(three: Driver) -> None:
+    come_back(three, A, B)
+    three.worker(A, generation=1, stage="trains", position=START)
+    three.worker(B, generation=1, stage="trains", position=START)
+    three.node(C, worker_pid=99)
+    assert {(name, word) for name, word in words(three.orders[-4:])} == {(A, "abort"), (B, "abort")}, "its node runs another process"
+
+
+def test_t17_a_coordinator_to_which_nobody_comes_back_starts_from_the_commit(driver: Driver) -> None:
+    come_back(driver, A, B)
+    driver.now += driver.options.clocks.patience + 1
+    driver.do("tick")
+    assert driver.session.phase is Phase.WAITING
+
+
+def test_t20_a_resume_does_not_wait_for_processes_that_are_gone(driver: Driver) -> None:
+    driver.do("committed", A, Committed(generation=1, position=ONE, name="c1"))
+    come_back(driver)
+    for name in (A, B):
+        driver.node(name)  # without a worker
+    for name, pid in ((A, 31), (B, 32)):
+        orders = driver.worker(name, pid=pid)
+    assert {(form.position.step, form.commit) for form in forms(orders).values()} == {(2, "c1"), (2, None)}
+
+
+def test_t17_after_the_end_whoever_missed_it_hears_it_and_no_new_job_begins(driver: Driver) -> None:
+    driver.check_in(A, B, epoch=3)
+    come_back(driver)
+    assert words(driver.worker(A, generation=1, stage="waits")) == [(A, "leave")]
+    driver.node(B)  # its worker has left
+    assert not any(isinstance(order, Over) for order in driver.orders)
+    assert any(isinstance(order, Over) for order in driver.do("worker_left", A))
+
+
+def test_t17_after_the_end_nobody_is_waited_for_for_ever(driver: Driver) -> None:
+    driver.check_in(A, B, epoch=3)
+    come_back(driver)
+    driver.now += driver.options.clocks.patience + 1
+    assert any(isinstance(order, Over) for order in driver.do("tick"))
+
+
+def test_the_order_to_form_is_said_again_to_whom_it_did_not_reach(driver: Driver) -> None:
+    settled(driver)
+    driver.do("worker_disconnected", B, 0xB)
+    driver.do("worker_disconnected", C, 0xC)
+    assert set(forms(driver.worker(B, generation=1, stage="waits", position=START))) == {B}
+    assert set(forms(driver.worker(C))) == {C}
+    assert forms(driver.worker(A, generation=2, stage="prepares")) == {}, "A has it"
+    assert [word for _, word in words(driver.prepare(A, B, C))] == ["go"] * 3
+
+
+def test_a_word_to_go_that_was_lost_is_said_again(driver: Driver) -> None:
+    settled(driver)
+    driver.prepare(A, B, C)
+    assert words(driver.prepare(B)) == [(B, "go")]
+
+
+def test_a_worker_of_a_generation_that_went_on_without_it_starts_afresh(driver: Driver) -> None:
+    driver.node(C, base=False)
+    orders = driver.worker(C, pid=99, generation=1, stage="trains", position=START)
+    assert any(isinstance(order, DropWorker) for order in orders)
+    assert restarted(orders) == {C}
+
+
+def test_a_word_lost_with_a_connection_is_said_again(driver: Driver) -> None:
+    assert words(driver.check_in(A, B)) == [(A, "proceed"), (B, "proceed")]
+    assert words(driver.check_in(A)) == [(A, "proceed")]
+
+
+def test_no_decision_is_taken_while_a_member_is_without_a_connection(driver: Driver) -> None:
+    driver.check_in(A)
+    driver.do("worker_disconnected", A, 0xA)
+    assert driver.check_in(B) == [], "A would miss it"
+    assert words(driver.worker(A, generation=1, stage="waits")) == [(A, "proceed"), (B, "proceed")]
+
+
+def test_the_connection_of_a_new_worker_is_not_dropped_in_place_of_the_old_one(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C, pid=50)
+    assert not any(isinstance(order, DropWorker) for order in driver.worker(C, pid=51))
+    assert driver.session.roster.pid(C) == 51

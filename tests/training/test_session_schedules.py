@@ -1,0 +1,83 @@
+"""Random schedules: whatever breaks in whatever order, the job ends, and took every sample of every epoch exactly once.
+
+What would break for a user: a job that hangs for ever, counts samples twice or not at all, or goes on with workers whose states differ.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from session_world import EPOCHS, SAMPLES, World
+
+from training.audit import audit
+
+EXAMPLES = int(os.environ.get("DYNTRAIN_SCHEDULES", "150"))
+
+
+def faults(world: World) -> list[Callable[[], Any]]:
+    """What a schedule can do to the job."""
+    running = [node.worker for node in world.nodes.values() if node.worker.alive]
+
+    def hang(worker: Any) -> None:
+        worker.hung = True
+        world.cut(worker)
+
+    def die_soon(orders: int) -> None:
+        world.orders_left = orders
+
+    return [
+        *(lambda worker=worker: worker.exit(-9) for worker in running),
+        *(lambda worker=worker: world.cut(worker) for worker in running if worker.link),
+        *(lambda worker=worker: hang(worker) for worker in running if worker.link and worker.link.greeted),
+        world.crash,
+        *(lambda orders=orders: die_soon(orders) for orders in range(6)),
+        *(lambda names=names: world.want(names) for names in ("ab", "abc", "abcd", "ac", "bd", "b")),
+        *(lambda seconds=seconds: world.pass_time(seconds) for seconds in (0.5, 3.5, 25.0, 65.0)),
+    ]
+
+
+def calm(world: World) -> None:
+    """No more faults: everything that can happen does, and time passes."""
+    world.orders_left = None
+    world.want("abcd")
+    for _ in range(4000):
+        moved = False
+        for move in world.moves():
+            moved = move() is not False or moved
+        if world.over:
+            return
+        world.pass_time(0.2 if moved else 1.0)
+    phase = world.session.phase if world.session else None
+    raise AssertionError(f"the job hangs in {phase}, {world.session and world.session.paused}; last: {world.announced[-5:]}")
+
+
+def play(world: World, schedule: list[tuple[int, int]]) -> None:
+    """Each pair: so many moves that happen by themselves, chosen by the number; then one fault."""
+    for moves, choice in schedule:
+        for step in range(moves):
+            if possible := world.moves():
+                possible[(choice * 7 + step * 3) % len(possible)]()
+        possible = faults(world)
+        possible[choice % len(possible)]()
+        world.pass_time(0.1)
+    calm(world)
+
+
+schedules = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1000)), max_size=14)
+
+
+@pytest.mark.parametrize("segments", [False, True])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(schedule=schedules)
+def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bool, schedule: list[tuple[int, int]]) -> None:
+    world = World("ab", "cd", segments=segments)
+    play(world, schedule)
+    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    assert world.over == "finished"
+    result = audit(world.journal, world.intents, SAMPLES)
+    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
