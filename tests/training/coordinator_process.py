@@ -34,6 +34,10 @@ class FilesAsHosts:
         file.with_suffix(".new").write_text(json.dumps({"endpoint": endpoint.model_dump(mode="json"), "token": token}))
         file.with_suffix(".new").rename(file)
 
+    def published(self) -> CoordinatorEndpoint | None:
+        file = self._folder / ENDPOINT
+        return CoordinatorEndpoint.model_validate(json.loads(file.read_text())["endpoint"]) if file.exists() else None
+
     def report(self, report: JobReport) -> None:
         pass
 

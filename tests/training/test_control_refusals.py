@@ -24,6 +24,7 @@ from controller.local.identity import InstanceFacts, Signer, document
 from training import channel
 from training.admission import Gate, Refusal, answering
 from training.certificate import make_certificate
+from training.clocks import Clocks
 from training.control import ControlServer
 from training.protocol import (
     MAX_BYTES,
@@ -82,7 +83,7 @@ class HeardSession:
 async def door(keys: Keys = KEYS) -> AsyncIterator[tuple[str, HeardSession]]:
     session = HeardSession()
     server = ControlServer(session, Gate("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
-    async with server.listen("127.0.0.1", CERTIFICATE.server_context(), 60.0) as port:
+    async with server.listen("127.0.0.1", CERTIFICATE.server_context(), Clocks(60.0)) as port:
         yield f"wss://127.0.0.1:{port}", session
 
 

@@ -23,7 +23,8 @@ from training.terms import Overtaken, TermJournal
 A, B = "i-0000000000000000a", "i-0000000000000000b"
 OPTIONS = Options(cluster="demo", job="job-1", started_at=1.0, limits=Limits(1, 8), workers=1)
 START = {"epoch": 0, "offset": 0, "step": 0}
-GENERATION = {"kind": "generation", "number": 4, "position": START, "members": [A, B], "at": 2.0, "commit": None}
+RECOVERY = {"pids": {A: 76, B: 77}, "holders": [A, B], "hosts": {A: 1}}
+GENERATION = {"kind": "generation", "number": 4, "position": START, "members": [A, B], "at": 2.0, "commit": None, **RECOVERY}
 
 
 class SharedHosts:
@@ -86,7 +87,7 @@ def node(instance: str, pid: int | None = None) -> NodeHello:
 def worker(instance: str, pid: int) -> WorkerHello:
     return WorkerHello(
         cluster="demo", instance_id=instance, private_ip="10.0.0.2", token="t", pid=pid, state_port=1, epochs=2, samples=8, global_batch=4, seed=0,
-        layout="l", generation=4,
+        layout="l", generation=4, stage="trains",
     )  # fmt: skip
 
 
