@@ -116,7 +116,14 @@ class NodeConfig(Wire):
 
     cluster: ClusterName
     mount: str = Field(description="absolute path of the volume that all nodes share")
+    volume: str | None = Field(
+        None, pattern=r"^fs-[0-9a-f]{8,40}$", description="EFS file system to mount there, with TLS; None: it is there already"
+    )
     prepare_script: str | None = Field(None, description="absolute path; None: nothing to prepare")
+    prepare_sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the script: another one is not run")
+    prepare_user: str | None = Field(
+        None, pattern=r"^[a-z_][a-z0-9_-]{0,31}$", description="who runs the script; None: as the bootstrap, root on EC2"
+    )
     prepare_timeout_seconds: float = Field(1800.0, gt=0)
     prepare_attempts: int = Field(3, ge=1)
     training_cmd: tuple[str, ...] = Field(description="argv of the worker process; never run through a shell")

@@ -34,6 +34,20 @@ class Layout:
         return self.root / "proc/driver/nvidia/gpus"
 
     @property
+    def fstab(self) -> Path:
+        return self.root / "etc/fstab"
+
+    @property
+    def agent(self) -> Path:
+        """The CloudWatch agent's control program."""
+        return self.root / "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
+
+    @property
+    def agent_config(self) -> Path:
+        """What the agent has been told of this node's logs."""
+        return self.state / "cloudwatch-agent.json"
+
+    @property
     def node_log(self) -> Path:
         return self.logs / "node.log"
 

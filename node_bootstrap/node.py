@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import os
 import random
 import signal
 import sys
@@ -22,7 +23,7 @@ from controller.contract import NodeConfig
 from node_bootstrap.attempt import next_attempt
 from node_bootstrap.config import SsmParameters, read_node_config, read_target, read_wanted
 from node_bootstrap.environment import write_environment
-from node_bootstrap.errors import AlreadyRunning, GiveUp, Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
+from node_bootstrap.errors import AlreadyRunning, GiveUp, Interrupted, MetadataUnavailable, RetryLater
 from node_bootstrap.group import BlankProgram, PsGroup
 from node_bootstrap.identity import Identity, read_identity
 from node_bootstrap.isolation import Isolation
@@ -36,9 +37,11 @@ from node_bootstrap.ports import Parameters, Reports
 from node_bootstrap.prepare import Preparation
 from node_bootstrap.processes import Children
 from node_bootstrap.report import EventBridgeReports, Reporter
+from node_bootstrap.shipping import LogShipping
 from node_bootstrap.signal import ControlChannel
 from node_bootstrap.spares import Program
 from node_bootstrap.supervisor import Post, Supervisor
+from node_bootstrap.volume import Volume
 from node_bootstrap.worker import Worker
 
 RETIRED = 0
@@ -59,6 +62,8 @@ class Setting:
     reports: Callable[[str], Reports] = EventBridgeReports
     coordinator: Sequence[str] = (sys.executable, "-m", "training.coordinator")
     blank: Sequence[str] = (sys.executable, "-m", "training.engine.blank")
+    systemctl: Sequence[str] = ("systemctl",)
+    is_mount: Callable[[str], bool] = os.path.ismount
     timing: Timing = field(default_factory=Timing)
 
 
@@ -106,10 +111,11 @@ async def live(setting: Setting, attempt: int, children: Children, context: dict
     context |= {"cluster": identity.cluster, "instance": identity.instance_id}
     parameters = setting.parameters(identity.region)
     config = await persistently(lambda: read_node_config(parameters, identity.cluster), timing)
-    await persistently(lambda: mounted(config.mount), timing)
     # 2. the host
     if left := await children.sweep_earlier_lives():
         log.warning("killed processes that an earlier life left", extra={"count": left})
+    volume = Volume(config.volume, config.mount, layout, children, setting.systemctl, setting.is_mount)
+    await persistently(volume.ready, timing)
     variables = write_environment(layout, identity, config) | {"AWS_DEFAULT_REGION": identity.region}
     log.info("node", extra={"base": identity.base, "master": identity.master, "private_ip": identity.private_ip})
     # 3. prepare, report, supervise
@@ -119,6 +125,8 @@ async def live(setting: Setting, attempt: int, children: Children, context: dict
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(reporter.run())
+            supervisor.shipping = LogShipping(identity, layout, children)
+            tasks.create_task(supervisor.shipping.run())
             tasks.create_task(NoticeWatch(metadata, supervisor.noticed, timing).run())
             outcome = await Preparation(config, identity, attempt, layout, children, variables, timing).run()
             supervisor.report("prepared" if outcome.prepared else "prepare_failed", outcome.reason)
@@ -201,12 +209,6 @@ async def persistently(step: Callable[[], Awaitable[T]], timing: Timing) -> T:
             log.warning(str(error), extra={"try": tries + 1, "of": timing.setup_tries})
         await asyncio.sleep(spread(timing.setup.delay(tries), random.random()))
     return await step()
-
-
-async def mounted(path: str) -> None:
-    """The shared volume is there. Raises ServiceUnavailable."""
-    if not await asyncio.to_thread(Path(path).is_dir):
-        raise ServiceUnavailable(f"the shared volume {path} is not there; check the mount and the field mount of the node's configuration")
 
 
 @contextmanager

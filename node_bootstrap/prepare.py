@@ -65,6 +65,8 @@ class Preparation:
             try:
                 # 1. gather: the script may be mended between two tries
                 digest = await asyncio.to_thread(script_digest, self.config.prepare_script)
+                if self.config.prepare_sha256 not in (None, digest):
+                    raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
                 verdict = judge(await asyncio.to_thread(read_marker, path), self.identity.instance_id, digest)
                 # 2. decide
                 if verdict is Verdict.COUNTS:
@@ -77,7 +79,7 @@ class Preparation:
                     await asyncio.to_thread(write_marker, path, self._marker(digest))
                     return Outcome(True, number, f"prepared at try {number}")
             except OSError as error:
-                reason = f"{error.strerror or error}: {error.filename or path}"
+                reason = f"{error.strerror}: {error.filename or path}" if error.strerror else str(error)
             log.warning("prepare-data failed", extra={"try": number, "of": self.config.prepare_attempts, "reason": reason})
         return Outcome(False, self.config.prepare_attempts, f"prepare-data failed {self.config.prepare_attempts} times; the last: {reason}"[:2000])
 
@@ -85,7 +87,9 @@ class Preparation:
         """Run it once; the reason why it failed, or nothing."""
         path = self.layout.prepare_log(self.attempt)
         started, clock = time.time(), time.monotonic()
-        child = await self.children.start("prepare-data", command_of(script), log_path=path, environment=self.environment, cwd=self.config.mount)
+        child = await self.children.start(
+            "prepare-data", command_of(script), log_path=path, environment=self.environment, cwd=self.config.mount, user=self.config.prepare_user
+        )
         code: int | None = None
         try:
             async with asyncio.timeout(self.config.prepare_timeout_seconds):

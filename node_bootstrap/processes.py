@@ -93,10 +93,12 @@ class Children:
         piped: bool = False,
         nice: int = 0,
         inherited: Sequence[int] = (),
+        user: str | None = None,
     ) -> Child:
         """Raises OSError, and Interrupted once the node is stopping. A program that cannot be run exits with 126 or 127 and says why in its log.
 
         `piped`: stdin and stdout are pipes, only stderr goes to the log. `inherited`: file descriptors that stay open in the child.
+        `user`: who runs it, with that user's groups and home; only root can make it another than itself.
         """
         if self._stopping:
             raise Interrupted(f"{name} is not started: the node is stopping")
@@ -105,7 +107,7 @@ class Children:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), str(nice), *command),
+                *(sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), str(nice), *([f"--user={user}"] if user else []), *command),
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE if piped else output,
                 stderr=output,

@@ -18,6 +18,7 @@ from node_bootstrap.master import CoordinatorKeeper
 from node_bootstrap.notices import Notice
 from node_bootstrap.pacing import Timing
 from node_bootstrap.report import Reporter
+from node_bootstrap.shipping import LogShipping
 from node_bootstrap.worker import State, Worker
 from training.protocol import (
     FromCoordinator,
@@ -54,6 +55,7 @@ class Supervisor:
         self._notices: dict[str, Notice] = {}
         self.worker: Worker | None = None
         self.isolation: Isolation | None = None
+        self.shipping: LogShipping | None = None
         self.group: PsGroup | None = None
         self.coordinator: CoordinatorKeeper | None = None
         self.tell = _nobody
@@ -104,6 +106,8 @@ class Supervisor:
 
     async def welcomed(self, access: Access, welcome: Welcome) -> None:
         self.write_control_file(access)
+        if self.shipping is not None:
+            self.shipping.follow(welcome.job)
         if self.group is not None:
             for message in self.group.state():
                 self.tell(message)

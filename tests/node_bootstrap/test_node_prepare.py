@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pwd
+import shutil
 import time
 from pathlib import Path
 
@@ -157,3 +159,33 @@ def test_explain_names_signals() -> None:
     assert explain(-9, 1.0) == "killed by SIGKILL"
     assert explain(-63, 1.0) in ("killed by signal 63", "killed by SIGRTMAX-1")
     assert explain(0, 1.0) == ""
+
+
+def test_script_with_another_digest_is_not_run(tmp_path: Path) -> None:
+    """Whoever can write to the volume could otherwise run anything on every node."""
+    path = script(tmp_path, "open('ran', 'w')")
+    outcome = prepare(tmp_path, path, prepare_sha256="0" * 64, prepare_attempts=1)
+    assert (outcome.prepared, (tmp_path / "shared/ran").exists()) == (False, False)
+    assert "not the one in the field prepare_sha256" in outcome.reason
+    assert prepare(tmp_path, path, prepare_sha256=script_digest(path), prepare_attempts=1).prepared
+
+
+def test_script_runs_as_the_user_that_is_named(tmp_path: Path) -> None:
+    """With that user's groups too: those of root would still open root's files."""
+    name = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+    groups = os.getgroups()
+    if os.getuid() == 0:
+        os.setgroups([4242])
+    try:
+        prepare(tmp_path, shutil.which("id"), prepare_user=name, prepare_attempts=1)
+    finally:
+        if os.getuid() == 0:
+            os.setgroups(groups)
+    said = "".join(path.read_text() for path in Layout(tmp_path / "root").logs.glob("prepare-*.log"))
+    assert said.startswith(f"uid={pwd.getpwnam(name).pw_uid}({name}) gid={pwd.getpwnam(name).pw_gid}(")
+    assert "4242" not in said
+
+
+def test_unknown_user_is_a_failure_that_says_so(tmp_path: Path) -> None:
+    outcome = prepare(tmp_path, shutil.which("id"), prepare_user="nobody-of-this-name", prepare_attempts=1)
+    assert "cannot run as nobody-of-this-name: there is no such user" in outcome.reason

@@ -1,0 +1,81 @@
+"""The volume that all nodes share: there already, or an EFS file system that this host mounts with TLS.
+
+systemd mounts it from an entry in fstab, so that the tunnel that amazon-efs-utils starts for TLS belongs to the mount, not to the bootstrap, and
+outlives it; and so that the next boot mounts it by itself. https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from node_bootstrap.errors import ServiceUnavailable
+from node_bootstrap.files import tail, write_atomically
+from node_bootstrap.layout import Layout
+from node_bootstrap.processes import Children
+
+OPTIONS = "_netdev,noresvport,tls"
+MOUNT_SECONDS = 120.0
+LOOK_SECONDS = 30.0  # for a file system whose server does not answer
+log = logging.getLogger(__name__)
+
+
+def fstab_with(existing: str, volume: str, mount: str) -> str:
+    """`existing` with exactly one entry for `mount`, ours; comments and other entries stay as they are. Applied twice it changes nothing more."""
+    entry = f"{volume}:/ {mount} efs {OPTIONS} 0 0"
+    lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
+    return "".join(f"{line}\n" for line in [*lines, entry])
+
+
+class Volume:
+    """`volume` is an EFS file system's id; None: whatever is at `mount` is taken."""
+
+    def __init__(
+        self, volume: str | None, mount: str, layout: Layout, children: Children, systemctl: Sequence[str], is_mount: Callable[[str], bool]
+    ) -> None:
+        self._volume, self._mount, self._layout, self._children = volume, mount, layout, children
+        self._systemctl, self._is_mount = systemctl, is_mount
+
+    async def ready(self) -> None:
+        """It can be used on return. Raises ServiceUnavailable, also when its server does not answer; OSError when fstab cannot be written."""
+        if self._volume is None:
+            if not await self._look(os.path.isdir):
+                raise ServiceUnavailable(
+                    f"the shared volume {self._mount} is not there; check the mount and the field mount of the node's configuration"
+                )
+            return
+        if await self._look(self._is_mount):
+            return
+        fstab = self._layout.fstab
+        existing = fstab.read_text(encoding="utf-8") if fstab.exists() else ""
+        wanted = fstab_with(existing, self._volume, self._mount)
+        if wanted != existing:
+            write_atomically(fstab, wanted)
+        os.makedirs(self._mount, exist_ok=True)
+        for command in (["daemon-reload"], ["start", self._mount]):
+            await self._run([*self._systemctl, *command])
+        if not await self._look(self._is_mount):
+            raise ServiceUnavailable(f"{self._volume} is not mounted at {self._mount}, although systemd says so")
+        log.info("mounted", extra={"volume": self._volume, "mount": self._mount})
+
+    async def _look(self, look: Callable[[str], bool]) -> bool:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return await asyncio.to_thread(look, self._mount)
+        except TimeoutError as error:
+            raise ServiceUnavailable(f"the shared volume {self._mount} does not answer within {LOOK_SECONDS:g} s; check its server") from error
+
+    async def _run(self, command: list[str]) -> None:
+        child = await self._children.start("mount", command, log_path=self._layout.logs / "mount.log", environment={})
+        try:
+            async with asyncio.timeout(MOUNT_SECONDS):
+                code = await child.wait()
+        except TimeoutError as error:
+            raise ServiceUnavailable(f"`{' '.join(command)}` did not end within {MOUNT_SECONDS:g} s") from error
+        finally:
+            await child.stop()
+        if code:
+            output = tail(child.log_path, child.log_start, lines=5)
+            raise ServiceUnavailable(f"cannot mount {self._volume} at {self._mount}: exit code {code} of `{' '.join(command)}`: {output}")
