@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -133,9 +134,9 @@ class _Host(Supervisor):
         loss = gluon.loss.SoftmaxCrossEntropyLoss()
         trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
         go_on = self.bed.folder / "go-on"
-        for epoch in job.epochs(8, net=net, trainer=trainer, samples=len(data), global_batch=6):
-            if epoch.number == 3 and self.base:
-                self.bed.wait_for(go_on.exists, 20, "the test lets the job go on")
+        for epoch in job.epochs(150, net=net, trainer=trainer, samples=len(data), global_batch=6):
+            if not go_on.exists():
+                time.sleep(0.1)
             for x, y in epoch.batches(data):
                 with autograd.record():
                     value = loss(net(x), y)
@@ -153,6 +154,7 @@ def test_another_engine_trains_takes_a_worker_in_and_keeps_the_weights_equal(tmp
         bed.add_node("C")
         bed.wait_for(bed.saw("worker_ready", "C"), 20, "C stands by")
         bed.want("ABC")
+        bed.wait_for(bed.saw("joined", "C"), 20, "C joins")
         (tmp_path / "go-on").touch()
         bed.finish(40)
         hosts = [bed.supervisors[instance(letter)] for letter in "ABC"]
