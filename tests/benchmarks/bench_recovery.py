@@ -147,4 +147,5 @@ def _steps_lost(cluster: Cluster) -> int:
     for file in cluster.job.ledger.glob(f"*{INTENTS}"):
         for intent in read_lines(file):
             begun[intent["g"]] = max(begun.get(intent["g"], -1), intent["s"])
-    return max(begun.get(number, -1) + 1 - start for (number, _), (_, start) in pairwise(starts))
+    lost: int = max(begun.get(number, -1) + 1 - start for (number, _), (_, start) in pairwise(starts))
+    return lost

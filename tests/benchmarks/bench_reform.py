@@ -116,7 +116,7 @@ def _restarts(folder: Path, network: str) -> list[float]:
             process.terminate()
             process.wait(60)
             process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
-            _wait_for(folder, lambda events, since=stopped: _stepping(events, since))  # type: ignore[misc]
+            _wait_for(folder, lambda events, since=stopped: _stepping(events, since))
             seconds.append(max(e["at"] for e in _events(folder) if e["event"] == "joined") - stopped)
         return seconds
     finally:

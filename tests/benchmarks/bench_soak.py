@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cluster import HERE, Cluster, instance
@@ -59,7 +60,7 @@ def main(out: Path) -> list[Figure]:
         finally:
             cluster.close()
     leaked = {what: max(0, after[what] - before[what]) for what in before} | {"memory_mb": leaked_mb(memory)}
-    found = {
+    found: dict[str, Any] = {
         "changes": changes,
         "kills": ROUNDS,
         "leaked": leaked,

@@ -46,13 +46,18 @@ class _Shared:
 
     def __init__(self) -> None:
         self.target: Target | None = None
+        self._endpoint: CoordinatorEndpoint | None = None
         self._values: dict[str, str] = {}
 
     def read_target(self) -> Target | None:
         return self.target
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        self._endpoint = endpoint
         self._values = {parameter(NAME, "token"): token, parameter(NAME, "coordinator"): endpoint.model_dump_json()}
+
+    def published(self) -> CoordinatorEndpoint | None:
+        return self._endpoint
 
     def report(self, report: JobReport) -> None:
         """To the controller, which is not there."""
@@ -107,7 +112,7 @@ class Cluster:
         async def start() -> asyncio.Task[None]:
             return asyncio.create_task(coroutine)
 
-        task = self._call(start())
+        task: asyncio.Task[None] = self._call(start())
         self._tasks.append(task)
         return task
 

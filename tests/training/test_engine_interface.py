@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pytest
 from job_bed import JobBed, Supervisor, free_port, instance
 from pydantic import SecretStr
 
@@ -145,7 +144,6 @@ class _Host(Supervisor):
         self.weights = net.weight.data().asnumpy()
 
 
-@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
 def test_another_engine_trains_takes_a_worker_in_and_keeps_the_weights_equal(tmp_path: Path) -> None:
     bed = JobBed(tmp_path, [])
     try:
