@@ -13,6 +13,7 @@ package: $(SYNCED)
 
 # A wrong IAM action shows only in what SAM is translated to, so both are linted.
 lint-template: package $(LINT)
+	$(LINT) node_bootstrap/cluster.template.yaml
 	$(TOOLS)/lint/bin/python .chalice/translate.py $(PACKAGE)/sam.json $(PACKAGE)/translated.json
 	$(LINT) $(PACKAGE)/sam.json $(PACKAGE)/translated.json
 

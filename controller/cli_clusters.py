@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
         return [f"its groups could not be looked at: {error}"]
     bare = [group for group in policy.groups if tagged.get(group) != policy.cluster]
     return [f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}, without which the controller may not act on it" for group in bare]
+
+
+@cluster.command()
+def template() -> None:
+    """Print the CloudFormation template that makes a cluster: network, shared volume, groups, launch templates, parameters."""
+    click.echo(resources.files("node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8"), nl=False)
 
 
 @cluster.command(name="list")

@@ -1,4 +1,4 @@
-"""`python -m node_bootstrap run`: what systemd starts on each node."""
+"""`python -m node_bootstrap run`: what systemd starts on each node. `signal-ready`: what user data starts besides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--notice-seconds", type=float, default=Timing.notices, help="how often the metadata service is asked for notices")
     last_lines = "how long the training script may take to end by itself once it has left the job, for example to save the model"
     run.add_argument("--finish-seconds", type=float, default=Timing.finish, help=last_lines)
+    ready = commands.add_parser("signal-ready", help="on the master, tell CloudFormation when the coordinator listens")
+    ready.add_argument("url", help="of the stack's wait condition handle")
+    ready.add_argument("--seconds", type=float, default=21_600.0, help="give up after so long")
     options = parser.parse_args(arguments)
+    if "url" in options:
+        return signal_ready(options.url, options.seconds)
     timing = Timing(notices=options.notice_seconds, finish=options.finish_seconds)
     return run_below(lambda: bootstrap(Layout(options.root.absolute()), timing))
 
@@ -41,6 +46,17 @@ def bootstrap(layout: Layout, timing: Timing) -> int:
             code = FAULT
         sys.stderr.flush()
         os._exit(code)
+
+
+def signal_ready(url: str, seconds: float) -> int:
+    import asyncio
+    import logging
+
+    from node_bootstrap import ready
+    from node_bootstrap.metadata import DEFAULT_URL
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    return asyncio.run(ready.signal_ready(url, seconds, os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL))
 
 
 if __name__ == "__main__":
