@@ -28,7 +28,7 @@ from training.generation import Limits
 from training.knowledge import Options
 from training.layout import JobFolder
 from training.ledger import read_lines
-from training.protocol import GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
+from training.protocol import GroupFailed, GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
 
 BED = {"cluster": "bed", "job": "job-1"}
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
@@ -90,7 +90,7 @@ class Supervisor:
             await channel.greet(connection, hello, SecretStr(self.bed.hosts.token))
             if self.base:
                 self._offer = asyncio.create_task(self._offer_group())
-            watch = asyncio.create_task(self._watch_worker())
+            watch = asyncio.create_task(self._watch_children())
             try:
                 async for text in connection:
                     await self._take(channel.decode(text), endpoint)
@@ -165,13 +165,18 @@ class Supervisor:
         self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(self._control)})
         self.pids.append(self.worker.pid)
 
-    async def _watch_worker(self) -> None:
+    async def _watch_children(self) -> None:
         said: set[int] = set()
         while True:
             if self.worker is not None and (code := self.worker.poll()) is not None and self.worker.pid not in said:
                 said.add(self.worker.pid)
                 if code:
                     await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
+            for generation, processes in list(self.groups.items()):
+                for process in processes:
+                    if process.poll() and process.pid not in said:
+                        said.add(process.pid)
+                        await self._say(GroupFailed(generation=generation, reason=f"exit code {process.returncode}"))
             await asyncio.sleep(0.05)
 
 
@@ -231,6 +236,11 @@ class JobBed:
         assert worker is not None
         os.kill(worker.pid, number)
         return worker.pid
+
+    def kill_server(self, letter: str) -> None:
+        """A ps-lite process of the present generation on that node."""
+        groups = self.supervisors[instance(letter)].groups
+        groups[max(groups)][-1].kill()
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         return [event for event in read_lines(self.job.events) if name in (None, event["event"])]

@@ -1,0 +1,71 @@
+"""Whole jobs on real MXNet of which nothing stays: every worker replaced, all killed at once, servers killed. What was learned stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from job_bed import JobBed, instance
+
+Make = Callable[..., JobBed]
+TINY = str(Path(__file__).parent / "tiny_job.py")
+
+
+def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_alone(make_bed: Make, tmp_path: Path) -> None:
+    arguments = ["--epochs", "60"]
+    alone = tmp_path / "alone.npz"
+    subprocess.run([sys.executable, TINY, *arguments, "--weights", str(alone)], check=True, timeout=60)
+    bed = make_bed(*arguments, "--weights", str(tmp_path / "elastic.npz"))
+    bed.begin()
+    for joiner, wanted in (("C", "BC"), ("D", "CD")):
+        bed.add_node(joiner)
+        bed.wait_for(bed.saw("worker_ready", joiner), 60, f"{joiner} stands by")
+        bed.want(wanted)
+        bed.wait_for(bed.saw("joined", joiner), 60, f"{joiner} takes over")
+    bed.finish()
+    assert {event["instance"] for event in bed.events("left")} >= {instance("A"), instance("B")}, "who began is gone"
+    assert bed.audit().exact
+    bed.wait_for((tmp_path / "elastic.npz").exists, 30, "the weights")
+    with np.load(alone) as one, np.load(tmp_path / "elastic.npz") as other:
+        difference = max(float(np.abs(one[name] - other[name]).max()) for name in one.files)
+    assert difference < 1e-5
+
+
+def test_t8_a_job_all_of_whose_workers_are_killed_goes_on_from_its_commit(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "60")
+    bed.begin()
+    bed.wait_for_epoch(3)
+    for letter in "AB":
+        bed.kill_worker(letter)
+    bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")
+    bed.finish()
+    assert bed.events("forming")[-1]["position"]["epoch"] >= 2, "not from the beginning"
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)
+
+
+def test_t7_two_workers_killed_at_once_cost_the_third_one_step(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "60")
+    bed.begin("ABC")
+    bed.wait_for_epoch(2)
+    for letter in "BC":
+        bed.kill_worker(letter)
+    bed.wait_for(lambda: bed.events("released"), 30, "A is free")
+    bed.finish()
+    assert len(bed.supervisors[instance("A")].pids) == 1
+    assert (bed.events("restart"), bed.audit().exact) == ([], True)
+
+
+def test_t7_a_killed_ps_lite_server_restarts_the_workers_from_the_commit(make_bed: Make) -> None:
+    bed = make_bed("--epochs", "60")
+    bed.begin()
+    bed.wait_for_epoch(3)
+    bed.kill_server("B")
+    reason = bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")[0]["reason"]
+    bed.finish()
+    assert "ps-lite process" in reason
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)
