@@ -87,6 +87,7 @@ class ElasticJob:
         self._state: TrainingState | None = None
         self._trainer: Any = None
         self._samples = self._seed = 0
+        self._average = True
         self._batching: Batching = FixedGlobal(1)
         self._schedule: ScaledSchedule | None = None  # with PerWorker only
         self._applied = False
@@ -106,13 +107,15 @@ class ElasticJob:
         global_batch: int | None = None,
         batching: Batching | None = None,
         seed: int = 0,
+        average_statistics: bool = True,
     ) -> Iterator[Epoch]:
         """Yields the epochs that are left, from the first one this worker takes part in.
 
         `net` must be initialised and must have seen one example (shapes known). Each sample counts once an epoch whatever the membership does.
         `global_batch` samples are in a step over all workers; or `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule
         follow the number of workers, and an LR schedule counts updates of `base_workers`. The global random generators are seeded from `seed` at each
-        boundary. A worker that is asked to leave ends here with SystemExit(0).
+        boundary, and BatchNorm's running statistics are made those of all workers' samples (`average_statistics`).
+        A worker that is asked to leave ends here with SystemExit(0).
         """
         if (global_batch is None) == (batching is None):
             raise ValueError("give either global_batch=... or batching=...")
@@ -121,12 +124,11 @@ class ElasticJob:
         self._batching = batching or FixedGlobal(global_batch or 0)
         self._schedule = follow_workers(trainer, self._batching) if isinstance(self._batching, PerWorker) else None
         self._state, self._trainer = TrainingState(net, trainer), trainer
-        self._samples, self._seed = samples, seed
+        self._samples, self._seed, self._average = samples, seed, average_statistics
+        agreed = f"{self._batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
         try:
             self._arrive(
-                self.membership.enter(
-                    self._state, epochs=epochs, samples=samples, global_batch=self._batching.batch, seed=seed, batching=str(self._batching)
-                )
+                self.membership.enter(self._state, epochs=epochs, samples=samples, global_batch=self._batching.batch, seed=seed, batching=agreed)
             )
             while self.position.epoch < epochs:
                 number = self.position.epoch
@@ -189,7 +191,14 @@ class ElasticJob:
             self.membership.take_back(taken)
         if self.membership.broken:
             self._arrive(self.membership.rejoin(self.position))
-            return
-        segment = self.membership.segment_steps
-        if self.position.epoch == before.epoch and is_boundary(self.position, self.membership.first_step, segment):
+        elif is_boundary(self.position, self.membership.first_step, self.membership.segment_steps):
+            self._at_boundary(self.position.epoch > before.epoch)
+
+    def _at_boundary(self, epoch_ended: bool) -> None:
+        """At the end of an epoch the statistics are averaged now, for the caller's validation; the rest comes after that."""
+        if self._average:
+            self.membership.average_statistics(self.position)
+        if self.membership.broken:
+            self._arrive(self.membership.rejoin(self.position))
+        elif not epoch_ended:
             self._arrive(self.membership.boundary(self.position))

@@ -47,9 +47,11 @@ from training.protocol import (
 from training.sharding import Indices
 from training.standby import wait_until_needed
 from training.state import digest
+from training.statistics import Doubles, averaged, weighted
 from training.step import StepGuard
 from training.transfer import StateServer, fetch
 
+STATISTICS = "statistics"  # the key behind those of the gradients
 PROGRESS_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,10 @@ class JobState(Protocol):
 
     @property
     def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]: ...
+
+    def statistics(self) -> tuple[Doubles, Doubles]: ...
+
+    def set_statistics(self, means: Doubles, variances: Doubles) -> None: ...
 
     def pack(self, position: Position) -> memoryview: ...
 
@@ -109,6 +115,9 @@ class Membership:
         push()
         update()
         return True
+
+    def average_statistics(self, position: Position) -> None:
+        """Make BatchNorm's running statistics those of all workers' samples since the last boundary. All workers must come, at one boundary."""
 
     @property
     def generation(self) -> int:
@@ -166,6 +175,8 @@ class CoordinatedMembership(Membership):
         if wait_until_needed():
             self._control = read_control_file() or self._control  # the coordinator of then may be gone
         self._state, self._epochs = state, epochs
+        values = 1 + 2 * len(state.statistics()[0])
+        self._keys = [*state.gradient_keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
         hello = WorkerHello(
             cluster=self._control.cluster,
             instance_id=self._control.instance_id,
@@ -249,7 +260,7 @@ class CoordinatedMembership(Membership):
         if not isinstance(answer, Go):
             return self._instead(answer, order)
         self._phases["wait"] = time.monotonic() - waiting
-        self._phases |= self._engine.form(order.environment, self._state.gradient_keys)
+        self._phases |= self._engine.form(order.environment, self._keys)
         formed = time.monotonic()
         block, summary, background = state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
@@ -337,6 +348,19 @@ class CoordinatedMembership(Membership):
 
     def step(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]) -> bool:
         return self._guard.run(after, push, gradients, update)
+
+    def average_statistics(self, position: Position) -> None:
+        means, variances = self._state.statistics()
+        if not len(means):
+            return
+        vector = mx.nd.array(weighted(means, variances, self._taken), dtype="float64")
+
+        def take() -> None:
+            if (result := averaged(vector.asnumpy())) is not None:
+                self._state.set_statistics(*result)
+
+        # As a step of its own that ends where it begins: if a worker is lost in it, the others are freed as from any step.
+        self._guard.run(position, lambda: self._engine.kvstore.pushpull(STATISTICS, vector), [vector], take, first=len(self._keys) - 1)
 
     def take_back(self, count: int) -> None:
         self._taken -= count

@@ -134,6 +134,7 @@ class Module(mx.mod.Module):  # type: ignore[misc]  # mxnet has no types
                     self._position = membership.rejoin(self._position)
                 else:
                     end = Position(epoch=self._position.epoch + 1, offset=0, step=self._position.step)
+                    membership.average_statistics(end)
                     self._position = membership.rejoin(end) if membership.broken else membership.boundary(end)
             membership.finished()
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 import training.numpy_aliases  # noqa: F401  # before mxnet
 from training.protocol import Position
 from training.state import TrainingState
+from training.statistics import Doubles
 
 
 class _Parameter:
@@ -85,6 +86,13 @@ class ModuleState:
     @property
     def gradients(self) -> list[Any]:
         return [gradients[0] for gradients in self._module._exec_group.grad_arrays if gradients[0] is not None]
+
+    def statistics(self) -> tuple[Doubles, Doubles]:
+        return self._now().statistics()
+
+    def set_statistics(self, means: Doubles, variances: Doubles) -> None:
+        self._now().set_statistics(means, variances)
+        self._module._params_dirty = True
 
     def pack(self, position: Position) -> memoryview:
         return self._now().pack(position)

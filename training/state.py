@@ -22,6 +22,7 @@ import mxnet as mx  # isort: skip
 
 from training.block import allocate, checksum
 from training.protocol import Position
+from training.statistics import Doubles
 
 _LENGTH = 8
 
@@ -61,6 +62,7 @@ class TrainingState:
         parameters = [_slot(f"p{i}", param.list_data()) for i, param in enumerate(own.values()) if param.name in trained]
         self._equal = [*parameters, *self._optimizer_slots()]
         self._own = [_slot(f"a{i}", param.list_data()) for i, param in enumerate(own.values()) if param.name not in trained]
+        self._statistics = _running(own, self._own)
         self.layout = hashlib.sha256(json.dumps([(s.name, s.shape, s.dtype) for s in [*self._equal, *self._own]]).encode()).hexdigest()[:16]
 
     @property
@@ -156,6 +158,23 @@ class TrainingState:
                 momentum = state[0] if isinstance(state, list | tuple) else state  # with multi_precision the weights stand beside it
                 momentum *= ratio
 
+    def statistics(self) -> tuple[Doubles, Doubles]:
+        """BatchNorm's running means and variances, one after another; of the first context, where each has its own."""
+        mean, variance = (np.concatenate([_values(slots[which]) for slots in self._statistics] or [np.zeros(0)]) for which in (0, 1))
+        return mean, variance
+
+    def set_statistics(self, means: Doubles, variances: Doubles) -> None:
+        """What `statistics` gives, on every context."""
+        for which, values in enumerate((means, variances)):
+            at = 0
+            for slots in self._statistics:
+                slot = slots[which]
+                size = int(np.prod(slot.shape, dtype=np.int64))
+                raw = np.ascontiguousarray(values[at : at + size].astype(slot.dtype)).view(np.uint8)
+                for copy in slot.copies:
+                    _write(copy, raw)
+                at += size
+
     def zero_gradients(self) -> None:
         """For a step in which this worker has no sample: it still has to push."""
         for param in self._trainer._params:
@@ -183,6 +202,24 @@ def _header(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]
         return json.loads(bytes(block[_LENGTH : _LENGTH + size])), _LENGTH + size
     except ValueError as error:
         raise StateError(f"the state's header is damaged: {error}") from error
+
+
+def _running(own: Any, slots: list[_Slot]) -> list[tuple[_Slot, _Slot]]:
+    """(mean, variance) of each BatchNorm: by their names, of which Gluon has one pair and Module another."""
+    by_place = {slot.name: slot for slot in slots}
+    found = {param.name: by_place[f"a{i}"] for i, param in enumerate(own.values()) if f"a{i}" in by_place}
+    pairs = []
+    for name, mean in found.items():
+        for ending, partner in (("running_mean", "running_var"), ("moving_mean", "moving_var")):
+            if name.endswith(ending) and (variance := found.get(name.removesuffix(ending) + partner)):
+                pairs.append((mean, variance))
+    return pairs
+
+
+def _values(slot: _Slot) -> Doubles:
+    raw = np.empty(slot.nbytes, np.uint8)
+    _read(slot.copies[0], raw)
+    return raw.view(slot.dtype).astype(np.float64).reshape(-1)
 
 
 def _leaves(state: Any) -> Iterator[Any]:

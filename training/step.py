@@ -29,7 +29,7 @@ class StepGuard:
         self._changed = threading.Condition()
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held"] = "out"
-        self._answered = 0
+        self._answered = self._last = 0
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: Verdict | None = None
         self.aborted = False
@@ -39,20 +39,22 @@ class StepGuard:
             self._generation, self._applied, self._phase = generation, position, "out"
             self.aborted, self._verdict = False, None
 
-    def run(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]) -> bool:
+    def run(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None], first: int = 0) -> bool:
         """Push, wait for the sums, update; `after` is the position then. False: the step is void or was not begun, and a new generation follows.
+
+        What is pushed are the engine's keys from number `first` on, as many as there are `gradients`.
 
         True does not say that no new generation follows: look at `aborted`. The coordinator bounds the waits: it ends the process.
         """
         with self._changed:
             if self.aborted:
                 return False
-            self._phase, self._answered = "issue", 0
+            self._phase, self._answered, self._last = "issue", first, first + len(gradients)
         push()
         self._enter("wait")
         for number, gradient in enumerate(gradients):
             gradient.wait_to_read()
-            self._answered = number + 1
+            self._answered = first + number + 1
         with self._changed:
             if self.aborted:
                 self._phase = "held"
@@ -94,7 +96,7 @@ class StepGuard:
 
     def _pump(self, order: Pump) -> None:
         began, rounds = time.monotonic(), 0
-        zeros = _Zeros(self._engine, order.first)
+        zeros = _Zeros(self._engine, order.first, self._last)
         while todo := zeros.unanswered():
             rounds += 1
             zeros.push(todo)
@@ -106,9 +108,9 @@ class StepGuard:
 class _Zeros:
     """Zeros pushed for keys, and which of them are answered. `pushpull`, never `push`: after one pushpull a plain push is not answered."""
 
-    def __init__(self, engine: Engine, first: int) -> None:
+    def __init__(self, engine: Engine, first: int, last: int) -> None:
         self._store = engine.kvstore
-        self._open = dict.fromkeys(self._store.parts_from(first), 0)
+        self._open = dict.fromkeys(self._store.parts_between(first, last), 0)
         self._pushed = False
         self._answers = 0
         self._changed = threading.Condition()

@@ -40,7 +40,7 @@ def split(keys: Sequence[tuple[str, tuple[int, ...], str]], limit: int = PART_EL
 
 
 class PartedStore:
-    """`pushpull` by gradient; `parts_from` and `pushpull_part` for whoever pushes in a dead worker's place."""
+    """`pushpull` by gradient; `parts_between` and `pushpull_part` for whoever pushes in a dead worker's place."""
 
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
@@ -58,9 +58,9 @@ class PartedStore:
             else:
                 self._native.pushpull(part.name, [_slice(v, part) for v in values], out=[_slice(o, part) for o in outs], priority=priority)
 
-    def parts_from(self, first: int) -> list[Part]:
-        """The parts of the gradients from number `first` on, in the order of their keys."""
-        keys = list(self._by_key)[first:]
+    def parts_between(self, first: int, last: int) -> list[Part]:
+        """The parts of the keys from number `first` to the one before `last`, in their order."""
+        keys = list(self._by_key)[first:last]
         return [part for key in keys for part in self._by_key[key]]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:

@@ -1,0 +1,131 @@
+"""BatchNorm's running statistics over the workers: if they differ, a model validates differently on each, and a commit holds one worker's view."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from job_bed import JobBed, instance
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon
+
+from training.engine.store import PartedStore, split
+from training.protocol import Abort, FromWorker, Position, Pump, Pumped, StepStatus, Verdict
+from training.state import TrainingState
+from training.statistics import averaged, weighted
+from training.step import StepGuard
+
+AT = Position(epoch=1, offset=0, step=8)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 999))
+def test_averaged_statistics_are_those_of_all_samples_together(sizes: list[int], seed: int) -> None:
+    shares = [np.random.default_rng([seed, i]).normal(3.0 * i, 1.0 + i, size=(size, 4)) for i, size in enumerate(sizes)]
+    result = averaged(np.sum([weighted(share.mean(axis=0), share.var(axis=0), len(share)) for share in shares], axis=0))
+    everything = np.concatenate(shares)
+    assert result is not None
+    assert np.allclose(result[0], everything.mean(axis=0))
+    assert np.allclose(result[1], everything.var(axis=0))
+
+
+def test_who_had_no_sample_changes_nothing_and_without_any_there_is_no_average() -> None:
+    mine = weighted(np.array([2.0]), np.array([3.0]), 5)
+    idle = weighted(np.array([100.0]), np.array([100.0]), 0)
+    result = averaged(mine + idle)
+    assert result is not None
+    assert (result[0][0], result[1][0]) == (2.0, 3.0)
+    assert averaged(idle) is None
+
+
+def test_the_statistics_of_every_batchnorm_go_out_and_come_back() -> None:
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(4), gluon.nn.BatchNorm(), gluon.nn.Dense(3), gluon.nn.BatchNorm())
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.ones((2, 3)))
+    state = TrainingState(net, gluon.Trainer(net.collect_params(), "sgd", kvstore=None))
+    means, variances = state.statistics()
+    assert (means.tolist(), variances.tolist()) == ([0.0] * 7, [1.0] * 7)
+    state.set_statistics(np.arange(7.0), np.arange(7.0) + 10)
+    assert [values.tolist() for values in state.statistics()] == [list(range(7)), list(range(10, 17))]
+    assert net[3].running_var.data().asnumpy().tolist() == [14.0, 15.0, 16.0]
+
+
+class Unanswered:
+    """A gradient whose sum does not come until the zeros have been pushed."""
+
+    def __init__(self) -> None:
+        self.answer = threading.Event()
+
+    def wait_to_read(self) -> None:
+        assert self.answer.wait(20)
+
+
+class Server:
+    """What the native store is to PartedStore; answers at once and remembers the keys."""
+
+    def __init__(self, keys: list[tuple[str, tuple[int, ...], str]]) -> None:
+        self.pushed: list[str] = []
+        self.kvstore = PartedStore(self, split(keys))
+
+    def pushpull(self, name: str, value: Any, out: Any = None, priority: int = 0) -> None:
+        self.pushed.append(name)
+
+
+def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what_did_arrive() -> None:
+    """And a loss in a step leaves the statistics' key alone: zeros for a key that nobody waits for take rounds to be answered."""
+    server = Server([("0", (2,), "float32"), ("1", (2,), "float32"), ("statistics", (3,), "float64")])
+    said: list[FromWorker] = []
+    pumped = threading.Event()
+    guard = StepGuard(server, lambda message: pumped.set() if isinstance(message, Pumped) else said.append(message))  # type: ignore[arg-type]
+    for first, gradients, pushed in ((2, [Unanswered()], ["statistics"]), (0, [Unanswered(), Unanswered()], ["0", "1"])):
+        guard.formed(first + 1, AT)
+        taken: list[int] = []
+        begun = threading.Event()
+        worker = threading.Thread(
+            target=guard.run, args=(AT, begun.set, gradients, lambda taken=taken: taken.append(1)), kwargs={"first": first}, daemon=True
+        )
+        worker.start()
+        assert begun.wait(20)
+        guard.handle(Abort(generation=first + 1))
+        status = said.pop()
+        assert isinstance(status, StepStatus)
+        assert (status.phase, status.answered) == ("wait", first)
+        server.pushed.clear()
+        pumped.clear()
+        guard.handle(Pump(generation=first + 1, first=status.answered))
+        assert pumped.wait(20)
+        assert server.pushed == pushed
+        for gradient in gradients:
+            gradient.answer.set()
+        guard.handle(Verdict(generation=first + 1, position=AT))
+        worker.join(20)
+        assert taken == [1], "the position stands, so what arrived is taken"
+
+
+def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(make_bed: Callable[..., JobBed]) -> None:
+    bed = make_bed("--norm", "--epochs", "40", "--samples", "193", workers=3, start_grace=90.0)
+    bed.begin("ABC")
+    bed.wait_for_epoch(1)
+    bed.kill_worker("C")
+    bed.wait_for(lambda: bed.events("released"), 30, "the survivors are free")
+    bed.finish()
+    assert bed.events("restart") == []
+    assert bed.audit().exact
+    broken = bed.events("released")[0]["position"]["epoch"]
+    seen: dict[int, set[str]] = defaultdict(set)
+    for letter in "AB":
+        log = (bed.folder / f"worker-{instance(letter)}.log").read_text()
+        for epoch, workers, digest in re.findall(r"STATISTICS (\d+) (\d+) (\w+)", log):
+            assert int(workers) >= 2
+            seen[int(epoch)].add(digest)
+    assert len(seen) == 40
+    assert {epoch for epoch, digests in seen.items() if len(digests) > 1} <= {broken, broken - 1}
