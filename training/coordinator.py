@@ -32,7 +32,7 @@ from training.generation import Limits
 from training.hosts import AwsHosts, Hosts, HostsError
 from training.knowledge import PAUSE_SECONDS, Options
 from training.layout import JobFolder, current_job_file
-from training.ledger import LineLog
+from training.ledger import EventLog
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.progress import describe
 from training.session import Session
@@ -53,6 +53,7 @@ class Coordinator:
     """`keys` verify which instance a node is (`controller.instance_identity`); without any, its word is taken.
 
     `term` is that of the nomination; None: nobody else can hold this job. Raises Overtaken when another node holds it.
+    Events go to the job's folder, and to the file `events` as well if one is given.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class Coordinator:
         port: int = 0,
         keys: Keys = (),
         term: int | None = None,
+        events: Path | None = None,
     ) -> None:
         self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
         self._port, self._keys = port, keys
-        self._journal, self._events = TermJournal(folder.ledger, instance_id, term), LineLog(folder.events)
+        self._journal, self._events = TermJournal(folder.ledger, instance_id, term), EventLog(folder.events, events)
         self._overtaken: Overtaken | None = None
         records = [*self._journal.records, *self._take_over(time.time())]
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), records, time.time())
@@ -289,6 +291,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--term", type=int, default=0, help="of this node's nomination, from the target; 0: it is tagged as master")
     parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
     parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where changes without a deadline are made")
+    parser.add_argument("--events", type=Path, help="write what happens there too, a JSON object a line")
     parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, on a volume that all nodes share; default: on the mount")
     identity_keys = "public keys (PEM, or its body) whose signature on an instance identity document counts; without any, nodes are believed"
     parser.add_argument("--identity-keys", type=_keys, default=(), help=identity_keys)
@@ -317,8 +320,8 @@ def main(argv: list[str] | None = None) -> int:
     )
 
     async def serve() -> None:
-        folder = JobFolder.of(args.mount, args.cluster, job)
-        coordinator = Coordinator(options, folder, AwsHosts(args.cluster), args.host, args.instance_id, keys=args.identity_keys, term=args.term)
+        folder, hosts = JobFolder.of(args.mount, args.cluster, job), AwsHosts(args.cluster)
+        coordinator = Coordinator(options, folder, hosts, args.host, args.instance_id, keys=args.identity_keys, term=args.term, events=args.events)
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -167,6 +167,7 @@ class ElasticJob:
         assert self._state is not None
         size = batch_size(self._samples, self._step_samples, self.position.offset)
         after = after_step(self.position, self._samples, self._step_samples)
+        self._state.zero_idle_gradients()
         self._applied = self.membership.step(after, trainer.allreduce_grads, self._state.gradients, lambda: self._update(trainer, size))
 
     def _update(self, trainer: Any, size: int) -> None:

@@ -22,11 +22,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import SecretStr
 
 from training.clocks import Clocks
-from training.coordinator import Coordinator, add_clocks, open_job
+from training.coordinator import Coordinator, add_clocks, commits_below, open_job
 from training.generation import Limits
 from training.host_file import FileHosts, instance_of
 from training.knowledge import Options
@@ -36,6 +37,9 @@ from training.nodes import NodePost
 CLUSTER = "manual"
 WATCH_SECONDS = 0.2
 END_SECONDS = 15.0  # for the nodes to end their processes, after their input was closed
+SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5")
+COPY_SECONDS = 600.0  # for one host
+CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: what was read is whole
 RESTARTS = 5  # of a node process whose host stays wanted
 log = logging.getLogger("launch")
 
@@ -60,7 +64,11 @@ class Plan:
     worker_environment: dict[str, str]
     server_environment: dict[str, str]
     destination: str | None
-    warm_spares: int = 0
+    warm_spares: int
+    segment_steps: int | None
+    boundary: Literal["epoch", "segment"]
+    checkpoint_dir: Path | None
+    events: Path | None
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -73,12 +81,16 @@ def parse(argv: Sequence[str] | None) -> Plan:
     parser.add_argument("--env", action="append", default=[], metavar="NAME[:VALUE]", help="for all processes; without a value, that of here")
     parser.add_argument("--env-server", action="append", default=[], metavar="NAME:VALUE")
     parser.add_argument("--env-worker", action="append", default=[], metavar="NAME:VALUE")
-    parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first (rsync), and run there")
+    parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first, and run there")
     parser.add_argument("--elastic-training-enabled", type=_truth, default=True, metavar="{True,False}")
     parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
     parser.add_argument("--warm-spares", type=int, default=0, metavar="N", help="worker processes a host keeps ready; each has a worker's memory")
     parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
     add_clocks(parser)
+    parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
+    parser.add_argument("--boundary", choices=["epoch", "segment"], default="epoch", help="where edits of host_worker take effect")
+    parser.add_argument("--checkpoint-dir", type=Path, help="where commits are kept, shared by all hosts; default: in this directory")
+    parser.add_argument("--events", type=Path, help="write what happens there too, a JSON object a line")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
     args = parser.parse_args(argv)
     hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
@@ -93,6 +105,8 @@ def parse(argv: Sequence[str] | None) -> Plan:
         clocks = Clocks(args.liveness_seconds, args.progress_seconds)
     except ValueError as error:
         raise LaunchError(str(error)) from error
+    if args.segment_steps is not None and args.segment_steps < 1:
+        raise LaunchError(f"--segment-steps {args.segment_steps}: must be at least 1")
     common = _environment(args.env)
     return Plan(
         hosts,
@@ -108,6 +122,10 @@ def parse(argv: Sequence[str] | None) -> Plan:
         {**common, **_environment(args.env_server)},
         args.sync_dst_dir,
         args.warm_spares,
+        args.segment_steps,
+        args.boundary,
+        args.checkpoint_dir,
+        args.events,
     )
 
 
@@ -150,7 +168,7 @@ def node_command(plan: Plan, host: str, directory: Path) -> list[str]:
     if plan.launcher == "local":
         return here
     there = f"cd {shlex.quote(plan.destination or str(directory))} && exec {shlex.join(here)}"
-    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5", "--", host, there]
+    return [*SSH, "--", host, there]
 
 
 @dataclass
@@ -223,11 +241,28 @@ class Launcher:
 
 
 async def _copy(directory: Path, host: str, destination: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "rsync", "-az", "-e", "ssh -o BatchMode=yes -o ConnectTimeout=10", "--", f"{directory}/", f"{host}:{destination}/"
-    )
-    if await process.wait():
-        raise LaunchError(f"{directory} could not be copied to {host}:{destination}; rsync says why above")
+    """The directory without the job's own files, through tar and ssh, which are everywhere. Raises LaunchError, at the latest after COPY_SECONDS."""
+    there = shlex.quote(destination)
+    unpack = [*SSH, "--", host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
+    read, write = os.pipe()
+    try:
+        sender = await asyncio.create_subprocess_exec("tar", "-C", str(directory), "--exclude=./dyntrain", "-czf", "-", ".", stdout=write)
+        receiver = await asyncio.create_subprocess_exec(*unpack, stdin=read)
+    finally:
+        os.close(read)
+        os.close(write)
+    try:
+        async with asyncio.timeout(COPY_SECONDS):
+            packed, unpacked = await asyncio.gather(sender.wait(), receiver.wait())
+    except TimeoutError:
+        raise LaunchError(f"{directory} could not be copied to {host}:{destination} within {COPY_SECONDS:.0f} s") from None
+    finally:
+        for process in (sender, receiver):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if packed > CHANGED_WHILE_READ or unpacked:
+        raise LaunchError(f"{directory} could not be copied to {host}:{destination}; tar or ssh says why above")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -258,9 +293,16 @@ async def launch(plan: Plan, directory: Path) -> int:
         workers=len(plan.hosts),
         clocks=plan.clocks,
         pause_seconds=plan.pause_seconds,
+        segment_steps=plan.segment_steps,
+        boundary=plan.boundary,
+        checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job),
     )
-    master = instance_of(plan.hosts[0])
-    coordinator = asyncio.create_task(Coordinator(options, JobFolder.of(directory, CLUSTER, job), hosts, plan.host, master, plan.port).run())
+    folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.hosts[0])
+    try:
+        coordination = Coordinator(options, folder, hosts, plan.host, master, plan.port, events=plan.events)
+    except OSError as error:
+        raise LaunchError(f"the job's files cannot be written: {error}") from error
+    coordinator = asyncio.create_task(coordination.run())
     nodes = asyncio.create_task(Launcher(plan, directory, hosts, job).watch())
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -37,6 +37,21 @@ class LineLog:
         self._file.close()
 
 
+class EventLog:
+    """What happened, for people and programs: in the job's own file, and in another that somebody asked for."""
+
+    def __init__(self, own: Path, other: Path | None) -> None:
+        self._logs = [LineLog(path) for path in (own, other) if path is not None]
+
+    def append(self, record: dict[str, Any]) -> None:
+        for log in self._logs:
+            log.append(record)
+
+    def close(self) -> None:
+        for log in self._logs:
+            log.close()
+
+
 class IntentLog:
     def __init__(self, directory: Path, instance: str, pid: int) -> None:
         self._lines = LineLog(directory / f"{instance}-{pid}{INTENTS}")

@@ -175,6 +175,16 @@ class TrainingState:
                     _write(copy, raw)
                 at += size
 
+    def zero_idle_gradients(self) -> None:
+        """On contexts that had no part of the batch while others had: theirs are those of an earlier step."""
+        for param in self._trainer._params:
+            fresh = [data._fresh_grad for data in param.list_data()] if param.grad_req != "null" else []
+            if any(fresh):
+                for data, gradient in zip(param.list_data(), param.list_grad(), strict=True):
+                    if not data._fresh_grad:
+                        gradient[:] = 0
+                        data._fresh_grad = True
+
     def zero_gradients(self) -> None:
         """For a step in which this worker has no sample: it still has to push."""
         for param in self._trainer._params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import os
 import re
 import shutil
@@ -60,11 +61,15 @@ class Launched:
         return self.process.wait(60)
 
     def left_over(self) -> list[str]:
-        """Processes that still name this folder in their command line or work in it."""
+        return self.working_in(self.folder)
+
+    @staticmethod
+    def working_in(folder: Path) -> list[str]:
+        """Command lines of processes whose working directory it is."""
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if entry.name.isdigit() and (entry / "cwd").resolve() == self.folder.resolve():
+                if entry.name.isdigit() and (entry / "cwd").resolve() == folder.resolve():
                     found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return found
 
@@ -89,7 +94,8 @@ def launched(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
 
 
 def test_launch_m1_m2_hosts_join_and_leave_by_edits_of_host_worker(launched: Callable[..., Launched]) -> None:
-    job = launched("-n", "1", "--launcher", "local")
+    elsewhere = ["--events", "record/events.jsonl", "--checkpoint-dir", "kept", "--segment-steps", "3"]
+    job = launched("-n", "1", "--launcher", "local", *elsewhere)
     job.wait_for(r"epoch 0 .* workers 1")
     first = [line.split(" INFO ")[1].split(" /")[0] for line in job.log.splitlines() if " INFO " in line]
     assert first[:2] == ["Created worker host file", "Created worker host log file"]
@@ -106,6 +112,12 @@ def test_launch_m1_m2_hosts_join_and_leave_by_edits_of_host_worker(launched: Cal
     assert job.go() == 0
     changes = [line.split()[:3] for line in (job.folder / "host_worker_log").read_text().splitlines()]
     assert changes == [["0", "ADDED", "127.0.0.1"], ["1", "ADDED", "127.0.0.9"], ["2", "REMOVED", "127.0.0.9"]]
+    formed = [event for event in map(json.loads, (job.folder / "record" / "events.jsonl").open()) if event["event"] == "formed"]
+    assert [len(event["members"]) for event in formed] == [1, 2, 1]
+    assert all(event["generation"] and event["phases"] for event in formed)
+    assert list((job.folder / "kept").rglob("*.commit"))
+    assert not list((job.folder / "dyntrain").rglob("*.commit"))
+    assert re.search(r"epoch \d+ step \d+ generation \d+ workers 1 \d+ samples/s loss=\d", job.log), "what people look at while it trains"
     assert job.left_over() == []
 
 
@@ -165,15 +177,21 @@ def ssh_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_launch_ssh_trains_on_hosts_behind_a_real_sshd(launched: Callable[..., Launched], ssh_environment: dict[str, str], tmp_path: Path) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("127.0.0.1\n127.0.0.2\n")
-    job = launched("-n", "2", "-H", str(hosts), "--launcher", "ssh", environment=ssh_environment)
+    copied = tmp_path / "copied over there"
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "train.py").write_text("print('the script')\n")
+    job = launched("-n", "2", "-H", str(hosts), "--launcher", "ssh", "--sync-dst-dir", str(copied), environment=ssh_environment)
     job.wait_for(r"epoch 0 .* workers 2")
-    assert (tmp_path / "sshd.log").read_text().count("Accepted publickey") == 2
+    assert (tmp_path / "sshd.log").read_text().count("Accepted publickey") == 4, "a copy and a node on each host"
+    assert (copied / "train.py").read_text() == "print('the script')\n"
+    assert not (copied / "dyntrain").exists(), "the job's own files are no part of the script"
+    assert Launched.working_in(copied), "the workers run where they were copied to"
     assert job.go() == 0
     assert "job finished" in job.log
     deadline = time.monotonic() + 20
-    while job.left_over() and time.monotonic() < deadline:
+    while (job.left_over() or Launched.working_in(copied)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert job.left_over() == []
+    assert job.left_over() == Launched.working_in(copied) == []
 
 
 def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_shell_reads(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ class Store(Protocol):
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sum `value` over all workers into `out`; an array, or a list of one for each context. Need not wait for the sum."""
 
-    def parts_from(self, first: int) -> Sequence[Any]:
-        """What the gradients from number `first` on are pushed as, in the order of their keys; each has `length` and `dtype`."""
+    def parts_between(self, first: int, last: int) -> Sequence[Any]:
+        """What the keys from number `first` to the one before `last` are pushed as, in their order; each has `length` and `dtype`."""
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
         """Push `flat` for one of these parts, in the place of a worker that is gone."""
@@ -26,7 +26,7 @@ class Engine(Protocol):
     def kvstore(self) -> Store: ...
 
     def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
-        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for each gradient; returns the seconds of its phases.
+        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for all that is summed; returns the seconds of its phases.
 
         Blocks until all its workers are in, without a bound of its own.
         """

@@ -17,6 +17,7 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
+from training.contexts import choose_contexts, spread
 from training.examples.cifar10_data import SIDE, load_binary
 from training.examples.cifar10_net import resnet
 from training.job import ElasticJob
@@ -30,31 +31,33 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=160)
     parser.add_argument("--batch-size", type=int, default=128, help="samples in a step over all workers")
     parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--gpus", help="numbers, as in 0,1; default: as many as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU")
     parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    contexts = choose_contexts(args.gpus)
     train, validation = load_binary(args.data)
     job = ElasticJob.join(args.kv_store)
     mx.random.seed(1)
     net = resnet(args.layers, args.width)
-    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2))
+    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2), ctx=contexts)
     net.hybridize(static_alloc=True)
-    net(mx.nd.zeros((1, 3, SIDE, SIDE)))
+    net(mx.nd.zeros((1, 3, SIDE, SIDE), ctx=contexts[0]))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
     optimizer = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
     trainer = gluon.Trainer(net.collect_params(), "sgd", optimizer, kvstore=job.kvstore)
     for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), global_batch=args.batch_size):
-        for data, label in epoch.batches(train):
+        for batch in epoch.batches(train):
             with autograd.record():
-                loss = loss_function(net(data), label)
-            loss.backward()
+                losses = [loss_function(net(data), label) for data, label in spread(batch, contexts)]
+            autograd.backward(losses)
             epoch.step(trainer)
-            epoch.record("loss", float(loss.sum().asscalar()), len(label))
+            epoch.record("loss", sum(float(loss.sum().asscalar()) for loss in losses), len(batch[0]))
         mine = epoch.share(len(validation))
         right = 0
         for at in range(mine.start, mine.stop, args.batch_size):
-            data, label = validation.rows(np.arange(at, min(mine.stop, at + args.batch_size)))
-            right += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
+            for data, label in spread(validation.rows(np.arange(at, min(mine.stop, at + args.batch_size))), contexts):
+                right += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
         epoch.record("val_accuracy", right, len(mine))
         logging.info("epoch %d: %d of %d validation images right, as worker %d of %d", epoch.number, right, len(mine), epoch.rank, epoch.workers)
     return 0

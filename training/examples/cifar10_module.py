@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--lr-step-epochs", default="80,120")
     parser.add_argument("--model-prefix", help="save the parameters of each epoch under this name")
+    parser.add_argument("--gpus", help="numbers, as in 0,1; default: the CPU")
     parser.add_argument("--kv-store", default="device")
     args = parser.parse_args(argv)
 
@@ -53,7 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     iterator = CifarIterator(args)
     train, validation = iterator.get_data_iterator(kv)
     steps = [batches(args, kv) * int(epoch) for epoch in args.lr_step_epochs.split(",")]
-    model = mx.mod.Module(context=mx.cpu(), symbol=resnet_symbol(args.num_layers, args.width), data_iterator=iterator)
+    devices = [mx.gpu(int(number)) for number in args.gpus.split(",")] if args.gpus else mx.cpu()
+    model = mx.mod.Module(context=devices, symbol=resnet_symbol(args.num_layers, args.width), data_iterator=iterator)
     model.fit(
         train,
         num_epoch=args.num_epochs,
