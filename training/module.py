@@ -14,7 +14,9 @@ epoch is repeated from the weights as they are. Each worker must have as many ba
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,6 +116,8 @@ class Module(mx.mod.Module):  # type: ignore[misc]  # mxnet has no types
         begin = int(arguments.pop("begin_epoch", 0))
         epochs = int(arguments.pop("num_epoch")) - begin
         membership = store.membership
+        metric = mx.metric.create(arguments.pop("eval_metric", "acc"))
+        validation = mx.metric.create(arguments.pop("validation_metric", None) or copy.deepcopy(metric))
         self._prepare(store, train, arguments)
         if epochs < 1:
             return
@@ -128,11 +132,14 @@ class Module(mx.mod.Module):  # type: ignore[misc]  # mxnet has no types
                 epoch = begin + self._position.epoch
                 seed_generators(0, self._position.step, store.rank)
                 try:
-                    super().fit(train, evaluation, begin_epoch=epoch, num_epoch=epoch + 1, **arguments)
+                    super().fit(train, evaluation, metric, begin_epoch=epoch, num_epoch=epoch + 1, validation_metric=validation, **arguments)
                 except _MemberLost:
                     log.warning("epoch %d is begun again: a worker was lost", epoch)
                     self._position = membership.rejoin(self._position)
                 else:
+                    _record(membership, "", metric)
+                    if evaluation is not None:
+                        _record(membership, "val_", validation)
                     end = Position(epoch=self._position.epoch + 1, offset=0, step=self._position.step)
                     membership.average_statistics(end)
                     self._position = membership.rejoin(end) if membership.broken else membership.boundary(end)
@@ -213,6 +220,13 @@ class Module(mx.mod.Module):  # type: ignore[misc]  # mxnet has no types
             updates = [(i * contexts + context, g[context], w[context]) for i, w, g in pairs]
             self._updater(*zip(*updates, strict=True))
         self._params_dirty = True
+
+
+def _record(membership: Membership, prefix: str, metric: Any) -> None:
+    """The epoch's value of each metric; workers count alike, as they have as many batches each."""
+    for name, value in metric.get_global_name_value():
+        if math.isfinite(value):
+            membership.record(prefix + name, value, 1.0)
 
 
 _FIT = (

@@ -42,11 +42,12 @@ def instance(letter: str) -> str:
 
 
 class _Shared:
-    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); reports go nowhere."""
+    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); the job's last report is kept."""
 
     def __init__(self) -> None:
         self.target: Target | None = None
         self._endpoint: CoordinatorEndpoint | None = None
+        self.reported: JobReport | None = None
         self._values: dict[str, str] = {}
 
     def read_target(self) -> Target | None:
@@ -60,10 +61,10 @@ class _Shared:
         return self._endpoint
 
     def report(self, report: JobReport) -> None:
-        """To the controller, which is not there."""
+        self.reported = report
 
     def put(self, report: NodeReport) -> None:
-        """Likewise."""
+        """To the controller, which is not there."""
 
     def get(self, name: str, *, secret: bool = False) -> str | None:
         return self._values.get(name)
@@ -146,6 +147,10 @@ class Cluster:
     def want(self, letters: str) -> None:
         self._revision += 1
         self._shared.target = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+
+    def obeyed(self) -> bool:
+        """Whether the coordinator knows what was wanted last."""
+        return self._shared.reported is not None and self._shared.reported.revision == self._revision
 
     def events(self, name: str | None = None) -> list[Event]:
         return [event for event in self._events.read() if name in (None, event["event"])]

@@ -53,6 +53,9 @@ def test_face_a_dynamic_training_script_trains_elastically(bed: JobBed, tmp_path
     log = (bed.folder / f"worker-{instance('A')}.log").read_text()
     assert re.findall(r"worker (\d of \d): (\d+) batches", log)[-1] == ("0 of 2", "6")
     assert "Validation-accuracy" in log
+    told = bed.events("segment")[-1]["metrics"]
+    assert set(told) == {"accuracy", "top_k_accuracy_3", "val_accuracy", "val_top_k_accuracy_3"}, "what people look at while it trains"
+    assert 0.5 < told["accuracy"] <= 1
     assert (tmp_path / "model-0040.params").exists()
     assert len(bed.supervisors[instance("A")].pids) == 1
 

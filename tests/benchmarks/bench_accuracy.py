@@ -1,0 +1,142 @@
+"""What elasticity does to a model: accuracy and weights of elastic jobs beside static ones.
+
+With a fixed global batch, LeNet on digits and a small ResNet on a made-up set like CIFAR-10 are trained by one worker, by four, and by 2->4->1->3.
+LeNet has no BatchNorm, so only the order of summation differs and the weights must agree; the ResNet normalises over each worker's share of a batch,
+so its weights depend on the number of workers, in a static job too.
+
+With a batch per worker, LeNet goes from one worker to four after two epochs, with the rate at once and momentum as it is (`plain`) and with the rate
+over a ramp and momentum scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the change over the one before it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accuracy_job import RESULT, WEIGHTS
+from cluster import HERE, Cluster, instance
+from figures import Figure, at_least, at_most, told, write
+
+from training.examples.cifar10_data import generate
+
+EPOCHS = 8
+SEEDS = (1, 2, 3)
+BOUND_DIFFERENCE, BOUND_ACCURACY = 1e-3, 0.02  # of LeNet, elastic to static
+CHANGES = {1: "ABCD", 3: "A", 5: "ABC"}  # at the end of these epochs, from AB
+
+
+@dataclass
+class Job:
+    """What a job left behind."""
+
+    accuracy: float
+    weights: list[Any]
+    losses: list[float]
+    exact: bool
+    members: list[int] = field(default_factory=list)
+
+
+def main(out: Path) -> list[Figure]:
+    found: dict[str, Any] = {}
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder), 400, 200)
+        for name, options in (
+            ("digits", ("--batch", "60", "--rate", "0.05")),
+            ("cifar_like", ("--batch", "40", "--rate", "0.05", "--data", folder)),
+        ):
+            found[name], more = _fixed(name, options)
+            figures += more
+    found["per_worker"], more = _per_worker()
+    write(out, "accuracy", found)
+    return [*figures, *more]
+
+
+def _fixed(name: str, options: tuple[str, ...]) -> tuple[dict[str, Any], list[Figure]]:
+    jobs = {"static_1": train(options, "A", {}), "static_4": train(options, "ABCD", {}), "elastic": train(options, "AB", CHANGES)}
+    reference = jobs["static_1"]
+    found: dict[str, Any] = {
+        kind: {"accuracy": job.accuracy, "max_weight_difference": _difference(job, reference), "exact": job.exact, "workers": job.members}
+        for kind, job in jobs.items()
+    }
+    difference, gap = found["elastic"]["max_weight_difference"], abs(jobs["elastic"].accuracy - reference.accuracy)
+    lines = [told(f"{name}.{kind}.accuracy", job.accuracy) for kind, job in jobs.items()]
+    lines.append(at_least(f"{name}.exact", float(all(job.exact for job in jobs.values())), 1.0))
+    if name == "digits":
+        return found, [*lines, at_most(f"{name}.max_weight_difference", difference, BOUND_DIFFERENCE), at_most(f"{name}.gap", gap, BOUND_ACCURACY)]
+    return found, [*lines, told(f"{name}.max_weight_difference", difference)]
+
+
+def _difference(job: Job, other: Job) -> float:
+    return max(float(np.abs(mine - theirs).max()) for mine, theirs in zip(job.weights, other.weights, strict=True))
+
+
+def _per_worker() -> tuple[dict[str, Any], list[Figure]]:
+    found: dict[str, Any] = {}
+    for kind in ("compensated", "plain"):
+        runs = []
+        for seed in SEEDS:
+            options = ("--batch", "32", "--rate", "0.05", "--per-worker", "--seed", str(seed), *(["--compensated"] if kind == "compensated" else []))
+            job = train(options, "A", {1: "ABCD"})
+            runs.append(
+                {"seed": seed, "accuracy": job.accuracy, "losses": job.losses, "peak": max(job.losses[2:]) / job.losses[1], "exact": job.exact}
+            )
+        found[kind] = runs
+    figures = []
+    for kind, runs in found.items():
+        figures += [told(f"per_worker.{kind}.{what}", statistics.mean(run[what] for run in runs)) for what in ("accuracy", "peak")]
+    figures.append(at_least("per_worker.exact", float(all(run["exact"] for runs in found.values() for run in runs)), 1.0))
+    return found, [*figures, at_most("per_worker.compensated.worst_peak", max(run["peak"] for run in found["compensated"]), 3.0)]
+
+
+def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
+    """Runs a job to its end, with `changes` at the ends of those epochs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for epoch in changes:
+            (folder / f"stop-{epoch}").touch()
+        command = [sys.executable, str(HERE / "accuracy_job.py"), "--folder", name, "--epochs", str(EPOCHS), *options]
+        servers = base[:2]
+        cluster = Cluster(folder, command, workers=len(base))
+        try:
+            for letter in base:
+                cluster.add_node(letter, base=letter in servers)
+            cluster.want(base)
+            here = set(base)
+            for epoch, letters in changes.items():
+                _prepare(cluster, letters, here)
+                here = set(letters)
+                (folder / f"stop-{epoch}").unlink()
+                count = len(letters)
+                cluster.wait_for(lambda count=count: _formed(cluster) and _formed(cluster)[-1] == count, f"{letters} train")
+            cluster.finished()
+            losses = [event["metrics"]["loss"] for event in cluster.events("segment")]
+            with np.load(folder / WEIGHTS) as weights:
+                kept = [weights[key] for key in weights.files]
+            return Job(json.loads((folder / RESULT).read_text())["accuracy"], kept, losses, cluster.audit().exact, _formed(cluster))
+        finally:
+            cluster.close()
+
+
+def _formed(cluster: Cluster) -> list[int]:
+    return [len(event["members"]) for event in cluster.events("formed")]
+
+
+def _prepare(cluster: Cluster, letters: str, here: set[str]) -> None:
+    """Those who come stand ready, and the coordinator has read whom it wants."""
+    cluster.wait_for(lambda: cluster.events("joined"), "the first generation")
+    after = len(cluster.events())
+    for letter in letters:
+        if letter not in here and letter not in cluster.nodes:
+            cluster.add_node(letter)
+    cluster.want(letters)
+    for letter in letters:
+        if letter not in here:
+            cluster.wait_for_event("worker_ready", after, instance=instance(letter))
+    cluster.wait_for(cluster.obeyed, "the coordinator reads the target")
