@@ -38,15 +38,16 @@ def arguments(script: Path) -> list[str]:
 @pytest.fixture
 def bed(script: Path, tmp_path: Path) -> Iterator[JobBed]:
     prefix = str(tmp_path / "model")
-    command = [sys.executable, *arguments(script), "--kv-store", "dist_device_sync", "--num-epochs", "40", "--model-prefix", prefix]
-    bed = JobBed(tmp_path, command, workers=1)
+    command = [sys.executable, *arguments(script), "--kv-store", "dist_device_sync", "--num-epochs", "100", "--lr-step-epochs", "60,90"]
+    bed = JobBed(tmp_path, [*command, "--model-prefix", prefix], workers=1)
     yield bed
     bed.close()
 
 
 def test_face_a_dynamic_training_script_trains_elastically(bed: JobBed, tmp_path: Path) -> None:
-    bed.begin("A")
     bed.add_node("B")
+    bed.wait_for(bed.saw("worker_ready", "B"), 60, "B stands by")
+    bed.begin("A")
     bed.want("AB")
     bed.wait_for(bed.saw("joined", "B"), 60, "B joins")
     bed.finish()
@@ -56,7 +57,7 @@ def test_face_a_dynamic_training_script_trains_elastically(bed: JobBed, tmp_path
     told = bed.events("segment")[-1]["metrics"]
     assert set(told) == {"accuracy", "top_k_accuracy_3", "val_accuracy", "val_top_k_accuracy_3"}, "what people look at while it trains"
     assert 0.5 < told["accuracy"] <= 1
-    assert (tmp_path / "model-0040.params").exists()
+    assert (tmp_path / "model-0100.params").exists()
     assert len(bed.supervisors[instance("A")].pids) == 1
 
 
