@@ -26,7 +26,7 @@ class Engine(Protocol):
     def kvstore(self) -> Store: ...
 
     def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
-        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for all that is summed; returns the seconds of its phases.
+        """Join the generation that `environment` describes, with a key of (name, shape, dtype) for all that is summed; returns seconds of its phases.
 
         Blocks until all its workers are in, without a bound of its own.
         """
