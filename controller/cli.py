@@ -172,7 +172,8 @@ def _rows(cluster: dict[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             node["instance"],
-            "master" if node["base"] and node["master"] else "base" if node["base"] else "elastic",
+            ("master" if node["base"] and node["master"] else "base" if node["base"] else "elastic")
+            + (", coordinator" if node["instance"] == cluster["target"]["coordinator"] else ""),
             node["status"],
             f"{node['sentence']}: {node['detail'].strip().splitlines()[-1]}" if node["detail"].strip() else node["sentence"],
             _shown(node["generation"]),

@@ -62,6 +62,7 @@ class CoordinatorKeeper:
         self._program, self._children, self._timing = program, children, timing
         self._term, self._connected = term, connected
         self._leads = self._retired = False
+        self._held: int | None = None
         self.finished = asyncio.Event()
 
     def retire(self) -> bool:
@@ -74,7 +75,7 @@ class CoordinatorKeeper:
         deaths = 0
         while self._leads or not self._retired:
             term = await self._nomination()
-            self._leads = term is not None
+            self._leads, self._held = term is not None, term
             if term is None:
                 await asyncio.sleep(spread(self._timing.succession, random.random()))
                 continue
@@ -97,13 +98,14 @@ class CoordinatorKeeper:
             await asyncio.sleep(pause)
 
     async def _nomination(self) -> int | None:
+        """Where the target cannot be read, the node goes on as it was: whether it still holds the job, the claim on the volume says."""
         if self._connected():
             return None
         try:
             return await self._term()
         except ServiceUnavailable as error:
             log.warning(str(error))
-            return None
+            return self._held
 
     async def _start(self, term: int) -> Child:
         program = self._program

@@ -128,6 +128,23 @@ def test_t21_a_coordinator_that_was_overtaken_is_started_again_only_in_a_new_ter
     assert set(terms) == {"5", "7"}
 
 
+def test_t21_an_outage_of_the_parameter_store_does_not_keep_a_dead_coordinator_down(tmp_path: Path) -> None:
+    """A job that trains needs no SSM: whether its node still holds it is written on the volume."""
+
+    async def scenario() -> int:
+        with world(tmp_path, **BASE_TAGS) as here:
+            calls = base(here, CRASHING)
+            nominate(here, INSTANCE, 5)
+            async with living(here.setting()):
+                await wait_until(lambda: started(calls), "it runs in its term")
+                here.parameters.down = True
+                before = len(started(calls))
+                await wait_until(lambda: len(started(calls)) > before + 1, "it is started again and again")
+            return len(set(started(calls)))
+
+    assert asyncio.run(scenario()) == 1
+
+
 def test_t21_a_retired_node_takes_nothing_over(tmp_path: Path) -> None:
     """The coordinator ends with the job: a node that was nominated meanwhile must not begin the job anew."""
 
