@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from fakes import START, World, instance_id
+from fakes import START, SUFFIX, World, instance_id
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.cli import _cluster_text
 from controller.contract import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy, JobReport
 from controller.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
 from controller.job import JobFacts
 from controller.planning import decide
 from controller.ports import StoredNode
+from controller.reading import snapshot, summary
 from controller.succession import Ground, nominate, succeed
 from controller.target import Membership
 from controller.view import Rules, view
@@ -27,6 +29,10 @@ def cluster_of_three(world: World) -> tuple[str, str, str]:
     world.hear(*(world.report(instance) for instance in (master, *others)))
     world.hear(world.job_event(master, *others, revision=world.target().revision))
     return master, others[0], others[1]
+
+
+def status_text(world: World) -> str:
+    return _cluster_text(summary(snapshot(world.ports, world.registry, "demo", SUFFIX)))
 
 
 def test_t21_the_prepared_master_is_nominated_with_its_first_target() -> None:
@@ -56,6 +62,7 @@ def test_t21_a_terminated_master_has_the_next_base_node_nominated_at_once() -> N
     assert after.term > before.term
     assert after.revision == before.revision + 1, "the loss and the nomination are one change"
     assert [entry["coordinator"] for entry in world.trail if entry["kind"] == "nomination"] == [master, second]
+    assert [line.split()[0] for line in status_text(world).splitlines() if "coordinator" in line] == [second]
 
 
 def test_t21_the_nomination_does_not_go_back_to_a_master_that_returns() -> None:
@@ -98,6 +105,7 @@ def test_t21_without_a_base_node_the_job_is_paused_with_that_reason_until_one_co
     assert world.target().term > 0
     assert world.standing(elastic) == ("ADD_QUEUED", "NO_BASE_NODE")
     assert ("NoBaseNode", "demo", 1) in world.metrics
+    assert "no base node is left to run the coordinator" in status_text(world).splitlines()[0]
     replacement = world.launch(8, base=True, NodeType="Master")
     world.resync()
     world.hear(world.report(replacement))
