@@ -83,15 +83,20 @@ def demo(epochs: int, report: Path, port: int) -> None:
 @click.option(
     "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to keep files, and leave them; default: a temporary folder."
 )
-@click.option("--namespaces", is_flag=True, help="Each machine is a network namespace, and links are cut too (Linux, root, iproute2).")
-def chaos(duration: float, seed: int, report: Path, directory: Path | None, namespaces: bool) -> None:
+@click.option(
+    "--namespaces/--no-namespaces",
+    default=None,
+    help="Whether each machine is a network namespace, so that links are cut too (Linux, root, iproute2); default: where that can be had.",
+)
+def chaos(duration: float, seed: int, report: Path, directory: Path | None, namespaces: bool | None) -> None:
     """Hunt for faults: kill, freeze, throttle and disorder everything while people change the cluster, then see whether all is as wished."""
     try:
         require_packages()
         from controller.local.chaos import run_chaos
+        from controller.local.namespaces import available
 
         with ended_by_signals():
-            code = run_chaos(duration, seed, report, directory, namespaces)
+            code = run_chaos(duration, seed, report, directory, available() if namespaces is None else namespaces)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:

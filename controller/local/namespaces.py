@@ -28,6 +28,11 @@ class NamespacesUnavailable(LocalCloudError):
     """This host or user cannot make network namespaces."""
 
 
+def available() -> bool:
+    """Whether this user on this host may be expected to make namespaces."""
+    return os.geteuid() == 0 and shutil.which("ip") is not None
+
+
 class Namespaces:
     """One network of hosts. Methods may be called from any thread; `stop` removes everything, and may be called twice."""
 
@@ -50,7 +55,7 @@ class Namespaces:
 
     def start(self) -> None:
         """Raises NamespacesUnavailable."""
-        if os.geteuid() != 0 or shutil.which("ip") is None:
+        if not available():
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
         sweep()
         self._prefix = _free_prefix(os.getpid())
