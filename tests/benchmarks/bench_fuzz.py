@@ -1,0 +1,161 @@
+"""N6 for as long as FUZZ_SECONDS says (20; the hour's worth is FUZZ_SECONDS=3600): forged messages at the real door of a real session.
+
+Strangers say noise and changed messages, to the parser and over TLS: nobody may be let in. A node and its worker that were let in say anything
+that their protocol can express, in any order: their connection may end, but neither the handler nor the session may fail. A crash is an error in
+the log of the server's library, a case one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from figures import Figure, at_most, told, write
+from forged_messages import CHANGED, NOISE, OF_NODES, OF_WORKERS, hello, twisted, worker_hello
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+from websockets.exceptions import WebSocketException
+
+from controller.instance_identity import parse_keys
+from controller.local.identity import Signer
+from training import channel
+from training.admission import Gate
+from training.certificate import make_certificate
+from training.clocks import Clocks
+from training.control import ControlServer
+from training.generation import Limits
+from training.knowledge import Options
+from training.protocol import NodeHello, Welcome, WorkerHello, parse_to_coordinator
+from training.session import Session
+
+TOKEN = "the-token-of-this-job"
+CASES = 2_000  # of one round of the parser
+BATCH = 100  # drawn at once for the connections
+SHARES = (0.4, 0.2, 0.4)  # of the time: parser, strangers, those who were let in
+MANY = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+class Crashes(logging.Handler):
+    """Counts what the server could not handle, and shows the first."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.count == 1:
+            sys.stderr.write(logging.Formatter().format(record) + "\n")
+
+
+class Door:
+    """A coordinator's door on this machine; without keys nodes are let in by the token alone."""
+
+    def __init__(self, keys: str = "") -> None:
+        options = Options(cluster="demo", job="fuzz", started_at=time.time(), limits=Limits(1, 4), workers=1, segment_steps=5, boundary="segment")
+        self.session = Session.recovered(options, lambda: "transfer", [], time.time())
+        self.server = ControlServer(self.session, Gate("demo", TOKEN, parse_keys(keys) if keys else ()), lambda orders: None)
+        self.certificate = make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
+
+    async def connections(self, draw: Callable[[], list[Any]], talk: Callable[[Any, Any], Awaitable[None]], until: float) -> None:
+        """One after the other, each closed after `talk` about one of what was drawn."""
+        drawn: list[Any] = []
+        async with self.server.listen("127.0.0.1", self.certificate.server_context(), Clocks()) as port:
+            while time.monotonic() < until:
+                drawn = drawn or draw()
+                subject = drawn.pop()
+                async with asyncio.timeout(30), await channel.connect(f"wss://127.0.0.1:{port}", self.certificate.pem) as connection:
+                    with contextlib.suppress(WebSocketException):
+                        await talk(connection, subject)
+
+
+def main(out: Path) -> list[Figure]:
+    seconds = float(os.environ.get("FUZZ_SECONDS", "20"))
+    crashes = Crashes()
+    logging.getLogger("websockets.server").addHandler(crashes)
+    logging.getLogger("control").setLevel(logging.CRITICAL)
+    cases, let_in = parser_cases(seconds * SHARES[0])
+    strangers, met = stranger_cases(seconds * SHARES[1])
+    words = member_cases(seconds * SHARES[2])
+    found = {"seconds": seconds, "cases": cases + strangers + words, "let_in": let_in + met, "crashes": crashes.count}
+    write(out, "fuzz", found)
+    return [told("fuzz.cases", found["cases"]), at_most("fuzz.let_in", found["let_in"], 0), at_most("fuzz.crashes", found["crashes"], 0)]
+
+
+def parser_cases(seconds: float) -> tuple[int, int]:
+    """Cases, and hellos that the gate let in. An error other than the one that is handled ends the benchmark."""
+    gate = Gate("demo", TOKEN, parse_keys(Signer().public_key))
+    count = let_in = 0
+
+    @settings(max_examples=CASES, **MANY)
+    @given(NOISE | CHANGED)
+    def case(text: str | bytes) -> None:
+        nonlocal count, let_in
+        count += 1
+        with contextlib.suppress(ValidationError):
+            read = parse_to_coordinator(text)
+            let_in += isinstance(read, NodeHello | WorkerHello) and gate.refusal(read, "nonce") is None
+
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        case()
+    return count, let_in
+
+
+def drawn(strategy: st.SearchStrategy[Any], wanted: int) -> list[Any]:
+    found: list[Any] = []
+
+    @settings(max_examples=wanted, **MANY)
+    @given(strategy)
+    def collect(value: Any) -> None:
+        found.append(value)
+
+    collect()
+    return found
+
+
+def stranger_cases(seconds: float) -> tuple[int, int]:
+    """Cases over TLS, and connections on which the coordinator said welcome."""
+    door, until = Door(Signer().public_key), time.monotonic() + seconds
+    count = welcomes = 0
+
+    async def talk(connection: Any, text: str | bytes) -> None:
+        nonlocal count, welcomes
+        await connection.recv()
+        await connection.send(text)
+        count += 1
+        async for answer in connection:
+            welcomes += isinstance(channel.decode(answer), Welcome)
+
+    asyncio.run(door.connections(lambda: drawn(NOISE | CHANGED, BATCH), talk, until))
+    return count, welcomes
+
+
+def member_cases(seconds: float) -> int:
+    """Words of a node and of its worker that were let in, to one session that lives on."""
+    door, until = Door(), time.monotonic() + seconds
+    script = st.booleans().flatmap(
+        lambda node: st.tuples(st.just(node), st.lists(st.sampled_from(OF_NODES if node else OF_WORKERS).flatmap(twisted), max_size=12))
+    )
+    count = 0
+
+    async def talk(connection: Any, chosen: tuple[bool, list[str]]) -> None:
+        nonlocal count
+        node, words = chosen
+        await channel.greet(connection, hello() if node else worker_hello(), SecretStr(TOKEN))  # type: ignore[arg-type]
+        for word in words:
+            await connection.send(word)
+            count += 1
+        await (await connection.ping())  # all of it was read
+
+    asyncio.run(door.connections(lambda: drawn(script, BATCH), talk, until))
+    return count
