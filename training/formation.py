@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from training.generation import Generation, Member, Reason
+from training.generation import Cause, Generation, Member, Reason, cause_of
 from training.knowledge import Knowledge, Phase
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.planning import choose_scheduler, plan_formation, plan_group, slowest
@@ -81,9 +81,10 @@ class Formation(Knowledge):
         form = [ToWorker(instance, message) for instance, message in self.forms.items()]
         leave = [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.roster.leaving]
         joining = [i for i in members if i not in previous]
-        return [*self._settled(commit, joining, now), *group.orders, *leave, *form]
+        cause = cause_of(previous, self.holders, self.roster.leaving, commit)
+        return [*self._settled(commit, joining, cause, now), *group.orders, *leave, *form]
 
-    def _settled(self, commit: str | None, joining: list[str], now: float) -> list[Order]:
+    def _settled(self, commit: str | None, joining: list[str], cause: Cause, now: float) -> list[Order]:
         """What is journaled and announced of a generation before anything is ordered."""
         assert self.generation is not None
         source = self.roster.members[self.generation.source]
@@ -93,7 +94,8 @@ class Formation(Knowledge):
         recovery = {"pids": self.pids, "holders": sorted(self.holders), "hosts": self.group_hosts}
         orders: list[Order] = [Journal(job)] if self.number == 1 else []
         orders.append(Journal({"kind": "generation", **at, **recovery}))
-        return [*orders, Announce("forming", {**at, "joining": joining, "leaving": sorted(self.roster.leaving)})]
+        changes = {"cause": cause.value, "joining": joining, "leaving": sorted(self.roster.leaving)}
+        return [*orders, Announce("forming", {**at, **changes})]
 
     def _go_when_prepared(self, now: float) -> list[Order]:
         """From here on nobody can be called back."""

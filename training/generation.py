@@ -48,6 +48,22 @@ class Reason(Enum):
     NO_GROUP = "no base node holds blank ps-lite processes; the change waits for the next boundary"
 
 
+class Cause(Enum):
+    """What made a new generation necessary."""
+
+    START = "the job starts"
+    COMMIT = "the job goes on from a commit"
+    LOSS = "a worker was lost"
+    CHANGE = "the target wants other members"
+
+
+def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], commit: str | None) -> Cause:
+    """`previous` members who neither hold the state any more nor leave have been lost, also if a new process of theirs joins."""
+    if not holders:
+        return Cause.START if commit is None else Cause.COMMIT
+    return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
+
+
 @dataclass(frozen=True)
 class Settlement:
     """`members` is the next membership in order, survivors first; None: the job has to pause."""

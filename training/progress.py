@@ -17,7 +17,7 @@ def describe(order: Announce) -> str | None:
         case "forming":
             return (
                 f"forming generation {fields['number']} at epoch {fields['position']['epoch']} sample {fields['position']['offset']}: "
-                f"{len(fields['members'])} workers, joining {_names(fields['joining'])}, leaving {_names(fields['leaving'])}"
+                f"{fields['cause']}; {len(fields['members'])} workers, joining {_names(fields['joining'])}, leaving {_names(fields['leaving'])}"
             )
         case "formed":
             phases = " ".join(f"{name} {seconds:.2f} s" for name, seconds in fields["phases"].items())

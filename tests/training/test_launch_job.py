@@ -112,7 +112,10 @@ def test_launch_m1_m2_hosts_join_and_leave_by_edits_of_host_worker(launched: Cal
     assert job.go() == 0
     changes = [line.split()[:3] for line in (job.folder / "host_worker_log").read_text().splitlines()]
     assert changes == [["0", "ADDED", "127.0.0.1"], ["1", "ADDED", "127.0.0.9"], ["2", "REMOVED", "127.0.0.9"]]
-    formed = [event for event in map(json.loads, (job.folder / "record" / "events.jsonl").open()) if event["event"] == "formed"]
+    events = [json.loads(line) for line in (job.folder / "record" / "events.jsonl").open()]
+    causes = [event["cause"] for event in events if event["event"] == "forming"]
+    assert causes == ["the job starts", "the target wants other members", "the target wants other members"]
+    formed = [event for event in events if event["event"] == "formed"]
     assert [len(event["members"]) for event in formed] == [1, 2, 1]
     assert all(event["generation"] and event["phases"] for event in formed)
     assert list((job.folder / "kept").rglob("*.commit"))

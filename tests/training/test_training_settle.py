@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.generation import Limits, Reason, settle
+from training.generation import Cause, Limits, Reason, cause_of, settle
 
 LIMITS = Limits(min_workers=1, max_workers=4)
 names = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -55,6 +55,14 @@ def test_a_change_without_blank_processes_waits_instead_of_stopping_the_job() ->
 def test_when_a_member_is_gone_the_old_formation_cannot_go_on() -> None:
     decision = settle(["a"], set(), ["a", "b"], LIMITS, group_ready=False, intact=False)
     assert decision.members is None
+
+
+def test_an_event_says_what_made_the_new_generation_necessary() -> None:
+    assert cause_of("", "", "", None) is Cause.START
+    assert cause_of("", "", "", "a commit") is Cause.COMMIT
+    assert cause_of("ab", "a", "b", None) is Cause.CHANGE
+    assert cause_of("ab", "ab", "", None) is Cause.CHANGE
+    assert cause_of("ab", "a", "", None) is Cause.LOSS, "also when b's next process takes part at once"
 
 
 @given(current=names, standing=names, target=st.none() | names, low=st.integers(1, 3), ready=st.booleans(), intact=st.booleans())
