@@ -17,7 +17,8 @@ from training.generation import Limits
 from training.knowledge import Options, Phase
 from training.ledger import JOURNAL, read_lines
 from training.orders import Announce, Journal, Order, Over, ToWorker
-from training.protocol import Committed, CommitUnreadable, Form, Formed, GroupReady, NodeHello, Position, Prepared, WorkerHello
+from training.progress import describe
+from training.protocol import CommitFailed, Committed, CommitUnreadable, Form, Formed, GroupReady, NodeHello, Position, Prepared, WorkerHello
 from training.session import Session
 
 A = "i-0000000a"
@@ -175,6 +176,21 @@ def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginni
     orders = job.unreadable("c2")
     assert any(isinstance(order, Over) for order in orders)
     assert "no readable commit" in next(order.fields["reason"] for order in orders if isinstance(order, Announce) and order.event == "failed")
+
+
+def test_t19_a_commit_that_cannot_be_written_is_told_and_training_goes_on_over_the_one_before() -> None:
+    job = Coordinated()
+    job.start(1)
+    job.form()
+    job.commit(1, "c1")
+    failed = CommitFailed(generation=1, position=Position(epoch=2, offset=0, step=4), reason="commit c2 in /commits: No space left on device")
+    said = job.do("commit_failed", A, failed)
+    assert [(order.event, describe(order)) for order in said if isinstance(order, Announce)] == [
+        ("commit_failed", "training goes on, but step 4 is not committed: commit c2 in /commits: No space left on device")
+    ]
+    assert job.session.phase is Phase.TRAINING
+    job.lose(1)
+    assert job.start(2).commit == "c1"
 
 
 def test_generations_that_start_at_one_position_commit_it_anew() -> None:
