@@ -23,6 +23,7 @@ from controller.local.disturbance import Disturbance
 from controller.local.errors import Refusal
 from controller.local.groups import Groups
 from controller.local.reservations import Reservations
+from controller.local.table_calls import table_answer
 from controller.local.trace import Trace
 
 StartResponse = Callable[..., Any]
@@ -77,7 +78,7 @@ class Front:
             if answer is not None:
                 return answer
             prepared = self._consequences.before(call)
-            answer = self._ask_moto(environ, body if prepared.form is None else encode_form(prepared.form))
+            answer = table_answer(self._account, call) or self._ask_moto(environ, body if prepared.form is None else encode_form(prepared.form))
             return self._consequences.after(call, prepared, answer) if answer.status < 300 else answer
 
     def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
