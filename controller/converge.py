@@ -95,10 +95,14 @@ def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
 
 
 def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, every: bool) -> Decision:
-    """`every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on."""
+    """`every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on.
+
+    So a thousand events cost one acknowledgement a node, though several passes see most of the nodes. A record that was never handled leaves
+    its node without a status; the next tick acts on all of them.
+    """
     cluster = rules.policy.cluster
     for _ in range(ATTEMPTS):
-        nodes = _gather(ports, rules, images)
+        nodes = _gather(ports, rules, images, every)
         job, _version = ports.jobs.get(cluster)
         stored = _membership(ports, cluster)
         published = stored.published
@@ -117,7 +121,7 @@ def _converge(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repa
             except Conflict:
                 continue
         if not every:
-            decision = without(decision, {instance for instance, node in nodes.items() if node.pending and instance not in images})
+            decision = without(decision, {instance for instance, node in nodes.items() if instance not in images and _awaits_its_own_pass(node)})
         _apply(ports, rules, decision, nodes)
         return decision
     raise RetryLater(f"the membership of {cluster} was changed by others {ATTEMPTS} times in a row")
@@ -134,17 +138,22 @@ def _membership(ports: Ports, cluster: str) -> StoredMembership:
     return replace(stored, membership=Membership(revision=seen, coordinator=coordinator, term=term), published=seen)
 
 
-def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode]) -> dict[str, StoredNode]:
+def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], every: bool) -> dict[str, StoredNode]:
     nodes = dict(ports.nodes.of_cluster(rules.policy.cluster))
     nodes.update({instance: image for instance, image in images.items() if instance not in nodes or nodes[instance].version < image.version})
     nodes = {instance: _named(node, rules.policy.cluster) for instance, node in nodes.items()}
     started = ports.clock()
-    bare = [instance for instance, node in nodes.items() if _bare(node.facts) and ask_again_at(node.facts, rules.policy.resync_seconds) <= started]
+    asking = {instance: node for instance, node in nodes.items() if (every or instance in images) and _bare(node.facts)}
+    bare = [instance for instance, node in asking.items() if ask_again_at(node.facts, rules.policy.resync_seconds) <= started]
     if bare:
         for seen in ports.instances.by_id(bare):
             node = nodes[seen.instance]
             nodes[seen.instance] = replace(node, facts=node.facts.join(facts_of_instance(seen, started, rules.suffix)))
     return {instance: node for instance, node in nodes.items() if node.facts.named is None or node.facts.named.cluster == rules.policy.cluster}
+
+
+def _awaits_its_own_pass(node: StoredNode) -> bool:
+    return node.pending or "status" not in node.facts.acks
 
 
 def _bare(facts: NodeFacts) -> bool:

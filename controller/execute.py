@@ -49,7 +49,7 @@ def perform(ports: Ports, cluster: str, actions: Sequence[Action]) -> Performed:
     done = Performed()
     for action in actions:
         if isinstance(action, PublishTarget):
-            _publish(ports, cluster, done)
+            _publish(ports, cluster, action, done)
             continue
         if isinstance(action, Terminate | TerminateInGroup | CompleteLifecycle) and done.held_back:
             remaining = tuple(instance for instance in instances(action) if instance not in done.held_back)
@@ -61,11 +61,13 @@ def perform(ports: Ports, cluster: str, actions: Sequence[Action]) -> Performed:
     return done
 
 
-def _publish(ports: Ports, cluster: str, done: Performed) -> None:
+def _publish(ports: Ports, cluster: str, action: PublishTarget, done: Performed) -> None:
     try:
-        membership = publish(ports, cluster)
+        membership = publish(ports, cluster, action.membership.revision)
     except ControllerError as error:
         done.failures.append(f"PublishTarget: {error}")
+        return
+    if membership is None:
         return
     done.trail.append({"kind": "PublishTarget", "revision": str(membership.revision), "members": " ".join(membership.members)})
     log.info("target published", extra={"cluster": cluster, "revision": membership.revision, "members": len(membership.members)})

@@ -18,9 +18,14 @@ from controller.target import Membership
 ATTEMPTS = 5
 
 
-def publish(ports: Ports, cluster: str) -> Membership:
-    """Returns the membership that is in the parameter now. Raises RetryLater when it does not come to rest, and what the ports raise."""
+def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
+    """At least `revision`. Returns the membership that was put into the parameter; None when another run has published a later one.
+
+    Raises RetryLater when it does not come to rest, and what the ports raise.
+    """
     stored = ports.clusters.get(cluster)
+    if stored.published > revision:
+        return None
     for _ in range(ATTEMPTS):
         ports.parameters.put_target(cluster, stored.membership.target, ports.clusters.pointer(cluster))
         present = published_revision(ports, cluster, stored.membership)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.adapters.items import group_item, job_item, node_item, tick_item
+from controller.facts import NodeFacts
 from controller.job import JobFacts
 from controller.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
 from controller.target import Membership
@@ -23,12 +24,12 @@ class FakeNodes:
     def get(self, instance: str) -> StoredNode | None:
         self.world.called("nodes.get", instance)
         facts, version = self.world.table.get(("node", instance), (None, 0))
-        return StoredNode(facts, version) if facts is not None else None
+        return self._stored(instance, facts, version) if facts is not None else None
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         self.world.called("nodes.get_many")
         found = {instance: self.world.table.get(("node", instance)) for instance in instances}
-        return {instance: StoredNode(*entry) for instance, entry in found.items() if entry is not None}
+        return {instance: self._stored(instance, *entry) for instance, entry in found.items() if entry is not None}
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
         self.world.called("nodes.put", node.facts.instance)
@@ -37,9 +38,12 @@ class FakeNodes:
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
         self.world.called("nodes.of_cluster", cluster)
-        nodes = {name: StoredNode(*entry) for (kind, name), entry in self.world.table.items() if kind == "node"}
+        nodes = {name: self._stored(name, *entry) for (kind, name), entry in self.world.table.items() if kind == "node"}
         nodes.update(self.lagging)
         return {name: node for name, node in nodes.items() if node.facts.named is not None and node.facts.named.cluster == cluster}
+
+    def _stored(self, instance: str, facts: NodeFacts, version: int) -> StoredNode:
+        return StoredNode(facts, version, pending=("node", instance) in self.world.pending)
 
 
 class FakeGroupRecords:

@@ -39,6 +39,7 @@ class World:
         self.now = START + 1000.0
         self.table: dict[tuple[str, str], tuple[Any, int]] = {}
         self.stream: list[dict[str, Any]] = []
+        self.pending: set[tuple[str, str]] = set()  # items whose last write woke the stream
         self.machines: dict[str, Machine] = {}
         self.membership: dict[str, Member] = {}
         self.parameters: dict[str, str] = {}
@@ -215,4 +216,5 @@ class World:
         if self.table.get(key, (None, 0))[1] != version:
             raise Conflict(f"{key} is not at version {version}")
         self.table[key] = (value, version + 1)
+        (self.pending.add if image["wake"]["BOOL"] else self.pending.discard)(key)
         self.stream.append({"NewImage": image})

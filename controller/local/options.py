@@ -18,6 +18,7 @@ class Options:
     `describe_lag` is how much later than the event a state change shows in describe calls; tags show at once.
     `launch_tags_emit` makes tags given at launch emit a tag change event: AWS does not promise one, so the default is no.
     `namespaces` gives each machine a network namespace of its own, which needs root; otherwise they share the loopback.
+    `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.
     `machine_command` is what a machine whose user data asks for node_bootstrap runs; `--root DIR` is appended.
     """
 
@@ -31,7 +32,7 @@ class Options:
     handler_timeout: float = 60.0
     retry_delays: tuple[float, ...] = (1.0, 2.0)
     stream_window: float = 0.075
-    stream_batch: int = 100
+    stream_batch: int = 1000
     stream_lanes: int = 2
     stream_attempts: int = 3
     stream_retry_delay: float = 0.2

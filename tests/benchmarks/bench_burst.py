@@ -1,6 +1,8 @@
 """1,000 tag events for 1,000 prepared nodes, each delivered twice, shuffled, on the embedded cloud; calls are counted at its endpoint.
 
-A pump of its own feeds the real handlers (the app's processes, as the cloud runs them) with everything at once.
+Everything is published at once, to the real handlers in the app's processes, as the cloud runs them; changes come in the batches that are
+deployed. The nodes begin as people's machines do that were prepared before anybody asked for them: their bootstrap has reported, and nothing
+else is known or was ever acknowledged of them. So each node costs two writes: its event, and the acknowledgement of its status and its tag.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import boto3
 from figures import Figure, at_most, told, write
 from moto.ssm.models import ssm_backends
 
@@ -22,9 +23,10 @@ from controller.adapters.aws import Clients
 from controller.adapters.dynamodb import TableNodes
 from controller.contract import Target
 from controller.events import observe
-from controller.facts import Ack, NodeFacts
+from controller.facts import NodeFacts
 from controller.local.cloud import Cloud
 from controller.local.options import Options
+from controller.local.table import load_resources
 from controller.ports import StoredNode
 
 CLUSTER = "demo"
@@ -32,7 +34,10 @@ KEY = f"{CLUSTER}-aws-dl-cfn-elastic-worker"
 SUFFIX = KEY.removeprefix(CLUSTER)
 READS = ("GetItem", "BatchGetItem", "Query")
 DEADLINE = 120.0
-QUIET = Options(machines=False, duplicate_fraction=0.0, boot_delay=0.0, describe_lag=0.0, stream_window=0.075)
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = load_resources(ROOT / ".chalice" / "resources.yaml")["Converge"]["Properties"]["Events"]["ConvergeDynamodbEventSource"]["Properties"]
+WINDOW = float(SOURCE["MaximumBatchingWindowInSeconds"])
+QUIET = Options(machines=False, duplicate_fraction=0.0, boot_delay=0.0, describe_lag=0.0, stream_window=WINDOW, stream_batch=SOURCE["BatchSize"])
 
 
 def main(out: Path) -> list[Figure]:
@@ -87,14 +92,12 @@ def _launched(cloud: Cloud, count: int) -> list[str]:
 
 def _prepared(cloud: Cloud, instances: list[str]) -> None:
     os.environ.update(cloud.environment)
-    boto3.setup_default_session()
     nodes = TableNodes(Clients(cloud.endpoint), cloud.options.table)
     for instance in instances:
         detail = {"cluster": CLUSTER, "instance_id": instance, "private_ip": "10.0.0.1", "attempt": 1, "outcome": "prepared", "at": time.time()}
         facts = observe(_envelope("dyntrain.node", "Node Prepared", instance, detail), SUFFIX)
         assert isinstance(facts, NodeFacts), facts
-        told = NodeFacts(instance=instance, acks={"status": Ack(at=time.time(), value="REMOVED NEVER_ASKED")})  # by the pass after its report
-        nodes.put(StoredNode(facts.join(told), 0), wake=False, expires=None)
+        nodes.put(StoredNode(facts, 0), wake=False, expires=None)
 
 
 def _envelope(source: str, kind: str, resource: str, detail: dict[str, Any]) -> dict[str, Any]:
