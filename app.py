@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
+gc.set_threshold(50_000)  # imports, models and clients are there to stay: the collector need not walk them again and again before the first event
+
 import os
 from typing import Any
 
 from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate
 
 from controller import wiring
+
+gc.freeze()
 
 app = Chalice(app_name="dyntrain")
 TAG_SUFFIX = wiring.settings().elastic_suffix
@@ -91,7 +97,7 @@ def on_job_report(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_dynamodb_record(stream_arn=STREAM, batch_size=100)
+@app.on_dynamodb_record(stream_arn=STREAM, batch_size=1000)
 def converge(event: DynamoDBEvent) -> dict[str, int]:
     return wiring.on_records(record["dynamodb"] for record in event.to_dict()["Records"])
 

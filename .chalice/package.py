@@ -2,7 +2,8 @@
 
 1. stage: a project folder with exactly the files that belong into the zip, and a config that names the architecture
 2. build: `chalice package` in it, with `.chalice/resources.yaml` merged in
-3. check: the zip is rewritten with fixed dates and order, and is as small as it must be
+3. slim: what no function imports is left out, what they import is compiled (`bytecode`)
+4. check: the zip is written anew with fixed dates and order, and is as small as it must be
 
 Two builds of one tree are the same bytes: nothing but the files and the versions in requirements.txt goes in.
 """
@@ -13,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BYTECODE = Path(__file__).resolve().parent / "bytecode.py"
 STAGES = ("dev", "prod")
 ARCHITECTURES = ("x86_64", "arm64")
 LIMIT_BYTES = 4_000_000
@@ -36,6 +39,9 @@ NOT_DEPLOYED = (  # the embedded cloud and the command line
     "replay.py",
     "provenance.py",
     "__pycache__",
+)
+NOT_NEEDED = re.compile(  # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's past
+    r"aws_lambda_powertools/(event_handler/|utilities/(?!__init__\.py|jmespath_utils/))|pydantic/v1/"
 )
 
 
@@ -53,7 +59,7 @@ def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
         stage_project(project, arch, root)
         _chalice(project, built, stage)
         archive = built / "deployment.zip"
-        normalise(archive)
+        slim(archive, project, Path(scratch))
         size = archive.stat().st_size
         if size > LIMIT_BYTES:
             raise PackageFailed(f"the zip has {size} bytes, more than {LIMIT_BYTES}: see in requirements.txt what brought them in")
@@ -76,14 +82,19 @@ def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
     (project / ".chalice" / "config.json").write_text(json.dumps({**config, "lambda_architecture": arch}, indent=2), encoding="utf-8")
 
 
-def normalise(archive: Path) -> None:
-    """The same names and contents give the same bytes: sorted, with one date and one mode (readable by Lambda's user)."""
+def slim(archive: Path, project: Path, scratch: Path) -> None:
+    """Rewrites the zip without what is not needed, with the bytecode of what is, and so that the same contents give the same bytes."""
+    folder = scratch / "unpacked"
+    with zipfile.ZipFile(archive) as zipped:
+        zipped.extractall(folder, [name for name in zipped.namelist() if not NOT_NEEDED.match(name)])
+    listed = _run([sys.executable, str(BYTECODE), "list"], project)
+    _run([sys.executable, "-S", str(BYTECODE), str(folder)], project, listed)
     aside = archive.with_suffix(".new")
-    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
-        for name in sorted(old.namelist()):
-            entry = zipfile.ZipInfo(name, DATE)
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o100644 << 16, 3
-            new.writestr(entry, old.read(name))
+    with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+        for path in sorted(found for found in folder.rglob("*") if found.is_file()):
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), DATE)
+            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o100644 << 16, 3  # readable by Lambda's user
+            new.writestr(entry, path.read_bytes())
     aside.replace(archive)
 
 
@@ -104,23 +115,29 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
         stage,
     ]
     command += ["--merge-template", str(project / ".chalice" / "resources.yaml"), "--template-format", "json", str(built)]
-    path = os.pathsep.join([str(project / "vendor"), str(project)])
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path, "AWS_DEFAULT_REGION": "us-east-1"}
-    try:
-        run = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise PackageFailed(f"chalice package took more than {SECONDS:.0f} s; is the package index reachable?") from error
-    if run.returncode:
-        raise PackageFailed(f"chalice package failed:\n{run.stdout}{run.stderr}")
+    _run(command, project)
     found = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
     if not found:
-        raise PackageFailed(f"chalice package wrote no template:\n{run.stdout}{run.stderr}")
+        raise PackageFailed(f"chalice package wrote no template in {built}")
     if found[0].suffix == ".yaml":  # what Chalice writes whenever the merged template is YAML
         import yaml  # type: ignore[import-untyped]
 
         template = yaml.safe_load(found[0].read_text(encoding="utf-8"))
         (built / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         found[0].unlink()
+
+
+def _run(command: list[str], project: Path, told: str = "") -> str:
+    """In the staged project, whose modules come first; it reads `told`. Returns what it printed."""
+    path = os.pathsep.join([str(project / "vendor"), str(project)])
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": path, "AWS_DEFAULT_REGION": "us-east-1"}
+    try:
+        run = subprocess.run(command, cwd=project, env=environment, input=told, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise PackageFailed(f"packaging took more than {SECONDS:.0f} s; is the package index reachable?") from error
+    if run.returncode:
+        raise PackageFailed(f"packaging failed at {' '.join(command[:4])}:\n{run.stdout}{run.stderr}")
+    return run.stdout
 
 
 def main() -> int:

@@ -52,10 +52,11 @@ def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinat
 class Wire(BaseModel):
     """Base of everything that crosses a process: immutable, and deaf to fields it does not know, so that versions can differ.
 
-    Numbers are finite: JSON has no others, and one NaN among the times would spoil every comparison after it.
+    Numbers are finite: JSON has no others, and one NaN among the times would spoil every comparison after it. Validators are built at a
+    model's first use: a Lambda function, or a node, uses few of them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class ClusterPolicy(Wire):

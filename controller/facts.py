@@ -23,7 +23,7 @@ _PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", 
 class Fact(BaseModel):
     """Base of all facts: immutable, and deaf to fields of a newer version."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class Named(Fact):

@@ -33,7 +33,7 @@ Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]  
 
 
 class Payload(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

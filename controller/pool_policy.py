@@ -18,7 +18,7 @@ class PoolPolicy(BaseModel):
     To end a pool set `max` to 0 and wait until it holds nothing: without the policy nobody gives back what it holds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instance_type: str = Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="what the group launches, or what the listed instances are")
     zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")

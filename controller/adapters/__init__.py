@@ -1,1 +1,1 @@
-"""One module an AWS service; the only places that import boto3."""
+"""One module an AWS service; the only places that import botocore."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -21,7 +20,9 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ProfileNotFound,
 )
+from botocore.loaders import Loader
 from botocore.parsers import ResponseParserError
+from botocore.session import Session
 
 from controller.errors import Misconfigured, Refused, RetryLater
 
@@ -52,32 +53,51 @@ _TRANSIENT = {
 }
 
 
+SERVICES = ("autoscaling", "dynamodb", "ec2", "ssm")
+
+
+class _ServiceModels(Loader):
+    """Else botocore looks through the folders of every AWS service, twice a client, before it opens the one that is asked for."""
+
+    def list_available_services(self, type_name: str) -> list[str]:
+        return list(SERVICES)
+
+
 class Clients:
-    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise Misconfigured."""
+    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise Misconfigured.
+
+    Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers before a function's first event.
+    """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
         self._endpoint = endpoint
         self._config = Config(retries={"mode": "adaptive", "total_max_attempts": attempts}, connect_timeout=3, read_timeout=15)
+        self._session = Session()
+        self._session.register_component("data_loader", _ServiceModels())
 
     @cache  # noqa: B019 - one object for the life of the process
     def ec2(self) -> EC2Client:
-        with _making():
-            return boto3.client("ec2", endpoint_url=self._endpoint, config=self._config)
+        client: EC2Client = self._client("ec2")
+        return client
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
-        with _making():
-            return boto3.client("autoscaling", endpoint_url=self._endpoint, config=self._config)
+        client: AutoScalingClient = self._client("autoscaling")
+        return client
 
     @cache  # noqa: B019
     def dynamodb(self) -> DynamoDBClient:
-        with _making():
-            return boto3.client("dynamodb", endpoint_url=self._endpoint, config=self._config)
+        client: DynamoDBClient = self._client("dynamodb")
+        return client
 
     @cache  # noqa: B019
     def ssm(self) -> SSMClient:
+        client: SSMClient = self._client("ssm")
+        return client
+
+    def _client(self, service: str) -> Any:
         with _making():
-            return boto3.client("ssm", endpoint_url=self._endpoint, config=self._config)
+            return self._session.create_client(service, endpoint_url=self._endpoint, config=self._config)
 
 
 @contextmanager

@@ -7,9 +7,11 @@ import json
 import re
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import boto3
 from deploy_packages import LINT, ROOT, build, logical, names, run, template
 
 import app
@@ -45,7 +47,28 @@ def test_the_zip_has_every_module_of_the_controller_but_the_embedded_cloud_and_t
     command_line = r"/(cli|cli_\w+|\w+_cli|memory|recorded|replay|provenance)\.py$"
     kept_back = {name for name in modules if name.startswith("controller/local/") or re.search(command_line, name)}
     assert "controller/cli.py" in kept_back
-    assert {name for name in names(package) if name.startswith("controller/")} == modules - kept_back
+    assert {name for name in names(package) if name.startswith("controller/") and "/__pycache__/" not in name} == modules - kept_back
+
+
+def test_the_zip_brings_the_bytecode_of_what_its_functions_import(package: Path, tmp_path: Path) -> None:
+    """Lambda's copy cannot be written to, so each cold start would compile it all again: about as long as everything else of a first event."""
+    with zipfile.ZipFile(package / "deployment.zip") as archive:
+        archive.extractall(tmp_path)
+    site = Path(boto3.__file__).parents[1]
+    program = f"""
+import importlib.util, json, os, sys
+sys.path[:0] = [{str(tmp_path)!r}, {str(site)!r}]
+import app, controller.converge, controller.resync, controller.rebalance
+app.wiring.aws_pool_ports("facts")
+ours = {{name: spec for name, module in sys.modules.items() if (spec := module.__spec__) and (spec.origin or "").startswith({str(tmp_path)!r})}}
+heads = {{name: open(spec.cached, "rb").read(8) if os.path.exists(spec.cached) else b"" for name, spec in ours.items() if spec.cached}}
+print(json.dumps([len(heads), [name for name, head in heads.items() if head != importlib.util.MAGIC_NUMBER + bytes([1, 0, 0, 0])]]))
+"""
+    done = run(sys.executable, "-I", "-S", "-B", "-c", program)
+    assert done.returncode == 0, done.stderr
+    count, not_compiled = json.loads(done.stdout)
+    assert count > 100
+    assert not_compiled == []
 
 
 def test_the_zip_is_below_four_megabytes_for_both_architectures_with_the_right_binary(package: Path, tree: Path, tmp_path: Path) -> None:
