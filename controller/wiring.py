@@ -17,6 +17,7 @@ from controller.ports import Ports
 from controller.settings import Settings
 
 if TYPE_CHECKING:
+    from controller.adapters.aws import Clients
     from controller.reserved_ports import PoolPorts
 
 logger = Logger(service="dyntrain")  # loggers below "dyntrain" inherit its JSON format
@@ -27,16 +28,16 @@ def settings() -> Settings:
     return Settings.of(os.environ)
 
 
-def aws_ports(table: str, attempts: int = 6) -> Ports:
-    """Ports on AWS. Makes no client and calls nothing yet."""
+def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None) -> Ports:
+    """Ports on AWS, over `clients` or ones of their own. Makes no client and calls nothing yet."""
+    from controller.adapters import aws
     from controller.adapters.autoscaling import AutoScalingGroups  # botocore costs an intake handler nothing before its first event
-    from controller.adapters.aws import Clients
     from controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
     from controller.adapters.ec2 import Ec2Instances
     from controller.adapters.metrics import EmbeddedMetrics
     from controller.adapters.ssm import SsmParameters
 
-    clients = Clients(attempts=attempts)
+    clients = clients or aws.Clients(attempts=attempts)
     return Ports(
         nodes=TableNodes(clients, table),
         jobs=TableJobs(clients, table),
@@ -50,14 +51,14 @@ def aws_ports(table: str, attempts: int = 6) -> Ports:
     )
 
 
-def aws_pool_ports(table: str, attempts: int = 6) -> PoolPorts:
+def aws_pool_ports(table: str, attempts: int = 6, clients: Clients | None = None) -> PoolPorts:
     """As `aws_ports`, with what the reserved pool needs besides."""
-    from controller.adapters.aws import Clients
+    from controller.adapters import aws
     from controller.adapters.reservations import Ec2Reservations, TableLedger
     from controller.reserved_ports import PoolPorts
 
-    clients = Clients(attempts=attempts)
-    return PoolPorts(aws_ports(table, attempts), Ec2Reservations(clients), TableLedger(clients, table))
+    clients = clients or aws.Clients(attempts=attempts)
+    return PoolPorts(aws_ports(table, attempts, clients), Ec2Reservations(clients), TableLedger(clients, table))
 
 
 @cache

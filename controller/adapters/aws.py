@@ -66,14 +66,14 @@ class _ServiceModels(Loader):
 class Clients:
     """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise Misconfigured.
 
-    Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers before a function's first event.
+    `session` is theirs alone. Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers before the first event.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
         self._endpoint = endpoint
         self._config = Config(retries={"mode": "adaptive", "total_max_attempts": attempts}, connect_timeout=3, read_timeout=15)
-        self._session = Session()
-        self._session.register_component("data_loader", _ServiceModels())
+        self.session = Session()
+        self.session.register_component("data_loader", _ServiceModels())
 
     @cache  # noqa: B019 - one object for the life of the process
     def ec2(self) -> EC2Client:
@@ -97,7 +97,7 @@ class Clients:
 
     def _client(self, service: str) -> Any:
         with _making():
-            return self._session.create_client(service, endpoint_url=self._endpoint, config=self._config)
+            return self.session.create_client(service, endpoint_url=self._endpoint, config=self._config)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import boto3
 from deploy_packages import ROOT
 
+from controller.adapters.aws import Clients
 from controller.adapters.items import wake_of
 from controller.contract import BASE_TAG, ELASTIC_TAG_SUFFIX, OWNER_TAG, NodeReport, elastic_tag
 from controller.converge import converge
@@ -138,7 +138,9 @@ class Controller:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.ahead = 0.0
-        world = aws_pool_ports("dyntrain")
+        clients = Clients()
+        clients.session.register("before-parameter-build", recording.note)
+        world = aws_pool_ports("dyntrain", clients=clients)
         self.world = PoolPorts(replace(world.ports, clock=self.now), world.reservations, world.ledger)
         self.seen: dict[str, str] = {}
 
@@ -211,22 +213,16 @@ def story(folder: Path, setenv: Callable[[str, str], None]) -> Recording:
         for name, value in cloud.environment.items():
             setenv(name, value)
         recording = Recording(cloud)
-        boto3.setup_default_session()
-        assert boto3.DEFAULT_SESSION is not None
-        boto3.DEFAULT_SESSION.events.register("before-parameter-build", recording.note)
-        try:
-            controller = Controller(recording)
-            policy = {"pool": {"instance_type": "c5.large", "readings": 1, "reading_seconds": 0.0, "dry_run": False}, "settling_seconds": 0.0}
-            cluster = provision(cloud.environment, ClusterPlan("demo", folder, ("true",), base_workers=0, policy=policy))
-            assert cluster.master is not None
-            controller.resync()
-            controller.prepared("demo", cluster.master)
-            _a_group_found_by_its_tag(controller, cloud)
-            _the_registered_group(controller, cloud, cluster.group)
-            _an_instance_alone(controller, cloud, cluster.launch_template)
-            _the_pools(controller, cloud, cluster.group)
-        finally:
-            boto3.setup_default_session()
+        controller = Controller(recording)
+        policy = {"pool": {"instance_type": "c5.large", "readings": 1, "reading_seconds": 0.0, "dry_run": False}, "settling_seconds": 0.0}
+        cluster = provision(cloud.environment, ClusterPlan("demo", folder, ("true",), base_workers=0, policy=policy))
+        assert cluster.master is not None
+        controller.resync()
+        controller.prepared("demo", cluster.master)
+        _a_group_found_by_its_tag(controller, cloud)
+        _the_registered_group(controller, cloud, cluster.group)
+        _an_instance_alone(controller, cloud, cluster.launch_template)
+        _the_pools(controller, cloud, cluster.group)
         return recording
 
 

@@ -38,7 +38,11 @@ def resources(package: Path, kind: str) -> dict[str, Any]:
 def test_the_zip_holds_the_app_the_controller_and_their_libraries_and_nothing_else(package: Path) -> None:
     found = names(package)
     tops = {name.partition("/")[0] for name in found}
-    assert {top for top in tops if not top.endswith(".dist-info") and not top.endswith(".data")} == LIBRARIES | {"app.py", "controller"}
+    assert {top for top in tops if not top.endswith(".dist-info") and not top.endswith(".data")} == LIBRARIES | {
+        "app.py",
+        "controller",
+        "__pycache__",
+    }
     assert sum(name.startswith("chalice/") for name in found) == 2  # its runtime, not the packager
 
 
@@ -60,7 +64,8 @@ import importlib.util, json, os, sys
 sys.path[:0] = [{str(tmp_path)!r}, {str(site)!r}]
 import app, controller.converge, controller.resync, controller.rebalance
 app.wiring.aws_pool_ports("facts")
-ours = {{name: spec for name, module in sys.modules.items() if (spec := module.__spec__) and (spec.origin or "").startswith({str(tmp_path)!r})}}
+specs = {{name: getattr(module, "__spec__", None) for name, module in sys.modules.items()}}
+ours = {{name: spec for name, spec in specs.items() if spec and (spec.origin or "").startswith({str(tmp_path)!r})}}
 heads = {{name: open(spec.cached, "rb").read(8) if os.path.exists(spec.cached) else b"" for name, spec in ours.items() if spec.cached}}
 print(json.dumps([len(heads), [name for name, head in heads.items() if head != importlib.util.MAGIC_NUMBER + bytes([1, 0, 0, 0])]]))
 """
