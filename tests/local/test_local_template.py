@@ -41,6 +41,7 @@ from training.hosts import AwsHosts
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 GIVEN = {"PackageSource": "s3://wheels/dyntrain-0.1.0-py3-none-any.whl", "WorkerCount": "2", "MaxWorkers": "8", "BoundaryPolicy": "segment"}
+CIDRS = {"PublicCidr": "10.21.0.0/24", "PrivateCidr": "10.21.16.0/20"}
 MASTER = "i-0123456789abcdef0"
 OF_PROGRAMS_AROUND = {"logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents", "s3:GetObject"}  # the log agent, and user data
 
@@ -76,30 +77,35 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToyCloud]:
     with toy_cloud(folder) as cloud:
         toy = ToyCloud(cloud, folder)
         toy.cloud.client("ssm").put_parameter(Name="/images/any", Type="String", Value="ami-0a1b2c3d4e5f60718")
-        values = {**GIVEN, "AmazonLinuxImage": "/images/any", "UbuntuImage": "/images/any"}
-        toy.cloud.client("cloudformation").create_stack(
-            StackName="demo",
-            TemplateBody=template_text().replace(UBUNTU, "/images/any"),
-            Capabilities=["CAPABILITY_IAM"],
-            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
-        )
+        create(toy, "demo", GIVEN)
         yield toy
+
+
+def create(toy: ToyCloud, name: str, given: dict[str, str]) -> None:
+    values = {**given, "AmazonLinuxImage": "/images/any", "UbuntuImage": "/images/any"}
+    toy.cloud.client("cloudformation").create_stack(
+        StackName=name,
+        TemplateBody=template_text().replace(UBUNTU, "/images/any"),
+        Capabilities=["CAPABILITY_IAM"],
+        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
+    )
 
 
 def value_of(stack: ToyCloud, name: str) -> str:
     return str(stack.cloud.client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
 
 
-def launch_templates(stack: ToyCloud) -> dict[str, dict[str, Any]]:
+def launch_templates(stack: ToyCloud, cluster: str = "demo") -> dict[str, dict[str, Any]]:
     ec2 = stack.cloud.client("ec2")
     names = [entry["LaunchTemplateName"] for entry in ec2.describe_launch_templates()["LaunchTemplates"]]
+    names = [name for name in names if name.startswith(f"{cluster}-")]
     versions = {name: ec2.describe_launch_template_versions(LaunchTemplateName=name)["LaunchTemplateVersions"][0] for name in names}
     return {name: version["LaunchTemplateData"] for name, version in versions.items()}
 
 
-def groups(stack: ToyCloud) -> dict[str, dict[str, Any]]:
+def groups(stack: ToyCloud, cluster: str = "demo") -> dict[str, dict[str, Any]]:
     found = stack.cloud.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
-    return {group["AutoScalingGroupName"]: group for group in found}
+    return {group["AutoScalingGroupName"]: group for group in found if group["AutoScalingGroupName"].startswith(f"{cluster}-")}
 
 
 def test_the_parameters_are_what_nodes_and_controller_read(stack: ToyCloud) -> None:
@@ -120,7 +126,7 @@ def test_instances_that_people_launch_ask_to_join_and_all_are_encrypted_and_behi
     for data in templates.values():
         assert (data["MetadataOptions"]["HttpTokens"], data["MetadataOptions"]["InstanceMetadataTags"]) == ("required", "enabled")
         assert all(device["Ebs"]["Encrypted"] for device in data["BlockDeviceMappings"])
-    volumes = stack.cloud.client("efs").describe_file_systems()["FileSystems"]
+    volumes = [one for one in stack.cloud.client("efs").describe_file_systems()["FileSystems"] if one.get("Name") == "demo"]
     assert [(volume["Encrypted"], volume["NumberOfMountTargets"]) for volume in volumes] == [(True, 1)]
 
 
@@ -142,6 +148,22 @@ def test_the_groups_make_one_master_the_base_and_room_for_elastic_workers(stack:
         "demo-base": True,
         "demo-workers": False,
     }
+
+
+def test_options_change_what_they_name_and_stacks_do_not_share_names(stack: ToyCloud) -> None:
+    volume = stack.cloud.client("efs").create_file_system(CreationToken="mine")["FileSystemId"]
+    create(stack, "spot", {**GIVEN, "PurchaseOption": "Spot", "EFSFileSystemId": volume, "VpcCidr": "10.21.0.0/16", **CIDRS})
+    create(stack, "fixed", {**GIVEN, "EnableElasticTraining": "false", "ImageType": "Ubuntu", "WorkerCount": "0"})
+    made = groups(stack) | groups(stack, "spot") | groups(stack, "fixed")
+    shares = {name: group["MixedInstancesPolicy"]["InstancesDistribution"] for name, group in made.items() if name.endswith("-workers")}
+    assert {name: share["OnDemandPercentageAboveBaseCapacity"] for name, share in shares.items()} == {"demo-workers": 100, "spot-workers": 0}
+    assert f"FILE_SYSTEM={volume}" in base64.b64decode(launch_templates(stack, "spot")["spot-node"]["UserData"]).decode()
+    assert "fixed-workers" not in made
+    assert set(launch_templates(stack, "fixed")) == {"fixed-node"}
+    policy = ClusterPolicy.model_validate_json(value_of(stack, parameter("fixed", "policy")))
+    assert policy.groups == ("fixed-master", "fixed-base")
+    assert parse_node_config("fixed", value_of(stack, parameter("fixed", "node"))).workers == 1
+    assert len(stack.cloud.client("efs").describe_file_systems()["FileSystems"]) == 3, "one was given, one made for each of the others"
 
 
 def test_every_group_has_both_hooks_from_its_first_instance_on() -> None:
@@ -176,7 +198,7 @@ def test_the_user_data_is_a_script_that_bash_can_read(stack: ToyCloud, image: st
 
 def role_statements(stack: ToyCloud) -> list[dict[str, Any]]:
     iam = stack.cloud.client("iam")
-    role = next(role["RoleName"] for role in iam.list_roles()["Roles"] if "NodeRole" in role["RoleName"])
+    role = next(role["RoleName"] for role in iam.list_roles()["Roles"] if role["RoleName"].startswith("demo-NodeRole"))
     document = iam.get_role_policy(RoleName=role, PolicyName="node")["PolicyDocument"]
     parsed: dict[str, Any] = ast.literal_eval(str(document))  # moto keeps what a stack gives as Python would print it
     statements: list[dict[str, Any]] = parsed["Statement"]
