@@ -80,14 +80,21 @@ class Namespaces:
         with self._lock:
             link = self._links.get(host)
             if link is None:
-                link = self._links[host] = f"{self.name}v{next(self._made)}"
+                link = f"{self.name}v{next(self._made)}"
                 self._make(link, address)
+                self._links[host] = link
         return ("ip", "netns", "exec", link)
 
     def _make(self, link: str, address: str) -> None:
-        _ip(f"netns add {link}")
-        _ip(f"link add name {link} type veth peer name eth0 netns {link}", f"link set dev {link} master {self.name} up")
-        _ip("link set dev lo up", f"address add {address}/24 dev eth0", "link set dev eth0 up", f"route add default via {self.gateway}", inside=link)
+        """All of it or nothing."""
+        inner = ("link set dev lo up", f"address add {address}/24 dev eth0", "link set dev eth0 up", f"route add default via {self.gateway}")
+        try:
+            _ip(f"netns add {link}")
+            _ip(f"link add name {link} type veth peer name eth0 netns {link}", f"link set dev {link} master {self.name} up")
+            _ip(*inner, inside=link)
+        except NamespacesUnavailable:
+            _remove(link)
+            raise
 
     def remove(self, host: str) -> None:
         """The host's processes must have ended: a namespace lives as long as they do. Nothing happens for an unknown host."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.local.namespaces import Namespaces, sweep
+from controller.local.namespaces import Namespaces, NamespacesUnavailable, sweep
 
 pytestmark = pytest.mark.hosts
 SAY = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 1); sys.stdout.write(s.getsockname()[0])"
@@ -50,6 +50,14 @@ def test_an_unknown_host_cannot_be_cut_or_removed(network: Namespaces) -> None:
     network.remove("i-9")
     assert not network.cut("i-9")
     assert network.link("i-9") is None
+
+
+def test_a_host_that_cannot_be_made_whole_is_not_there_at_all(network: Namespaces) -> None:
+    before = there()
+    with pytest.raises(NamespacesUnavailable, match="no-address"):
+        network.entrance("i-1", "no-address")
+    assert there() == before
+    assert knock(network, "i-1") == network.addresses[0], "it can be made afterwards"
 
 
 def test_nothing_is_left_of_a_network_that_was_stopped() -> None:
