@@ -108,7 +108,7 @@ class FakeInstances:
         return [name for name in instances if name not in self.world.machines]
 
     def _seen(self, name: str) -> SeenInstance:
-        machine = self.world.machines[name]
+        machine = self.world.shown(name)
         return SeenInstance(name, machine.state, dict(machine.tags), machine.launched_at, "10.0.0.7")
 
 

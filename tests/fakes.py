@@ -81,6 +81,10 @@ class World:
         if self.failing.get(name):
             raise self.failing[name].pop(0)
 
+    def shown(self, instance: str) -> Machine:
+        """The instance as describe calls show it: here without lag."""
+        return self.machines[instance]
+
     def count(self, name: str) -> int:
         return sum(call[0] == name for call in self.calls)
 
