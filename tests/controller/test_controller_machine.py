@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from shaky_world import Crash, ShakyWorld, throttled
 
-from controller.adapters.items import wake_of
+from controller.adapters.items import tick_item, wake_of
 from controller.contract import OWNER_TAG, STATUS_TAG, Target, elastic_tag
 from controller.converge import converge
 from controller.errors import ControllerError
@@ -176,6 +176,22 @@ class ClustersUnderStress(RuleBasedStateMachine):
     @rule()
     def the_index_catches_up(self) -> None:
         self.world.ports.nodes.lagging = {}  # type: ignore[attr-defined]
+
+    @rule(draw=ANY, blind=st.sampled_from(["index", "describe calls"]))
+    def a_change_of_mind_that_a_read_does_not_show(self, draw: Any, blind: str) -> None:
+        """Untagged and tagged again, both told at once; then all nodes are looked at, by the table's index or by EC2, which stands between the two."""
+        instance = self.elastic(draw, "running")
+        if instance is None:
+            return
+        cluster = self.cluster[instance]
+        self.world.take_in(self.world.tag(instance, cluster, present=False))
+        self.world.changing(instance)
+        if blind == "index":
+            self.the_index_falls_behind()
+        self.world.take_in(self.world.tag(instance, cluster))
+        if blind != "index":
+            self.shaken(None, "dies", lambda: resync(self.world.ports, self.world.registry, SUFFIX))
+        self.shaken(None, "dies", lambda: self.converge([{"NewImage": tick_item(cluster, self.world.now)}]))
 
     @rule()
     def an_hour_in_which_all_is_well(self) -> None:
