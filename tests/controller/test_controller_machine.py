@@ -179,7 +179,7 @@ class ClustersUnderStress(RuleBasedStateMachine):
 
     @rule(draw=ANY, blind=st.sampled_from(["index", "describe calls"]))
     def a_change_of_mind_that_a_read_does_not_show(self, draw: Any, blind: str) -> None:
-        """Untagged and tagged again, both told at once; then all nodes are looked at, by the table's index or by EC2, which stands between the two."""
+        """Untagged and tagged again, both told at once; then all nodes are looked at by a read that stands between the two."""
         instance = self.elastic(draw, "running")
         if instance is None:
             return
