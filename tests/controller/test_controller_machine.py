@@ -14,7 +14,7 @@ from fakes import SUFFIX, Machine, Member, instance_id
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from shaky_world import Crash, ShakyWorld, throttled
+from shaky_world import EFFECTS, Crash, ShakyWorld, throttled
 
 from controller.adapters.items import tick_item, wake_of
 from controller.contract import OWNER_TAG, STATUS_TAG, Target, elastic_tag
@@ -24,10 +24,9 @@ from controller.resync import resync
 from controller.target import Membership
 
 CLUSTERS = ("demo", "other")
-MUTATIONS = ("instances.tag", "instances.terminate", "groups.complete", "groups.terminate", "groups.protect", "parameters.put_target")
 ANY = st.randoms(use_true_random=False)
-FUSE = st.none() | st.integers(0, 70)
-HOW = st.sampled_from(["dies", "throttled", "late"])
+FUSE = st.none() | st.integers(0, 15) | st.integers(0, 70)
+HOW = st.sampled_from(["dies", "throttled", "late", "dies at an effect", "throttled at an effect"])
 
 
 class ClustersUnderStress(RuleBasedStateMachine):
@@ -46,7 +45,7 @@ class ClustersUnderStress(RuleBasedStateMachine):
         self.revisions: dict[str, dict[int, tuple[str, ...]]] = {cluster: {} for cluster in CLUSTERS}
         self.half_done = False
 
-    @initialize(job=st.booleans(), last_fuse=st.integers(0, 40))
+    @initialize(job=st.booleans(), last_fuse=st.integers(0, 15))
     def base_and_neighbour(self, job: bool, last_fuse: int) -> None:
         """Without a job nobody but the tick wakes the controller once the nodes have nothing new to say. The last batch dies too."""
         world = self.world
@@ -159,7 +158,7 @@ class ClustersUnderStress(RuleBasedStateMachine):
         woken = [record for record in records if record["NewImage"]["wake"]["BOOL"]]
         converge(self.world.ports, self.world.registry, wake_of(woken), SUFFIX)
 
-    @rule(fuse=st.integers(0, 70), how=HOW)
+    @rule(fuse=st.integers(0, 15) | st.integers(0, 70), how=HOW)
     def catch_up_and_die(self, fuse: int, how: str) -> None:
         """All that is known is looked at in one batch, which dies somewhere and is never delivered again."""
         self.world.take_in(*self.queue)
@@ -232,15 +231,16 @@ class ClustersUnderStress(RuleBasedStateMachine):
 
     def shaken(self, fuse: int | None, how: str, act: Callable[[], object]) -> bool:
         self.world.remember_wishes()
-        self.world.fuse, self.world.late = fuse, how == "late"
-        self.world.bomb = Crash() if how == "dies" else throttled()
+        at_an_effect = how.endswith("effect")
+        self.world.fuse, self.world.late, self.world.effects = fuse % 6 if at_an_effect and fuse is not None else fuse, how == "late", at_an_effect
+        self.world.bomb = Crash() if how.startswith("dies") else throttled()
         try:
             act()
         except (Crash, ControllerError):
             self.half_done = True
             return False
         finally:
-            self.world.fuse, self.world.late = None, False
+            self.world.fuse, self.world.late, self.world.effects = None, False, False
         return True
 
     # ---- what must hold
@@ -291,10 +291,10 @@ class ClustersUnderStress(RuleBasedStateMachine):
         for cluster in CLUSTERS:
             self.check(cluster)
         world.wait(20)
-        before = sum(call[0] in MUTATIONS for call in world.calls)
+        before = sum(call[0] in EFFECTS for call in world.calls)
         world.hear(*self.heartbeat())
         world.resync()
-        assert sum(call[0] in MUTATIONS for call in world.calls) == before, world.calls[-30:]
+        assert sum(call[0] in EFFECTS for call in world.calls) == before, world.calls[-30:]
 
     def everybody_repeats(self) -> None:
         reports = [report for name, report in self.reports.items() if self.world.machines[name].state == "running"]
