@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from training.protocol import (
     CheckIn,
+    CommitFailed,
     Committed,
+    CommitUnreadable,
     FirstStep,
     Formed,
     FromNode,
@@ -20,6 +22,7 @@ from training.protocol import (
     NodeHello,
     NodeNotice,
     Position,
+    Prepared,
     Progress,
     Pumped,
     StepStatus,
@@ -52,6 +55,9 @@ OF_WORKERS: list[FromWorker] = [
     Left(generation=1),
     FirstStep(generation=1),
     Committed(generation=1, position=AT, name="c"),
+    CommitFailed(generation=1, position=AT, reason="x"),
+    CommitUnreadable(generation=1, name="c", reason="x"),
+    Prepared(generation=1),
     Progress(generation=1, position=AT, samples_per_second=1.0),
     StepStatus(generation=1, phase="out", position=AT, answered=0),
     Pumped(generation=1, rounds=1, seconds=0.1),

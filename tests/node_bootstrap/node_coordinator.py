@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from node_fakes import INSTANCE, TOKEN, wait_until
+from node_fakes import INSTANCE, TOKEN, World, living, wait_until, world
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
@@ -114,6 +116,20 @@ async def start_coordinator(directory: Path, **settings: Any) -> FakeCoordinator
         published_at=time.time(),
     )
     return coordinator
+
+
+@contextlib.asynccontextmanager
+async def training_node(directory: Path, **timing: Any) -> AsyncIterator[tuple[World, FakeCoordinator, asyncio.Task[int]]]:
+    """A node whose worker trains, in its world with a coordinator; all of it ends with the block."""
+    with world(directory) as here:
+        coordinator = await start_coordinator(directory)
+        here.publish(coordinator.endpoint)
+        try:
+            async with living(here.setting(**timing)) as node:
+                await wait_until(here.workers_started, "the worker is started")
+                yield here, coordinator, node
+        finally:
+            await coordinator.stop()
 
 
 def dead_endpoint() -> CoordinatorEndpoint:

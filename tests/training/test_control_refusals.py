@@ -9,10 +9,10 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from forged_messages import NOISE, changed
+from forged_messages import MESSAGES, NOISE, changed
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
@@ -32,6 +32,8 @@ from training.protocol import (
     PROTOCOL,
     Challenge,
     CheckIn,
+    FromNode,
+    FromWorker,
     GroupFailed,
     Left,
     NodeHello,
@@ -234,6 +236,11 @@ def understood(text: str | bytes) -> bool:
         parse_to_coordinator(text)
         return True
     return False
+
+
+def test_every_word_of_the_protocol_is_forged() -> None:
+    """A message that is added later would otherwise never be fuzzed."""
+    assert {type(message) for message in MESSAGES} == {*get_args(FromNode), *get_args(FromWorker)}
 
 
 @given(NOISE)

@@ -1,0 +1,112 @@
+"""The worker process of a node: a crash is told, and who decides what follows; leaving is no crash."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from node_coordinator import start_coordinator, training_node
+from node_fakes import alive, living, processes_of, wait_until, world
+
+from node_bootstrap.node import RETIRED
+from node_bootstrap.pacing import Backoff
+from training.protocol import RestartWorker, WorkerExited
+
+
+def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
+    """A worker restarted behind the coordinator's back would disturb the recovery; an order about an earlier process is void."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path) as (here, coordinator, _):
+            first = here.workers_started()[0]["pid"]
+            (here.mount / "crash").touch()
+            exited = (await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told"))[0]
+            assert (exited.pid, exited.code) == (first, 3)
+            assert "the worker says why" in exited.reason
+            (here.mount / "crash").unlink()
+            assert len(here.workers_started()) == 1
+
+            await coordinator.send(RestartWorker(pid=first, reason="again"))
+            second = (await wait_until(lambda: here.workers_started()[1:], "it is restarted by order"))[0]["pid"]
+            await coordinator.send(RestartWorker(pid=first, reason="an old order"))
+            await wait_until(lambda: "ignored an order" in here.logged(), "the old order is handled")
+            assert alive(second)
+
+            await coordinator.send(RestartWorker(pid=second, reason="killed by order"))
+            third = (await wait_until(lambda: here.workers_started()[2:], "a running worker is replaced by order"))[0]["pid"]
+            assert not alive(second)
+            await coordinator.present.close()  # type: ignore[union-attr]
+            await wait_until(lambda: len(coordinator.hellos) == 2, "the node reconnects")
+            assert coordinator.hellos[1].worker_pid == third
+
+    asyncio.run(scenario())
+    assert processes_of(tmp_path) == []
+
+
+def test_n8_crash_that_nobody_heard_of_is_told_again(tmp_path: Path) -> None:
+    """The connection broke while the crash was being told: without repetition the worker would wait for ever."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path, own_restart=Backoff(30.0, 30.0)) as (here, coordinator, _):
+            (here.mount / "crash").touch()
+            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await coordinator.present.close()  # type: ignore[union-attr]
+            await wait_until(lambda: len(coordinator.said(WorkerExited)) >= 2, "it is told again")
+        first, second = coordinator.said(WorkerExited)[:2]
+        assert first == second
+
+    asyncio.run(scenario())
+
+
+def test_n8_worker_that_crashes_without_a_coordinator_is_restarted_then_reported(tmp_path: Path) -> None:
+    """Restarted with backoff while nobody can be asked; after the budget the controller hears worker_failed, and it stops."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path) as (here, coordinator, node):
+            await coordinator.stop()
+            (here.mount / "crash").touch()
+            await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the node gives up")
+            assert len(here.workers_started()) == 1 + 2  # the budget of this test is two
+            assert not node.done()  # the node waits to be terminated
+            reason = next(report.reason for report in here.reports.sent if report.outcome == "worker_failed")
+            assert "crashed too often" in reason
+            assert "the worker says why" in reason
+
+    asyncio.run(scenario())
+    assert processes_of(tmp_path) == []
+
+
+def test_worker_that_was_let_go_is_not_a_crash(tmp_path: Path) -> None:
+    """Exit code 0 after Leave: no alarm, no restart, retirement follows."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path) as (here, coordinator, node):
+            (here.mount / "leave").touch()
+            await wait_until(lambda: "the worker left" in here.logged(), "its end is seen")
+            await coordinator.retire()
+            assert await node == RETIRED
+        assert coordinator.said(WorkerExited) == []
+        assert len(here.workers_started()) == 1
+
+    asyncio.run(scenario())
+    assert processes_of(tmp_path) == []
+
+
+def test_another_job_gets_a_worker_of_its_own(tmp_path: Path) -> None:
+    """A worker of the job before holds that job's state and address: it can never join, and would keep the node's place."""
+
+    async def scenario() -> list[str]:
+        with world(tmp_path) as here:
+            first = await start_coordinator(tmp_path)
+            here.publish(first.endpoint)
+            async with living(here.setting()):
+                old = (await wait_until(here.workers_started, "the worker is started"))[0]["pid"]
+                await first.stop()
+                second = await start_coordinator(tmp_path, job="job-2")
+                here.publish(second.endpoint)
+                await wait_until(lambda: len(here.workers_started()) == 2, "the new job's worker is started")
+                assert not alive(old)
+            await second.stop()
+            return [entry["job"] for entry in here.workers_started()]
+
+    assert asyncio.run(scenario()) == ["job-1", "job-2"]
