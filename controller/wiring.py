@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 
+from controller.contract import NODE_SOURCE
 from controller.errors import Quarantined
+from controller.instance_identity import Keys
 from controller.intake import take_in
 from controller.ports import Ports
-from controller.settings import Settings
+from controller.settings import IDENTITY_KEYS, Settings
 
 if TYPE_CHECKING:
     from controller.adapters.aws import Clients
@@ -73,9 +75,19 @@ def _registry() -> Any:
     return Registry(_ports().parameters, _ports().clock)
 
 
+@cache
+def _identity_keys() -> Keys:
+    """Says once in a process when there are none."""
+    keys = settings().identity_keys
+    if not keys:
+        logger.warning("node reports are taken at their word: %s holds no keys that would show which instance they are from", IDENTITY_KEYS)
+    return keys
+
+
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
     """An EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end in the dead-letter queue."""
-    outcome = take_in(_ports(), event, settings().elastic_suffix, settings().identity_keys)
+    keys = _identity_keys() if event.get("source") == NODE_SOURCE else ()
+    outcome = take_in(_ports(), event, settings().elastic_suffix, keys)
     if outcome.kind == "quarantined":
         raise Quarantined(outcome.reason)
     return asdict(outcome)
