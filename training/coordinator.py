@@ -172,6 +172,8 @@ class Coordinator:
                 await asyncio.to_thread(self._journal.check)
             except Overtaken as error:
                 self._give_up(error)
+            except OSError as error:
+                log.warning("the claim on the job cannot be read: %s; looked at again", error)
             await asyncio.sleep(CLAIM_SECONDS)
 
     async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
@@ -182,7 +184,7 @@ class Coordinator:
                 if present != endpoint:
                     await asyncio.to_thread(self._journal.check)
                     await self._publish(endpoint)
-            except HostsError as error:
+            except (HostsError, OSError) as error:
                 log.warning("%s; looked at again", error)
             except Overtaken as error:
                 self._give_up(error)
