@@ -13,9 +13,11 @@ from pathlib import Path
 from node_coordinator import start_coordinator
 from node_fakes import BASE_TAGS, MASTER_TAGS, World, alive, living, processes_of, wait_until, world
 
-from node_bootstrap.group import PORTS, free_port
+from node_bootstrap.group import PORTS, BlankProgram, PsGroup, free_port
 from node_bootstrap.node import RETIRED
-from training.protocol import GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
+from node_bootstrap.pacing import Timing
+from node_bootstrap.processes import Children
+from training.protocol import FromNode, GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
 
 BLANK = """
 import json, os, pathlib, sys, time
@@ -275,4 +277,33 @@ def test_coordinator_that_does_not_end_is_stopped(tmp_path: Path) -> None:
             return code
 
     assert asyncio.run(scenario()) == RETIRED
+    assert processes_of(tmp_path) == []
+
+
+def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> None:
+    """An import of MXNet while the survivors form the next generation would make their pause longer."""
+
+    async def scenario() -> tuple[int, int]:
+        root = tmp_path / "blank.py"
+        root.write_text(BLANK)
+        said: list[FromNode] = []
+        children = Children(str(tmp_path / "scope"), 1)
+        program = BlankProgram((sys.executable, str(root), str(tmp_path)), {}, tmp_path / "log")
+        group = PsGroup(program, 2, "127.0.0.1", children, lambda message: said.append(message) is None, Timing(formation=3600.0))
+        running = asyncio.create_task(group.run())
+        try:
+            await wait_until(lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "blanks and spares are ready")
+            await group.start(start(1, "scheduler", "server"))
+            await asyncio.sleep(0.3)  # in which an import would begin
+            while_forming = len(processes_of(tmp_path))
+            await group.stop(0)  # of the generation before, which is what the coordinator orders once the new one is formed
+            said.clear()
+            await wait_until(lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "they are replaced")
+            return while_forming, len(processes_of(tmp_path))
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await group.stop_all()
+
+    assert asyncio.run(scenario()) == (4, 6)
     assert processes_of(tmp_path) == []

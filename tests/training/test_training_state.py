@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from mxnet import autograd, gluon
 
+from training.block import checksum
 from training.protocol import Position
 from training.state import StateError, TrainingState, digest
 from training.transfer import StateServer, TransferError, fetch
@@ -107,6 +110,24 @@ def test_the_state_arrives_whole_and_only_with_the_generations_token() -> None:
             fetch("127.0.0.1", server.port, 6, "secret", 5)
     finally:
         server.close()
+
+
+def test_a_block_that_was_damaged_on_the_way_is_not_taken_over() -> None:
+    block = b"state" * 1000
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(len(block).to_bytes(8, "big") + block.replace(b"e", b"f", 1) + checksum(block))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(TransferError, match="damaged"):
+            fetch("127.0.0.1", server.getsockname()[1], 1, "t", 5)
+        thread.join(5)
+    assert not thread.is_alive()
 
 
 def test_a_source_that_is_gone_is_an_error_within_the_bound() -> None:
