@@ -155,7 +155,7 @@ class Cluster:
     def events(self, name: str | None = None) -> list[Event]:
         return [event for event in self._events.read() if name in (None, event["event"])]
 
-    def wait_for(self, what: Callable[[], Any], message: str, seconds: float = 120.0) -> Any:
+    def wait_for(self, what: Callable[[], Any], message: str, seconds: float = 300.0) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if value := what():
