@@ -12,6 +12,7 @@ from training.protocol import (
     Formed,
     Position,
     Prepared,
+    StepStatus,
 )
 from training.session import Session
 
@@ -109,6 +110,14 @@ def test_t17_at_a_boundary_who_missed_the_word_to_step_on_hears_it(driver: Drive
     driver.worker(A, generation=1, stage="trains", position=ONE)
     driver.worker(B, generation=1, stage="waits", position=START)
     assert words(driver.check_in(B)) == [(B, "proceed")], "A is past this boundary and waits for B inside the next step"
+
+
+def test_t17_what_a_worker_said_before_the_others_were_back_is_answered(driver: Driver) -> None:
+    driver.check_in(A, B)
+    come_back(driver, A, B)
+    driver.worker(B, generation=1, stage="waits", position=START)
+    assert words(driver.check_in(B)) == []
+    assert words(driver.worker(A, generation=1, stage="trains", position=ONE)) == [(B, "proceed")]
 
 
 def test_t17_a_release_goes_on(three: Driver) -> None:
@@ -212,3 +221,20 @@ def test_the_connection_of_a_new_worker_is_not_dropped_in_place_of_the_old_one(d
     driver.worker(C, pid=50)
     assert not any(isinstance(order, DropWorker) for order in driver.worker(C, pid=51))
     assert driver.session.roster.pid(C) == 51
+
+
+def test_a_survivor_whose_verdict_was_lost_hears_it_with_the_next_order(three: Driver) -> None:
+    """Without it its training thread would wait inside the void step, and be left behind as one that does not prepare."""
+    three.exits(C)
+    at = Position(epoch=0, offset=10, step=1)
+    for name in (A, B):
+        orders = three.do("step_status", name, StepStatus(generation=1, phase="held", position=at, answered=0))
+    assert set(forms(orders)) == {A, B}
+    three.do("worker_disconnected", B, 0xB)
+    assert words(three.worker(B, generation=1, stage="aborted", position=START)) == [(B, "verdict"), (B, "form")]
+
+
+def test_a_survivor_that_missed_the_word_to_abort_is_asked_again(three: Driver) -> None:
+    three.exits(C)
+    three.do("worker_disconnected", B, 0xB)
+    assert words(three.worker(B, generation=1, stage="trains", position=START)) == [(A, "abort"), (B, "abort")]

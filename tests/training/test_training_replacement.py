@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,3 +70,19 @@ def test_t7_a_killed_ps_lite_server_restarts_the_workers_from_the_commit(make_be
     assert "ps-lite process" in reason
     audit = bed.audit()
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)
+
+
+def test_t9_a_joiner_killed_at_any_moment_of_a_change_leaves_the_job_exact(make_bed: Make) -> None:
+    """Before the word to go the survivors keep their processes, inside ps-lite they start from the commit, after it a step is void."""
+    bed = make_bed("--epochs", "100")
+    bed.begin()
+    bed.add_node("C")
+    bed.want("ABC")
+    for round_, moment in enumerate((0.0, 0.08, 0.2, 0.5), start=1):
+        bed.wait_for(lambda n=round_: sum(instance("C") in e["joining"] for e in bed.events("forming")) >= n, 60, "C is settled in")
+        time.sleep(moment)  # somewhere in the change
+        bed.kill_worker("C")
+        bed.wait_for(lambda n=round_: sum(e["instance"] == instance("C") for e in bed.events("worker_lost")) >= n, 30, "the loss is noticed")
+    bed.finish()
+    audit = bed.audit()
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 100)
