@@ -14,6 +14,7 @@ from training.protocol import (
     Prepared,
     StepStatus,
 )
+from training.roster import Budget, Roster
 from training.session import Session
 
 
@@ -238,3 +239,33 @@ def test_a_survivor_that_missed_the_word_to_abort_is_asked_again(three: Driver) 
     three.exits(C)
     three.do("worker_disconnected", B, 0xB)
     assert words(three.worker(B, generation=1, stage="trains", position=START)) == [(A, "abort"), (B, "abort")]
+
+
+def test_t6_a_node_whose_worker_left_is_called_back_by_a_coordinator_that_does_not_know_of_it(driver: Driver) -> None:
+    come_back(driver, A, B)
+    driver.node(C, base=False)
+    assert restarted(driver.want(A, B, C)) == {C}, "its supervisor starts a worker unless one runs"
+
+
+def test_a_worker_that_hangs_while_it_stands_by_is_replaced(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C)
+    driver.do("worker_disconnected", C, 0xC)
+    driver.now += driver.options.clocks.patience - 1
+    assert restarted(driver.do("tick")) == set(), "it may come back"
+    driver.now += 2
+    assert restarted(driver.do("tick")) == {C}
+
+
+def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: Driver) -> None:
+    """The order to end it may have been lost with the coordinator before."""
+    driver.node(C, base=False, worker_pid=50)
+    driver.now += driver.options.clocks.progress + 1
+    driver.session.heard = driver.now
+    assert restarted(driver.do("tick")) == {C}
+
+
+def test_an_absence_that_is_over_hides_no_other() -> None:
+    roster = Roster(Budget(), absent={"i-0": 0.0})
+    assert roster.overdue(3.0, 10.0) is None
+    assert roster.absent == {}
