@@ -16,7 +16,7 @@ TINY = str(Path(__file__).parent / "tiny_job.py")
 
 
 def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_alone(make_bed: Make, tmp_path: Path) -> None:
-    arguments = ["--epochs", "60"]
+    arguments = ["--epochs", "60", "--step-seconds", "0.4"]
     alone = tmp_path / "alone.npz"
     subprocess.run([sys.executable, TINY, *arguments, "--weights", str(alone)], check=True, timeout=60)
     bed = make_bed(*arguments, "--weights", str(tmp_path / "elastic.npz"))
@@ -74,7 +74,7 @@ def test_t7_a_killed_ps_lite_server_restarts_the_workers_from_the_commit(make_be
 
 def test_t9_a_joiner_killed_at_any_moment_of_a_change_leaves_the_job_exact(make_bed: Make) -> None:
     """Before the word to go the survivors keep their processes, inside ps-lite they start from the commit, after it a step is void."""
-    bed = make_bed("--epochs", "100")
+    bed = make_bed("--epochs", "100", "--step-seconds", "0.3")
     bed.begin()
     bed.add_node("C")
     bed.want("ABC")
