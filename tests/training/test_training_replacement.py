@@ -64,7 +64,7 @@ def test_t7_a_killed_ps_lite_server_restarts_the_workers_from_the_commit(make_be
     bed = make_bed("--epochs", "60")
     bed.begin()
     bed.wait_for_epoch(3)
-    bed.kill_server("B")
+    bed.kill_server()
     reason = bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")[0]["reason"]
     bed.finish()
     assert "ps-lite process" in reason
