@@ -123,6 +123,22 @@ def test_batching_an_optimizer_that_applies_the_rate_outside_its_buffers_is_left
     assert all(np.array_equal(a, b.asnumpy()) for a, b in zip(before, trainer._updaters[0].states[0], strict=True))
 
 
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 64))
+def test_batching_a_schedule_is_where_the_samples_are_however_many_updates_they_took(steps: list[int], unit: int) -> None:
+    """Counted in updates, a job with four workers would reach the end of its schedule with a quarter of the epochs done."""
+
+    def schedule() -> ScaledSchedule:
+        return ScaledSchedule(mx.lr_scheduler.FactorScheduler(20, 0.5, base_lr=1.0), unit)
+
+    by_many, at_once = schedule(), schedule()
+    for samples in steps:
+        by_many.advance_and_scale(samples)
+        by_many(0)
+    at_once.advance_and_scale(sum(steps))
+    assert by_many(0) == at_once(0)
+    assert at_once(0) == max(1e-8, 0.5 ** ((-(-sum(steps) // unit) - 1) // 20))
+
+
 def test_batching_a_joiner_receives_the_ramp_and_takes_the_rate_in_its_middle() -> None:
     parts = []
     for _ in range(2):
