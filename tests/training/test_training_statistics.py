@@ -112,7 +112,7 @@ def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what
 
 
 def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(make_bed: Callable[..., JobBed]) -> None:
-    bed = make_bed("--norm", "--epochs", "40", "--samples", "193", workers=3, start_grace=90.0)
+    bed = make_bed("--norm", "--epochs", "40", "--samples", "193", workers=3)
     bed.begin("ABC")
     bed.wait_for_epoch(1)
     bed.kill_worker("C")
