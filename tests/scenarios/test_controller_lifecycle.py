@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from fakes import SUFFIX, World
 
+from controller.adapters.items import wake_of
+from controller.converge import converge
 from controller.errors import RetryLater
 
 KEY = f"demo{SUFFIX}"
@@ -187,3 +189,18 @@ def test_a_worker_that_was_given_up_is_released() -> None:
     world.hear(world.report(instance, "worker_failed", reason="crashed five times"))
     assert world.standing(instance)[0] == "REMOVED"
     assert world.count("instances.terminate") == 1
+
+
+def test_c37_the_loser_of_a_race_for_the_membership_looks_again_and_nobody_who_is_ready_waits_for_the_tick() -> None:
+    """The winner's index did not show yet that the loser's node is prepared."""
+    world = World()
+    mine, theirs = world.launch(1), world.launch(2)
+    world.hear(world.tag(mine), world.tag(theirs))
+    before = world.ports.nodes.get(mine)
+    world.take_in(world.report(mine))
+    my_record, world.stream = world.stream, []
+    world.take_in(world.report(theirs))
+    world.ports.nodes.lagging = {mine: before}  # type: ignore[attr-defined, dict-item]
+    world.before["clusters.put"] = [world.settle]
+    converge(world.ports, world.registry, wake_of(my_record), SUFFIX)
+    assert set(world.target().members or ()) == {mine, theirs}
