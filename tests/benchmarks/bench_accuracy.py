@@ -107,7 +107,7 @@ def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
         try:
             for letter in base:
                 cluster.add_node(letter, base=letter in servers)
-            cluster.want(base)
+            _prepare(cluster, base, set())
             here = set(base)
             for epoch, letters in changes.items():
                 _prepare(cluster, letters, here)
@@ -129,14 +129,20 @@ def _formed(cluster: Cluster) -> list[int]:
 
 
 def _prepare(cluster: Cluster, letters: str, here: set[str]) -> None:
-    """Those who come stand ready, and the coordinator has read whom it wants."""
-    cluster.wait_for(lambda: cluster.events("joined"), "the first generation")
+    """Those who come stand ready, ps-lite processes too, and the coordinator has read whom it wants. Whom a job starts with is wanted last:
+    it would start without those who are late."""
+    if here:
+        cluster.wait_for(lambda: cluster.events("joined"), "the first generation")
     after = len(cluster.events())
     for letter in letters:
         if letter not in here and letter not in cluster.nodes:
             cluster.add_node(letter)
-    cluster.want(letters)
+    if here:
+        cluster.want(letters)
     for letter in letters:
         if letter not in here:
-            cluster.wait_for_event("worker_ready", after, instance=instance(letter))
+            cluster.wait_for_event("worker_ready", after if here else 0, instance=instance(letter))
+    cluster.wait_for(cluster.groups_ready, "blank ps-lite processes")
+    if not here:
+        cluster.want(letters)
     cluster.wait_for(cluster.obeyed, "the coordinator reads the target")

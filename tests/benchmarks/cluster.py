@@ -30,6 +30,7 @@ from training.coordinator import Coordinator
 from training.generation import Limits
 from training.knowledge import Options
 from training.layout import JobFolder
+from training.protocol import GroupReady
 
 NAME = "bench"
 HERE = Path(__file__).resolve().parent
@@ -147,6 +148,11 @@ class Cluster:
     def want(self, letters: str) -> None:
         self._revision += 1
         self._shared.target = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+
+    def groups_ready(self) -> bool:
+        """Whether every base node offers ps-lite processes for the next change."""
+        groups = [node.group for node in self.nodes.values() if node.group is not None]
+        return bool(groups) and all(any(isinstance(said, GroupReady) for said in group.state()) for group in groups)
 
     def obeyed(self) -> bool:
         """Whether the coordinator knows what was wanted last."""
