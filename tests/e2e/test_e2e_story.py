@@ -102,6 +102,7 @@ def test_prepare_data_that_fails_is_reported_and_the_training_goes_on(up: LocalU
 
 
 def test_n6_a_signal_without_the_right_token_is_refused(up: LocalUp) -> None:
+    up.wait_for(lambda: up.job_events("segment"), 90, "the job trains")
     value = up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/coordinator")["Parameter"]["Value"]
     endpoint = CoordinatorEndpoint.model_validate_json(value)
 
