@@ -222,3 +222,16 @@ class World:
         self.table[key] = (value, version + 1)
         (self.pending.add if image["wake"]["BOOL"] else self.pending.discard)(key)
         self.stream.append({"NewImage": image})
+
+
+def running_cluster(elastic: int = 1, **policy) -> tuple[World, str, list[str]]:
+    """A job that runs on a master and some elastic workers, all of them ADDED."""
+    world = World(**policy)
+    master = world.launch(1000, base=True, NodeType="Master")
+    workers = [world.launch(number) for number in range(1, elastic + 1)]
+    world.hear(world.report(master))
+    for worker in workers:
+        world.wait(1)
+        world.hear(world.tag(worker), world.report(worker))
+    world.hear(world.job_event(master, *workers, revision=world.target().revision))
+    return world, master, workers

@@ -1,33 +1,18 @@
-"""Who is in the job, and how nodes come and go (C16, C20-C26, C29, C31, C33-C37)."""
+"""Who is in the job, and how nodes come and go (C16, C18, C20-C26, C29, C31, C33-C36)."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from fakes import SUFFIX, World, instance_id
+from fakes import World, instance_id, running_cluster
 
-from controller.adapters.items import wake_of
 from controller.contract import elastic_tag, members_digest
-from controller.converge import converge
 from controller.errors import RetryLater
 
 
-def cluster(elastic: int = 1, **policy) -> tuple[World, str, list[str]]:
-    """A job that runs on a master and some elastic workers, all of them ADDED."""
-    world = World(**policy)
-    master = world.launch(1000, base=True, NodeType="Master")
-    workers = [world.launch(number) for number in range(1, elastic + 1)]
-    world.hear(world.report(master))
-    for worker in workers:
-        world.wait(1)
-        world.hear(world.tag(worker), world.report(worker))
-    world.hear(world.job_event(master, *workers, revision=world.target().revision))
-    return world, master, workers
-
-
 def test_the_statuses_of_a_worker_go_through_their_values_and_it_is_terminated_after_the_tag_says_removed() -> None:
-    world, master, _ = cluster(0)
+    world, master, _ = running_cluster(0)
     worker = world.launch(1)
     seen = []
     for event in (
@@ -50,7 +35,7 @@ def test_the_statuses_of_a_worker_go_through_their_values_and_it_is_terminated_a
 
 
 def test_a_removed_status_waits_until_the_coordinator_obeys_the_target_without_the_node() -> None:
-    world, master, _ = cluster(0)
+    world, master, _ = running_cluster(0)
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     world.hear(world.tag(worker, present=False))
@@ -61,7 +46,7 @@ def test_a_removed_status_waits_until_the_coordinator_obeys_the_target_without_t
 
 
 def test_c16_two_up_and_two_down_heard_together_are_one_change() -> None:
-    world, _, workers = cluster(2)
+    world, _, workers = running_cluster(2)
     newcomers = [world.member(number, phase="in_service") for number in (11, 12)]
     before = world.target().revision
     world.take_in(*(world.hook_event(new, "launch", f"t-{new}") for new in newcomers), *(world.report(new) for new in newcomers))
@@ -73,7 +58,7 @@ def test_c16_two_up_and_two_down_heard_together_are_one_change() -> None:
 
 
 def test_c18_a_throttled_read_changes_nothing_and_ticks_all_the_same() -> None:
-    world, _, workers = cluster(2)
+    world, _, workers = running_cluster(2)
     target = world.target()
     world.wait(60)
     for operation in ("instances.tagged", "groups.members", "nodes.of_cluster"):
@@ -86,7 +71,7 @@ def test_c18_a_throttled_read_changes_nothing_and_ticks_all_the_same() -> None:
 
 
 def test_c20_a_target_that_did_not_reach_the_parameter_store_is_published_by_the_next_pass() -> None:
-    world, _, _ = cluster(1)
+    world, _, _ = running_cluster(1)
     worker = world.launch(5)
     world.take_in(world.tag(worker), world.report(worker))
     world.failing["parameters.put_target"] = [RetryLater("SSM is away")]
@@ -98,7 +83,7 @@ def test_c20_a_target_that_did_not_reach_the_parameter_store_is_published_by_the
 
 
 def test_c20_a_parameter_that_somebody_overwrote_is_repaired_by_the_tick() -> None:
-    world, _, workers = cluster(1)
+    world, _, workers = running_cluster(1)
     world.parameters["/dyntrain/demo/target"] = "not json"
     world.resync()
     assert world.target().members[-1:] == tuple(workers)
@@ -117,7 +102,7 @@ def test_c21_a_list_above_4_kb_is_pointed_to_and_keeps_its_digest() -> None:
 
 
 def test_c23_spot_notice_rebalance_and_shutdown_are_one_removal_with_the_earliest_deadline() -> None:
-    world, _, (worker,) = cluster(1)
+    world, _, (worker,) = running_cluster(1)
     revision, now = world.target().revision, world.now
     world.hear(world.event("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": worker}, at=now))
     world.hear(world.event("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": worker, "instance-action": "terminate"}, at=now + 30))
@@ -127,7 +112,7 @@ def test_c23_spot_notice_rebalance_and_shutdown_are_one_removal_with_the_earlies
 
 
 def test_c24_bulk_untag_holds_the_longest_standing_members_up_to_the_minimum() -> None:
-    world, master, workers = cluster(4, min_workers=3)
+    world, master, workers = running_cluster(4, min_workers=3)
     world.take_in(*(world.tag(worker, present=False) for worker in workers))
     world.settle()
     assert world.target().members == (master, *workers[:2])
@@ -136,7 +121,7 @@ def test_c24_bulk_untag_holds_the_longest_standing_members_up_to_the_minimum() -
 
 
 def test_c24_what_is_above_the_maximum_waits_and_says_so() -> None:
-    world, _, workers = cluster(2, max_workers=3)
+    world, _, workers = running_cluster(2, max_workers=3)
     extra = world.launch(9)
     world.wait(1)
     world.hear(world.tag(extra), world.report(extra))
@@ -147,7 +132,7 @@ def test_c24_what_is_above_the_maximum_waits_and_says_so() -> None:
 
 @pytest.mark.parametrize("state", ["stopping", "stopped"])
 def test_c25_a_base_node_that_is_untagged_or_stopping_stays_and_is_never_terminated(state: str) -> None:
-    world, master, _ = cluster(0)
+    world, master, _ = running_cluster(0)
     world.hear(world.tag_event(master, 9, world.machines[master].tags, [elastic_tag("demo")]))
     world.hear(world.state_event(master, state))
     assert world.standing(master) == ("ADDED", "BASE_PROTECTED")
@@ -174,7 +159,7 @@ def test_c26_an_invalid_policy_stops_its_own_cluster_only() -> None:
 
 
 def test_c29_three_up_and_two_down_before_they_are_prepared_lets_one_join() -> None:
-    world, _, _ = cluster(0)
+    world, _, _ = running_cluster(0)
     up = [world.member(number) for number in (1, 2, 3)]
     world.hear(*(world.hook_event(node, "launch", f"up-{node}") for node in up))
     for node in up[1:]:
@@ -189,7 +174,7 @@ def test_c29_three_up_and_two_down_before_they_are_prepared_lets_one_join() -> N
 
 
 def test_c31_untagged_and_tagged_again_before_the_boundary_it_stays() -> None:
-    world, _, (worker,) = cluster(1)
+    world, _, (worker,) = running_cluster(1)
     world.hear(world.tag(worker, present=False))
     world.wait(1)
     world.hear(world.tag(worker))
@@ -198,7 +183,7 @@ def test_c31_untagged_and_tagged_again_before_the_boundary_it_stays() -> None:
 
 
 def test_c31_tagged_again_after_it_left_it_joins_again() -> None:
-    world, master, (worker,) = cluster(1)
+    world, master, (worker,) = running_cluster(1)
     world.machines[worker].tags.pop("dyntrain:cluster")
     world.hear(world.tag_event(worker, 8, {}, [elastic_tag("demo")]))
     world.hear(world.job_event(master, revision=world.target().revision))
@@ -210,7 +195,7 @@ def test_c31_tagged_again_after_it_left_it_joins_again() -> None:
 
 
 def test_c31_tagged_again_after_terminate_was_ordered_it_stays_removed_with_that_reason() -> None:
-    world, master, (worker,) = cluster(1)
+    world, master, (worker,) = running_cluster(1)
     world.hear(world.tag(worker, present=False))
     world.hear(world.job_event(master, revision=world.target().revision))
     world.hear(world.tag(worker))
@@ -218,7 +203,7 @@ def test_c31_tagged_again_after_terminate_was_ordered_it_stays_removed_with_that
 
 
 def test_c33_an_instance_tagged_by_hand_waits_with_that_reason_and_is_never_terminated() -> None:
-    world, _, _ = cluster(0)
+    world, _, _ = running_cluster(0)
     instance = world.launch(5, owned=False)
     world.hear(world.tag(instance))
     assert world.standing(instance) == ("WAITING", "NO_BOOTSTRAP")
@@ -229,7 +214,7 @@ def test_c33_an_instance_tagged_by_hand_waits_with_that_reason_and_is_never_term
 
 
 def test_c34_a_group_member_that_loses_its_tag_is_terminated_in_the_group_with_decrement() -> None:
-    world, master, _ = cluster(0)
+    world, master, _ = running_cluster(0)
     worker = world.member(1)
     world.hear(world.hook_event(worker, "launch", "t-1"))
     world.wait(1)
@@ -246,7 +231,7 @@ def test_c34_a_group_member_that_loses_its_tag_is_terminated_in_the_group_with_d
 
 
 def test_c34_at_the_groups_minimum_the_refusal_is_told_and_not_asked_again_at_once() -> None:
-    world, _, _ = cluster(0)
+    world, _, _ = running_cluster(0)
     worker = world.member(1, phase="in_service")
     world.ports.groups.minimum_reached = True  # type: ignore[attr-defined]
     world.resync()
@@ -263,7 +248,7 @@ def test_c34_at_the_groups_minimum_the_refusal_is_told_and_not_asked_again_at_on
 
 
 def test_c35_a_lost_report_is_made_good_by_its_repetition() -> None:
-    world, master, _ = cluster(0)
+    world, master, _ = running_cluster(0)
     worker = world.launch(1)
     world.hear(world.tag(worker))
     world.report(worker)  # never delivered
@@ -275,7 +260,7 @@ def test_c35_a_lost_report_is_made_good_by_its_repetition() -> None:
 
 
 def test_c35_an_effect_whose_acknowledgement_was_lost_is_repeated_until_it_is_remembered() -> None:
-    world, _, _ = cluster(0)
+    world, _, _ = running_cluster(0)
     worker = world.launch(1)
     world.take_in(world.tag(worker), world.report(worker))
     world.failing["nodes.put"] = [RetryLater("the table is away")]
@@ -290,7 +275,7 @@ def test_c35_an_effect_whose_acknowledgement_was_lost_is_repeated_until_it_is_re
 
 
 def test_c36_without_a_job_removals_proceed_and_joins_wait() -> None:
-    world, _, (worker,) = cluster(1)
+    world, _, (worker,) = running_cluster(1)
     joiner = world.launch(7)
     world.wait(31)
     world.hear(world.tag(joiner), world.report(joiner), world.tag(worker, present=False))
@@ -299,52 +284,8 @@ def test_c36_without_a_job_removals_proceed_and_joins_wait() -> None:
     assert world.count("instances.terminate") == 1
 
 
-def test_c37_two_overlapping_passes_grow_the_revision_once_a_change_and_agree() -> None:
-    world, _, _ = cluster(0)
-    first, second = world.launch(1), world.launch(2)
-    world.take_in(world.tag(first), world.report(first))
-    ours, world.stream = world.stream, []
-    world.take_in(world.tag(second), world.report(second))
-    theirs, world.stream = world.stream, []
-    before = world.target().revision
-    world.before["clusters.put"] = [lambda: converge(world.ports, world.registry, wake_of(theirs), SUFFIX)]
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
-    assert set(world.target().members) >= {first, second}
-    assert before < world.target().revision <= before + 2
-
-
-def test_c37_the_slower_of_two_publishers_leaves_the_newest_revision_in_the_parameter() -> None:
-    world, _, _ = cluster(0)
-    first, second = world.launch(1), world.launch(2)
-    world.take_in(world.tag(first), world.report(first))
-    ours, world.stream = world.stream, []
-
-    def overtake() -> None:
-        world.take_in(world.tag(second), world.report(second))
-        theirs, world.stream = world.stream, []
-        converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
-
-    world.before["parameters.put_target"] = [overtake]
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
-    assert world.target().revision == world.ports.clusters.get("demo").membership.revision
-    assert {first, second} <= set(world.target().members)
-
-
-def test_c37_an_index_that_lags_does_not_drop_a_member() -> None:
-    world, _, (worker,) = cluster(1)
-    node = world.ports.nodes.get(worker)
-    assert node is not None
-    old = node.facts.model_copy(update={"preparation": None})
-    world.ports.nodes.lagging[worker] = type(node)(old, node.version - 1)  # type: ignore[attr-defined]
-    revision = world.target().revision
-    other = world.launch(8)
-    world.hear(world.tag(other), world.report(other))
-    assert worker in world.target().members
-    assert world.target().revision == revision + 1
-
-
 def test_e4_when_the_job_is_over_every_elastic_node_is_released_and_base_nodes_stay() -> None:
-    world, master, (worker,) = cluster(1)
+    world, master, (worker,) = running_cluster(1)
     preparing = world.member(5)
     world.hear(world.hook_event(preparing, "launch", "t-1"))
     queued = world.launch(6)
@@ -358,7 +299,7 @@ def test_e4_when_the_job_is_over_every_elastic_node_is_released_and_base_nodes_s
 
 
 def test_an_unknown_instance_in_a_batch_does_not_keep_the_others_from_being_tagged() -> None:
-    world, _, _ = cluster(0)
+    world, _, _ = running_cluster(0)
     known, unknown = world.launch(1), instance_id(99)
     tags = {elastic_tag("demo"): "", "dyntrain:cluster": "demo"}
     world.hear(world.tag(known), world.report(known), world.tag_event(unknown, 1, tags, [elastic_tag("demo")]), world.report(unknown))
@@ -366,7 +307,7 @@ def test_an_unknown_instance_in_a_batch_does_not_keep_the_others_from_being_tagg
 
 
 def test_a_throttled_status_tag_keeps_the_instance_from_being_terminated_before_it_says_removed() -> None:
-    world, master, (worker,) = cluster(1)
+    world, master, (worker,) = running_cluster(1)
     world.hear(world.tag(worker, present=False))
     world.failing["instances.tag"] = [RetryLater("Throttling")]
     with pytest.raises(RetryLater):
@@ -375,60 +316,3 @@ def test_a_throttled_status_tag_keeps_the_instance_from_being_terminated_before_
     world.resync()
     assert world.mirror(worker) == "REMOVED"
     assert world.count("instances.terminate") == 1
-
-
-def test_a_pass_leaves_the_others_nodes_to_the_passes_of_their_own_records() -> None:
-    """In a burst most passes see most nodes: each is acknowledged once, not once a pass, and none is forgotten."""
-    world, _, _ = cluster(0)
-    nodes = [world.launch(number, elastic=False, owned=False) for number in range(1, 6)]
-    for node in nodes:
-        world.hear(world.report(node))
-    puts, asked = world.count("nodes.put"), world.count("instances.by_id")
-    world.take_in(*(world.tag(node) for node in nodes))
-    batches, world.stream = [[record] for record in world.stream if record["NewImage"]["wake"]["BOOL"]], []
-    taken_in = world.count("nodes.put")
-    for number, batch in enumerate(batches, 1):
-        converge(world.ports, world.registry, wake_of(batch), SUFFIX)
-        assert world.count("nodes.put") == taken_in + number
-        assert [world.mirror(node) for node in nodes] == ["ADD_QUEUED"] * number + [None] * (5 - number)
-    assert taken_in == puts + 5
-    assert world.count("instances.by_id") == asked
-    assert world.count("parameters.put_target") <= 3, "the first pass already counts all of them as members"
-
-
-def test_nodes_that_nobody_was_told_of_wait_for_their_own_record_or_the_tick() -> None:
-    """A restored table has no stream: that costs a period, and does not make every other pass read and acknowledge the whole cluster."""
-    world, _, _ = cluster(0)
-    silent, node = world.launch(1), world.launch(2)
-    world.take_in(world.report(silent))
-    known = world.ports.nodes.get(silent)
-    assert known is not None
-    world.ports.nodes.put(known, wake=False, expires=None)
-    world.stream = []
-    world.hear(world.tag(node), world.report(node))
-    assert [call for call in world.calls if call[0] == "instances.by_id"][1:] == [], "only the master was asked for"
-    known = world.ports.nodes.get(silent)
-    assert known is not None
-    assert "status" not in known.facts.acks
-    world.resync()
-    known = world.ports.nodes.get(silent)
-    assert known is not None
-    assert known.facts.acks["status"].value.startswith("ADD_QUEUED")
-
-
-def test_a_publisher_that_was_overtaken_does_not_write_the_parameter_again() -> None:
-    world, _, _ = cluster(0)
-    first, second = world.launch(1), world.launch(2)
-    world.take_in(world.tag(first), world.report(first))
-    ours, world.stream = world.stream, []
-
-    def overtake() -> None:
-        world.take_in(world.tag(second), world.report(second))
-        theirs, world.stream = world.stream, []
-        converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
-
-    puts = world.count("parameters.put_target")
-    world.before["clusters.get"] = [lambda: None, overtake]  # between the decision of the slower pass and its publication
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
-    assert world.count("parameters.put_target") == puts + 1
-    assert {first, second} <= set(world.target().members)
