@@ -53,6 +53,7 @@ from training.transfer import StateServer, fetch
 
 STATISTICS = "statistics"  # the key behind those of the gradients
 PROGRESS_SECONDS = 1.0
+QUIET = 10  # niceness of what can wait
 log = logging.getLogger(__name__)
 
 
@@ -328,6 +329,7 @@ class CoordinatedMembership(Membership):
 
     def _commit(self, generation: int, position: Position, block: memoryview) -> None:
         assert self._commits is not None
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
         try:
             name = self._commits.write(position.step, generation, block)
         except CheckpointError as error:
