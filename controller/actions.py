@@ -31,8 +31,11 @@ class StampOwner:
 
 @dataclass(frozen=True)
 class SetStatusTag:
+    """`gone`: the instances are terminated, and EC2 may have taken their tags away already; then there is nothing left to do."""
+
     instances: tuple[str, ...]
     status: Status
+    gone: bool = False
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,9 @@ def _one(ports: Ports, cluster: str, action: NodeAction, done: Performed) -> Non
         effective, key, value = _execute(ports, action)
     except Refused as error:
         log.error("action refused", extra={"cluster": cluster, "action": repr(action), "problem": str(error)})
+        if isinstance(action, SetStatusTag) and action.gone:  # the tag that IAM goes by is gone too
+            for instance in action.instances:
+                done.acks.setdefault(instance, {})[acknowledgement(action)[0]] = Ack(at=ports.clock(), value=action.status)
         if isinstance(action, HeartbeatLifecycle):  # refused once is refused for ever: the hook's own timeout decides
             done.acks.setdefault(action.instance, {})[f"complete:{action.key}"] = Ack(at=ports.clock(), value=REFUSED)
         if isinstance(action, TerminateInGroup):
@@ -100,7 +103,8 @@ def _execute(ports: Ports, action: NodeAction) -> tuple[tuple[str, ...], str, st
         case StampOwner():
             return _without(action.instances, ports.instances.tag(action.instances, OWNER_TAG, action.cluster)), key, value
         case SetStatusTag():
-            return _without(action.instances, ports.instances.tag(action.instances, STATUS_TAG, action.status)), key, value
+            missing = ports.instances.tag(action.instances, STATUS_TAG, action.status)
+            return action.instances if action.gone else _without(action.instances, missing), key, value
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():

@@ -76,10 +76,12 @@ def decide(facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, 
 
 def plan_actions(nodes: Iterable[Node], rules: Rules, now: float) -> tuple[Action, ...]:
     """In the order in which they are to be done: the tag REMOVED is written before the instance is terminated."""
+    nodes = list(nodes)
     living = [node for node in nodes if not node.view.terminated]
     return (
         *_stamps(living, rules),
         *_tags(living),
+        *_last_tags(node.view for node in nodes if node.view.terminated),
         *_protections(living, rules),
         *(action for node in living for action in _lifecycle(node, rules, now)),
         *_terminations(living, rules, now),
@@ -139,6 +141,13 @@ def _tags(nodes: list[Node]) -> Iterator[Action]:
     for status, which in wanted.items():
         if which:
             yield SetStatusTag(tuple(which), status)
+
+
+def _last_tags(terminated: Iterable[View]) -> Iterator[Action]:
+    """An instance that EC2 took, or whose tag an overtaken pass wrote once more, does not say for ever that it is in the job."""
+    stale = tuple(node.instance for node in terminated if node.mirror in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
+    if stale:
+        yield SetStatusTag(stale, "REMOVED", gone=True)
 
 
 def _protections(nodes: list[Node], rules: Rules) -> Iterator[Action]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from fakes import SUFFIX, running_cluster
 
 from controller.adapters.items import wake_of
+from controller.contract import STATUS_TAG
 from controller.converge import converge
+from controller.errors import Refused
 
 
 def test_c37_two_overlapping_passes_grow_the_revision_once_a_change_and_agree() -> None:
@@ -107,3 +109,34 @@ def test_a_publisher_that_was_overtaken_does_not_write_the_parameter_again() -> 
     converge(world.ports, world.registry, wake_of(ours), SUFFIX)
     assert world.count("parameters.put_target") == puts + 1
     assert {first, second} <= set(world.target().members)
+
+
+def test_c37_a_pass_that_was_overtaken_does_not_leave_an_old_status_on_a_terminated_instance() -> None:
+    world, master, (worker,) = running_cluster(1)
+    world.take_in(world.tag(worker, present=False))
+    records, world.stream = world.stream, []
+
+    def overtake() -> None:
+        """The worker leaves and is terminated while the pass that queued its removal hesitates to write the tag."""
+        world.wait(1)
+        world.hear(world.job_event(master, revision=world.target().revision))
+        world.hear(world.state_event(worker, "terminated"))
+        world.wait(1)
+
+    world.before["instances.tag"] = [overtake]
+    world.wait(1)
+    converge(world.ports, world.registry, wake_of(records), SUFFIX)
+    assert world.machines[worker].tags[STATUS_TAG] == "REMOVAL_QUEUED", "the overtaken pass came last"
+    world.resync()
+    assert world.machines[worker].tags[STATUS_TAG] == "REMOVED"
+
+
+def test_the_last_tag_of_an_instance_whose_tags_are_gone_already_is_not_tried_for_ever() -> None:
+    world, _, (worker,) = running_cluster(1)
+    world.failing["instances.tag"] = [Refused("UnauthorizedOperation", "the instance carries no tag any more")]
+    before = world.count("instances.tag")
+    world.hear(world.state_event(worker, "terminated"))
+    world.resync()
+    world.resync()
+    assert world.status(worker) == "GONE"
+    assert world.count("instances.tag") == before + 1
