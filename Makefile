@@ -31,7 +31,7 @@ chaos: $(SYNCED)
 	$(RUN)/dyntrain local chaos --duration $(DURATION) --seed $(SEED) --report build/chaos/report.json
 
 test: $(SYNCED) $(AWS)
-	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: $(SYNCED)
 	$(UV) lock --check --quiet

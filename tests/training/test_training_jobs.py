@@ -38,7 +38,7 @@ def test_t1_t2_t3_t6_workers_join_and_leave_and_no_sample_is_lost(make_bed: Make
 
 
 def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "40", "--samples", "301", "--batch-size", "10", segment_steps=4, boundary="segment")
+    bed = make_bed("--epochs", "40", "--samples", "301", "--batch-size", "10", workers=1, segment_steps=4, boundary="segment")
     bed.begin("A")
     for letter in "BCD":
         bed.add_node(letter)
@@ -55,7 +55,7 @@ def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None
 
 
 def test_t14_batching_per_worker_batches_change_the_steps_of_an_epoch_and_no_sample(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "30", "--samples", "301", "--batch-size", "10", "--per-worker", segment_steps=4, boundary="segment")
+    bed = make_bed("--epochs", "30", "--samples", "301", "--batch-size", "10", "--per-worker", workers=1, segment_steps=4, boundary="segment")
     bed.begin("A")
     bed.add_node("B")
     bed.want("AB")
