@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from controller import cli_clusters, cli_replay, pool_cli
+from controller import cli_base, cli_clusters, cli_replay, pool_cli
 from controller.cli_connection import connect, moment, one_clear_line
 from controller.contract import INSTANCE_ID
 from controller.errors import Misconfigured
@@ -53,7 +53,7 @@ def main() -> None:
     """Elastic training on EC2: what the clusters are doing, and why."""
 
 
-for command in (cli_clusters.cluster, cli_clusters.events, cli_replay.replay, pool_cli.pool):
+for command in (cli_base.base, cli_clusters.cluster, cli_clusters.events, cli_replay.replay, pool_cli.pool):
     main.add_command(command)
 
 

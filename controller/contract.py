@@ -150,6 +150,7 @@ class Target(Wire):
     `members` are instances that are wanted *and* prepared, in order of joining. When the JSON outgrows one SSM parameter (4 KB) `members`
     is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always that of the full list.
     `coordinator` is the base node that is nominated to run the coordinator, since `term`; term 0: the node that is tagged as master.
+    `replacing` maps base nodes that are no members any more to their successors: they are exchanged once the successor can serve.
     """
 
     revision: int = Field(ge=0)
@@ -161,6 +162,7 @@ class Target(Wire):
     finished: bool = False
     coordinator: InstanceId | None = None
     term: int = Field(0, ge=0)
+    replacing: dict[InstanceId, InstanceId] = {}
 
     @classmethod
     def of(cls, revision: int, members: tuple[str, ...], leave_by: dict[str, float] | None = None) -> Target:

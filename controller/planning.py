@@ -25,6 +25,7 @@ from controller.facts import NodeFacts
 from controller.job import Job, JobFacts, job_at
 from controller.orphans import orphaned_since
 from controller.reasons import Reason
+from controller.replacement import given_up, replaced
 from controller.status import Node, Standing, derive
 from controller.succession import Nomination, nominate, succeed
 from controller.target import Membership, plan_target
@@ -63,7 +64,9 @@ def decide(facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, 
     """`published` is the revision known to be in the parameter store; anything else than the new revision has it published again."""
     job = job_at(heard, rules.policy.lease_seconds, now)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
-    plan = plan_target(old, views, rules, job.over)
+    replacing = replaced(views, old, heard, rules)
+    views = given_up(views, replacing)
+    plan = plan_target(old, views, rules, job.over, replacing)
     nomination = nominate(old, views, heard, rules, now)
     membership = succeed(old, plan.membership, nomination)
     nodes = tuple(Node(node, derive(node, membership, job, rules, now, plan.reasons.get(node.instance))) for node in views)

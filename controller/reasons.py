@@ -36,6 +36,7 @@ class Reason(StrEnum):
     JOB_OVER = "JOB_OVER"
     NOT_OWNED = "NOT_OWNED"
     GROUP_REFUSES = "GROUP_REFUSES"
+    REPLACED = "REPLACED"
 
     @property
     def sentence(self) -> str:
@@ -78,6 +79,7 @@ _SENTENCES = {
     Reason.JOB_OVER: "the job is over; every elastic node is released",
     Reason.NOT_OWNED: "released; it is left running because the cluster did not launch it",
     Reason.GROUP_REFUSES: "the group refused to terminate it; see the detail, lower the group's minimum",
+    Reason.REPLACED: "another base node takes its place",
 }
 
 _RETAG = "removing its elastic tag asks it to leave"
@@ -113,4 +115,5 @@ _WOULD_CHANGE = {
     Reason.JOB_OVER: "a new job",
     Reason.NOT_OWNED: "its elastic tag put back",
     Reason.GROUP_REFUSES: "a lower minimum of its group; it is tried again every minute",
+    Reason.REPLACED: "before the boundary: its successor's tag dyntrain:base set to another value; afterwards nothing",
 }

@@ -97,6 +97,8 @@ def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
     dropped = membership.leaving.get(node.instance)
     if job.alive and dropped is not None and job.revision < dropped:
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
+    if node.going is Reason.REPLACED and job.report is not None and not job.alive:
+        return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)  # its ps-lite servers may be in use, whatever keeps the coordinator silent
     why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED

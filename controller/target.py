@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import Field
 
@@ -18,7 +19,7 @@ PARAMETER_BYTES = 4096  # of a standard SSM parameter
 class Membership(Fact):
     """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it.
 
-    `coordinator` and `term` are as in the target: None in a term above 0 means that no base node is left.
+    `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
     """
 
     revision: int = 0
@@ -28,10 +29,11 @@ class Membership(Fact):
     finished: bool = False
     coordinator: str | None = None
     term: int = 0
+    replacing: dict[str, str] = Field(default_factory=dict)
 
     @property
     def target(self) -> Target:
-        more = {"finished": self.finished, "coordinator": self.coordinator, "term": self.term}
+        more = {"finished": self.finished, "coordinator": self.coordinator, "term": self.term, "replacing": self.replacing}
         return Target.of(self.revision, self.members, self.leave_by).model_copy(update=more)
 
 
@@ -43,8 +45,11 @@ class TargetPlan:
     reasons: dict[str, Reason]
 
 
-def plan_target(old: Membership, views: Iterable[View], rules: Rules, over: bool) -> TargetPlan:
-    """Members first come, first served: base nodes (master first), then elastic ones in order of joining, between minimum and maximum."""
+def plan_target(old: Membership, views: Iterable[View], rules: Rules, over: bool, replacing: Mapping[str, str] = MappingProxyType({})) -> TargetPlan:
+    """Members first come, first served: base nodes (master first), then elastic ones in order of joining, between minimum and maximum.
+
+    `replacing`: base nodes that were given up, with their successors; the views say so already.
+    """
     nodes = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
     ready = [node for node in nodes.values() if node.wanted and node.prepared]
@@ -58,7 +63,7 @@ def plan_target(old: Membership, views: Iterable[View], rules: Rules, over: bool
     room = max(rules.policy.max_workers - len(base), 0)
     reasons.update(dict.fromkeys((node.instance for node in elastic[room:]), Reason.ABOVE_MAXIMUM))
     members = tuple(node.instance for node in [*base, *elastic[:room]])
-    return TargetPlan(_next(old, members, nodes, over), reasons)
+    return TargetPlan(_next(old, members, nodes, over, replacing), reasons)
 
 
 def as_parameter(target: Target, pointer: str) -> str:
@@ -86,18 +91,18 @@ def _held(old: Membership, nodes: dict[str, View], shortage: int) -> Sequence[Vi
     return voluntary[: max(shortage, 0)]
 
 
-def _next(old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool) -> Membership:
+def _next(old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]) -> Membership:
     dropped = [instance for instance in old.members if instance not in set(members)]
     tracked = {*dropped, *old.leaving}
     living = {instance: node for instance, node in nodes.items() if not node.terminated}
     deadlines = {node.instance: node.leave_by for node in living.values() if node.leave_by is not None and node.instance in tracked}
     news = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
     finished = over and (old.revision > 0 or bool(members))
-    if members == old.members and not news and finished == old.finished:
+    if members == old.members and not news and finished == old.finished and replacing == old.replacing:
         return old
     revision = old.revision + 1
     leaving = {instance: at for instance, at in old.leaving.items() if instance not in members and instance in living}
     leaving.update(dict.fromkeys(dropped, revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
     news_of_members = {"revision": revision, "members": members, "leave_by": leave_by, "leaving": leaving, "finished": finished}
-    return old.model_copy(update=news_of_members)
+    return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})

@@ -36,6 +36,7 @@ from node_bootstrap.pacing import Timing, spread
 from node_bootstrap.ports import Parameters, Reports
 from node_bootstrap.prepare import Preparation
 from node_bootstrap.processes import Children
+from node_bootstrap.promotion import until_base
 from node_bootstrap.report import EventBridgeReports, Reporter
 from node_bootstrap.shipping import LogShipping
 from node_bootstrap.signal import ControlChannel
@@ -132,7 +133,7 @@ async def live(setting: Setting, attempt: int, children: Children, context: dict
             supervisor.report("prepared" if outcome.prepared else "prepare_failed", outcome.reason)
             log.info("prepared" if outcome.prepared else "not prepared", extra={"tries": outcome.tries, "reason": outcome.reason})
             if outcome.prepared:
-                channel = wire(supervisor, setting, identity, config, variables, children, parameters, tasks)
+                channel = wire(supervisor, setting, identity, config, variables, children, parameters, metadata, tasks)
                 tasks.create_task(channel.run())
             # without success nobody retires the node: it waits to be terminated
             await supervisor.retire(await retired)
@@ -150,6 +151,7 @@ def wire(
     variables: dict[str, str],
     children: Children,
     parameters: Parameters,
+    metadata: MetadataClient,
     tasks: asyncio.TaskGroup,
 ) -> ControlChannel:
     """Make and start the parts that a prepared node runs; the channel is the last to be started."""
@@ -178,21 +180,43 @@ def wire(
         timing.ask,
     )
     tasks.create_task(supervisor.isolation.run())
+
+    def serve() -> None:
+        stand_as_base(supervisor, setting, identity, config, variables, children, parameters, channel, tasks)
+
     if identity.base:
-        listening = {**variables, "DMLC_NODE_HOST": identity.private_ip}  # ps-lite would pick an interface by itself
-        program = BlankProgram(setting.blank, listening, layout.logs / "pslite.log")
-        supervisor.group = PsGroup(program, config.servers_per_base + 1, identity.private_ip, children, channel.tell, timing)
-        tasks.create_task(supervisor.group.run())
-
-        async def term() -> int | None:
-            return nominated_term(await read_target(parameters, identity.cluster), identity)
-
-        command = [*setting.coordinator, *coordinator_arguments(identity, config)]
-        coordinator = CoordinatorProgram(command, variables, layout.logs / "coordinator.log")
-        supervisor.coordinator = CoordinatorKeeper(coordinator, children, term, lambda: channel.connected, timing)
-        tasks.create_task(supervisor.coordinator.run())
-        tasks.create_task(supervisor.coordinator_finished())
+        serve()
+    else:
+        tasks.create_task(until_base(metadata, serve, timing))
     return channel
+
+
+def stand_as_base(
+    supervisor: Supervisor,
+    setting: Setting,
+    identity: Identity,
+    config: NodeConfig,
+    variables: dict[str, str],
+    children: Children,
+    parameters: Parameters,
+    channel: ControlChannel,
+    tasks: asyncio.TaskGroup,
+) -> None:
+    """Start what only base nodes have: blank ps-lite processes, and the keeper that runs the coordinator where it is nominated."""
+    layout, timing = setting.layout, setting.timing
+    listening = {**variables, "DMLC_NODE_HOST": identity.private_ip}  # ps-lite would pick an interface by itself
+    program = BlankProgram(setting.blank, listening, layout.logs / "pslite.log")
+    supervisor.group = PsGroup(program, config.servers_per_base + 1, identity.private_ip, children, channel.tell, timing)
+    tasks.create_task(supervisor.group.run())
+
+    async def term() -> int | None:
+        return nominated_term(await read_target(parameters, identity.cluster), identity)
+
+    command = [*setting.coordinator, *coordinator_arguments(identity, config)]
+    coordinator = CoordinatorProgram(command, variables, layout.logs / "coordinator.log")
+    supervisor.coordinator = CoordinatorKeeper(coordinator, children, term, lambda: channel.connected, timing)
+    tasks.create_task(supervisor.coordinator.run())
+    tasks.create_task(supervisor.coordinator_finished())
 
 
 async def persistently(step: Callable[[], Awaitable[T]], timing: Timing) -> T:

@@ -68,7 +68,7 @@ class Supervisor:
             private_ip=identity.private_ip,
             identity=identity.signed,
             attempt=self._post.attempt,
-            base=identity.base,
+            base=identity.base or self.group is not None,  # the tag may have come later
             worker_pid=self.worker.pid if self.worker else None,
         )
 

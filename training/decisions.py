@@ -52,7 +52,7 @@ class Decisions(Formation):
         return self._form(decision.members, start, commit, (), now)
 
     def _group_at_hand(self, now: float) -> bool:
-        return choose_scheduler(self.roster.nodes) is not None and now >= self.trouble.until
+        return choose_scheduler(self._servers()) is not None and now >= self.trouble.until
 
     def _at_boundary(self, now: float) -> list[Order]:
         assert self.generation is not None
@@ -73,7 +73,7 @@ class Decisions(Formation):
         if position.offset and intact and not self._may_change_in_mid_epoch():
             self.checked_in.clear()
             return orders + self._proceed(committer=current[0])
-        decision = settle(current, self.roster.ready(), self._wanted(), self.options.limits, self._group_at_hand(now), intact)
+        decision = settle(current, self.roster.ready(), self._wanted_next(), self.options.limits, self._group_at_hand(now), intact)
         self._pause(None if decision.members else decision.reason, now)
         if decision.members is None:
             return orders
@@ -117,7 +117,7 @@ class Decisions(Formation):
             return self._restart("every worker that held the state was lost", now)
         if self.position.epoch >= self.roster.epochs:
             return self._end(now)
-        decision = settle(current, self.roster.ready(), self._wanted(), self.options.limits, self._group_at_hand(now), intact=False)
+        decision = settle(current, self.roster.ready(), self._wanted_next(), self.options.limits, self._group_at_hand(now), intact=False)
         self._pause(None if decision.members else decision.reason, now)
         return self._form(decision.members, self.position, None, current, now) if decision.members else []
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from training.generation import Cause, Generation, Member, Reason, cause_of
 from training.knowledge import Knowledge, Phase
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
-from training.planning import choose_scheduler, plan_formation, plan_group, slowest
+from training.planning import Node, choose_scheduler, plan_formation, plan_group, slowest
 from training.protocol import Go, Leave, Position, Proceed, RestartWorker, Retire, StopGroup
 
 
@@ -30,6 +30,31 @@ class Formation(Knowledge):
     def _wanted(self) -> Sequence[str] | None:
         return None if self.target is None else (self.target.members or ())
 
+    def _replaced(self) -> set[str]:
+        """Base nodes that their successors relieve: at the next formation, once the successor can serve, or because they train no more."""
+        replacing = self.target.replacing if self.target is not None else {}
+        return {old for old, new in replacing.items() if old not in self.roster.members or self._can_serve(new)}
+
+    def _can_serve(self, instance: str) -> bool:
+        node = self.roster.nodes.get(instance)
+        here = instance in self.roster.members or instance in self.roster.ready()
+        return here and instance in (self._wanted() or ()) and node is not None and node.holds(2)
+
+    def _wanted_next(self) -> Sequence[str] | None:
+        """As wanted, except that a base node stays, and its successor does not join, until both can be exchanged at one boundary."""
+        wanted = self._wanted()
+        if wanted is None or self.target is None:
+            return None
+        replaced = self._replaced()
+        kept = {old: new for old, new in self.target.replacing.items() if old not in replaced}
+        waiting = {new for new in kept.values() if new not in self.roster.members}
+        return [*(instance for instance in wanted if instance not in waiting), *(old for old in kept if old not in wanted)]
+
+    def _servers(self) -> dict[str, Node]:
+        """The nodes among which ps-lite processes are given out."""
+        replaced = self._replaced()
+        return {instance: node for instance, node in self.roster.nodes.items() if instance not in replaced}
+
     def _present(self) -> list[str]:
         """The connected members, in the generation's order."""
         return [instance for instance in self.generation.instances if instance in self.roster.members] if self.generation else []
@@ -43,7 +68,8 @@ class Formation(Knowledge):
 
     def _form(self, members: tuple[str, ...], position: Position, commit: str | None, holders: Collection[str], now: float) -> list[Order]:
         """Settle the next generation and order it. `holders` have the state in memory; nobody: the source makes it, or loads the commit."""
-        scheduler = choose_scheduler(self.roster.nodes)
+        servers = self._servers()
+        scheduler = choose_scheduler(servers)
         assert scheduler is not None
         previous = {member.instance_id: member for member in self.generation.members} if self.generation and holders else {}
         self.number += 1
@@ -62,7 +88,7 @@ class Formation(Knowledge):
         self.prepared, self.checked_in, self.formed, self.first_steps, self.progress = set(), {}, {}, {}, {}
         self._pause(None, now)
 
-        group = plan_group(self.number, self.roster.nodes, scheduler, len(members))
+        group = plan_group(self.number, servers, scheduler, len(members))
         self.group_hosts = {host: self.roster.nodes[host].hello.attempt for host in group.hosts}
         self.hosts_absent = {}
         for host in group.hosts:

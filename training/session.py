@@ -96,6 +96,7 @@ class Session(Recovery):
 
     def group_ready(self, instance: str, message: GroupReady, now: float) -> list[Order]:
         if node := self.roster.nodes.get(instance):
+            node.hello = node.hello.model_copy(update={"base": True})  # a node may become a base node while it is connected
             node.group = message
         return self._advance(now)
 

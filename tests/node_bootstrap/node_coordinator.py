@@ -119,11 +119,14 @@ async def start_coordinator(directory: Path, **settings: Any) -> FakeCoordinator
 
 
 @contextlib.asynccontextmanager
-async def training_node(directory: Path, **timing: Any) -> AsyncIterator[tuple[World, FakeCoordinator, asyncio.Task[int]]]:
+async def training_node(
+    directory: Path, blank: tuple[str, ...] = (), program: tuple[str, ...] = (), **timing: Any
+) -> AsyncIterator[tuple[World, FakeCoordinator, asyncio.Task[int]]]:
     """A node whose worker trains, in its world with a coordinator; all of it ends with the block."""
     with world(directory) as here:
         coordinator = await start_coordinator(directory)
         here.publish(coordinator.endpoint)
+        here.blank, here.coordinator = blank, program
         try:
             async with living(here.setting(**timing)) as node:
                 await wait_until(here.workers_started, "the worker is started")

@@ -42,9 +42,9 @@ class Driver:
         )
         return self.do("worker_connected", hello)
 
-    def want(self, *names: str) -> list[Order]:
+    def want(self, *names: str, replacing: dict[str, str] | None = None) -> list[Order]:
         self.revision += 1
-        return self.do("new_target", Target.of(self.revision, names))
+        return self.do("new_target", Target.of(self.revision, names).model_copy(update={"replacing": replacing or {}}))
 
     def form(self, *names: str) -> list[Order]:
         orders = []

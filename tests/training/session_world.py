@@ -372,6 +372,10 @@ class World:
             before = [earlier["number"] for earlier in self.journal if earlier["kind"] == "generation"]
             assert record["number"] not in before, "no two generations have one number"
             assert not self.journal or all(number < record["number"] for number in before)
+            replaced = set(self.session.target.replacing) if self.session is not None and self.session.target is not None else set()
+            assert not (replaced - set(record["members"])) & set(record["hosts"]), (
+                "no server on a replaced node that trains no more: its machine may end"
+            )
         self.journal.append(record)
 
     def _to_worker(self, order: ToWorker) -> None:
@@ -443,9 +447,17 @@ class World:
                 moves.append(worker.act)
         return moves
 
-    def want(self, names: str) -> None:
-        self.target = Target.of(self.target.revision + 1, tuple(map(instance, names)))
+    def want(self, names: str, replacing: str = "") -> None:
+        """`replacing` "ac": the base node a is given up for c."""
+        pairs = {instance(replacing[0]): instance(replacing[1])} if replacing else {}
+        self.target = Target.of(self.target.revision + 1, tuple(map(instance, names))).model_copy(update={"replacing": pairs})
         self.do("new_target", self.target)
+
+    def promote(self, letter: str) -> None:
+        """The node has become a base node."""
+        node = self.nodes[instance(letter)]
+        node.base = True
+        node.offer()
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

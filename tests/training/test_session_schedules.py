@@ -41,10 +41,16 @@ def faults(world: World) -> list[Callable[[], Any]]:
     ]
 
 
-def calm(world: World) -> None:
+def faults_and_replacement(world: World) -> list[Callable[[], Any]]:
+    """The same, while the base node a is to be replaced by c, or not, as somebody changes their mind."""
+    replacement = [lambda: world.want("bcd", "ac"), lambda: world.want("bc", "ac"), lambda: world.promote("c")]
+    return [*faults(world), *replacement, *replacement]
+
+
+def calm(world: World, wanted: str = "abcd", replacing: str = "") -> None:
     """No more faults: everything that can happen does, and time passes."""
     world.orders_left = None
-    world.want("abcd")
+    world.want(wanted, replacing)
     for _ in range(4000):
         moved = False
         for move in world.moves():
@@ -56,7 +62,7 @@ def calm(world: World) -> None:
     raise AssertionError(f"the job hangs in {phase}, {world.session and world.session.paused}; last: {world.announced[-5:]}")
 
 
-def play(world: World, schedule: list[tuple[int, int]]) -> None:
+def play(world: World, schedule: list[tuple[int, int]], faults: Callable[[World], list[Callable[[], Any]]] = faults) -> None:
     """Each pair: so many moves that happen by themselves, chosen by the number; then one fault."""
     for moves, choice in schedule:
         for step in range(moves):
@@ -65,7 +71,6 @@ def play(world: World, schedule: list[tuple[int, int]]) -> None:
         possible = faults(world)
         possible[choice % len(possible)]()
         world.pass_time(0.1)
-    calm(world)
 
 
 schedules = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1000)), max_size=14)
@@ -77,6 +82,20 @@ schedules = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1000)), max_si
 def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bool, schedule: list[tuple[int, int]]) -> None:
     world = World("ab", "cd", segments=segments)
     play(world, schedule)
+    calm(world)
+    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    assert world.over == "finished"
+    result = audit(world.journal, world.intents, SAMPLES)
+    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(schedule=schedules)
+def test_t22_whatever_happens_while_a_base_node_is_replaced_no_sample_is_lost_and_no_server_stays_on_it(schedule: list[tuple[int, int]]) -> None:
+    world = World("ab", "cd")
+    play(world, schedule, faults_and_replacement)
+    world.promote("c")
+    calm(world, "bcd", "ac")
     note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
     assert world.over == "finished"
     result = audit(world.journal, world.intents, SAMPLES)

@@ -1,0 +1,123 @@
+"""T22, the session's part: a base node and its successor are exchanged at one boundary, ps-lite servers and all. Else state goes with the machine."""
+
+from __future__ import annotations
+
+import pytest
+from session_driver import A, B, C, Driver, forms, restarted, words
+
+from training.generation import Cause
+from training.knowledge import Phase
+from training.orders import Announce, Order, ToNode
+from training.protocol import Position, StartGroup, StepStatus
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A runs the coordinator; B is to be replaced by C, which stands by and is no base node yet. All the others' blanks are ready again."""
+    driver = Driver(workers=2)
+    driver.train(A, B)
+    driver.node(C, base=False)
+    driver.worker(C)
+    driver.blanks(A)
+    driver.blanks(B)
+    return driver
+
+
+def servers(orders: list[Order]) -> dict[str, list[str]]:
+    """Which roles each node was handed."""
+    return {
+        order.instance_id: [process.role for process in order.message.processes]
+        for order in orders
+        if isinstance(order, ToNode) and isinstance(order.message, StartGroup)
+    }
+
+
+def test_t22_the_servers_move_with_the_exchange_at_one_boundary_and_nothing_is_lost(driver: Driver) -> None:
+    driver.want(A, C, replacing={B: C})
+    driver.blanks(C)
+    orders = driver.check_in(A, B)
+    assert set(forms(orders)) == {A, C}
+    assert servers(orders) == {A: ["scheduler", "server"], C: ["server"]}
+    assert {name: form.fetch for name, form in forms(orders).items()} == {A: False, C: True}
+    assert (B, "leave") in words(orders)
+    assert driver.session.position == Position(epoch=1, offset=0, step=2), "where both had checked in"
+    changes = [order.fields for order in orders if isinstance(order, Announce) and order.event == "forming"]
+    assert [(change["cause"], change["joining"], change["leaving"]) for change in changes] == [(Cause.CHANGE.value, [C], [B])]
+    driver.do("worker_left", B)
+    driver.form(A, C)
+    driver.do("node_lost", B)
+    assert (driver.session.phase, driver.session.number, restarted(driver.orders)) == (Phase.TRAINING, 2, set())
+
+
+def test_t22_until_the_successor_can_serve_nobody_is_exchanged(driver: Driver) -> None:
+    """Were the old one to go first, the servers would move twice; were the new one to come first, the job would be formed twice."""
+    driver.want(A, C, replacing={B: C})
+    orders = driver.check_in(A, B)
+    assert forms(orders) == {}
+    assert words(orders) == [(A, "proceed"), (B, "proceed")]
+    assert B in {member.instance_id for member in driver.session.report(driver.now).members}, "it may not be terminated"
+    driver.blanks(C)
+    assert set(forms(driver.check_in(A, B, epoch=2))) == {A, C}
+
+
+def test_t22_an_elastic_member_becomes_the_base_node_it_replaces(driver: Driver) -> None:
+    driver.want(A, B, C)
+    driver.check_in(A, B)
+    driver.form(A, B, C)
+    for name in (A, B, C):
+        driver.blanks(name)
+    driver.want(A, C, replacing={B: C})
+    orders = driver.check_in(A, B, C, epoch=2)
+    assert set(forms(orders)) == {A, C}
+    assert set(servers(orders)) == {A, C}
+
+
+def test_t22_a_member_that_cannot_serve_yet_trains_on_beside_the_old_one(driver: Driver) -> None:
+    driver.want(A, B, C)
+    driver.check_in(A, B)
+    driver.form(A, B, C)
+    driver.want(A, C, replacing={B: C})
+    driver.blanks(A)
+    driver.blanks(B)
+    assert words(driver.check_in(A, B, C, epoch=2)) == [(A, "proceed"), (B, "proceed"), (C, "proceed")]
+
+
+def test_t22_the_old_ones_worker_is_lost_first_and_its_servers_are_given_up_with_it(driver: Driver) -> None:
+    driver.want(A, C, replacing={B: C})
+    driver.check_in(A, B)
+    driver.blanks(C)
+    driver.exits(B)
+    assert driver.session.phase is Phase.RELEASING
+    assert B in {member.instance_id for member in driver.session.report(driver.now).members}, "its servers are in use until A is free"
+    orders = driver.do("step_status", A, StepStatus(generation=1, phase="out", position=Position(epoch=0, offset=0, step=0), answered=0))
+    assert servers(orders) == {A: ["scheduler", "server"], C: ["server"]}
+
+
+def test_t22_where_the_old_one_is_lost_its_successor_joins_without_being_able_to_serve_yet(driver: Driver) -> None:
+    """There is nothing to exchange any more, and the old one's machine may be ended at any time: no server may be placed there."""
+    driver.want(A, C, replacing={B: C})
+    driver.exits(B)
+    orders = driver.do("step_status", A, StepStatus(generation=1, phase="out", position=Position(epoch=0, offset=0, step=0), answered=0))
+    assert (set(forms(orders)), set(servers(orders))) == ({A, C}, {A})
+
+
+def test_t22_a_successor_that_is_lost_while_it_joins_leaves_the_others_their_state(driver: Driver) -> None:
+    driver.want(A, C, replacing={B: C})
+    driver.blanks(C)
+    driver.check_in(A, B)
+    driver.exits(C)
+    driver.do("node_lost", C)
+    driver.blanks(A)
+    assert driver.session.phase is Phase.PREPARING
+    assert set(driver.session.forms) == {A}
+    assert A not in restarted(driver.orders)
+
+
+def test_t22_after_a_restart_the_replaced_node_is_not_counted_on(driver: Driver) -> None:
+    """The controller has read that it is no member, and may end its machine at any time."""
+    driver.want(A, C, replacing={B: C})
+    driver.blanks(C)
+    driver.exits(A)
+    driver.exits(B)
+    orders = driver.worker(A, pid=110)
+    assert (set(forms(orders)), set(servers(orders))) == ({A, C}, {A, C})
