@@ -97,6 +97,17 @@ class Supervisor:
             finally:
                 watch.cancel()
 
+    async def promote(self) -> None:
+        self.base = True
+        self._offer = asyncio.create_task(self._offer_group())
+
+    async def die(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        for process in [*self.blanks, *(process for group in self.groups.values() for process in group), *([self.worker] if self.worker else [])]:
+            process.kill()
+
     async def _say(self, message: Any) -> None:
         await self._connection.send(channel.encode(message))
 
@@ -227,9 +238,20 @@ class JobBed:
 
         self.call(start())
 
-    def want(self, letters: str) -> None:
+    def want(self, letters: str, replacing: str = "") -> None:
+        """`replacing` "BC": the base node B is given up for C."""
         self._revision += 1
-        self.hosts.target = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+        wanted = Target.of(self._revision, tuple(instance(letter) for letter in letters))
+        pairs = {instance(replacing[0]): instance(replacing[1])} if replacing else {}
+        self.hosts.target = wanted.model_copy(update={"replacing": pairs})
+
+    def promote(self, letter: str) -> None:
+        """An elastic node becomes a base node, while it is connected."""
+        self.call(self.supervisors[instance(letter)].promote())
+
+    def lose_node(self, letter: str) -> None:
+        """The machine is gone, with all its processes."""
+        self.call(self.supervisors[instance(letter)].die())
 
     def kill_worker(self, letter: str, number: int = signal.SIGKILL) -> int:
         worker = self.supervisors[instance(letter)].worker
@@ -340,8 +362,8 @@ class KillableBed(JobBed):
         self._process.kill()
         self._process.wait(10)
 
-    def want(self, letters: str) -> None:
-        super().want(letters)
+    def want(self, letters: str, replacing: str = "") -> None:
+        super().want(letters, replacing)
         assert self.hosts.target is not None
         file = self.folder / "target.json"
         file.with_suffix(".new").write_text(self.hosts.target.model_dump_json())

@@ -35,6 +35,29 @@ def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_al
     assert difference < 1e-5
 
 
+def test_t22_a_base_node_is_exchanged_at_one_boundary_and_its_machine_can_go(make_bed: Make) -> None:
+    """Were a server left on it, its end would send everybody back to the last commit."""
+    bed = make_bed("--epochs", "80")
+    bed.begin()
+    bed.add_node("C")
+    bed.wait_for(bed.saw("worker_ready", "C"), 60, "C stands by")
+    bed.want("AC", replacing="BC")
+    bed.wait_for_epoch(bed.events("segment")[-1]["to"]["epoch"] + 2 if bed.events("segment") else 2)
+    assert bed.events("left") == [], "C cannot serve yet"
+    bed.promote("C")
+    bed.wait_for(bed.saw("joined", "C"), 60, "C takes the place of B")
+    bed.wait_for(bed.saw("left", "B"), 60, "B leaves")
+    serving = {letter: max(bed.supervisors[instance(letter)].groups, default=0) for letter in "ABC"}
+    assert (serving["A"], serving["C"], serving["B"] < 2) == (2, 2, True), "where the servers of the second generation are"
+    bed.lose_node("B")
+    bed.wait_for(lambda: bed.events("node_lost"), 30, "B is gone")
+    bed.wait_for_epoch(bed.events("segment")[-1]["to"]["epoch"] + 3)
+    bed.finish()
+    assert [(event["joining"], event["leaving"]) for event in bed.events("forming")[1:]] == [([instance("C")], [instance("B")])], "one boundary"
+    assert (bed.events("restart"), bed.events("releasing"), bed.audit().exact) == ([], [], True)
+    assert {name: len(node.pids) for name, node in bed.supervisors.items()} == {instance(letter): 1 for letter in "ABC"}, "nobody was restarted"
+
+
 def test_t8_a_job_all_of_whose_workers_are_killed_goes_on_from_its_commit(make_bed: Make) -> None:
     bed = make_bed("--epochs", "60")
     bed.begin()
