@@ -93,4 +93,4 @@ def test_t15_elastic_training_gives_the_weights_of_training_alone(make_bed: Make
     bed.wait_for((tmp_path / "elastic.npz").exists, 30, "the weights")
     with np.load(alone) as one, np.load(tmp_path / "elastic.npz") as other:
         difference = max(float(np.abs(one[name] - other[name]).max()) for name in one.files)
-    assert difference < 1e-5
+    assert difference < 1e-4, "sums in another order; an epoch moves weights of up to 4 by 0.3"

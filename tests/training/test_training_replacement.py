@@ -32,7 +32,7 @@ def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_al
     bed.wait_for((tmp_path / "elastic.npz").exists, 30, "the weights")
     with np.load(alone) as one, np.load(tmp_path / "elastic.npz") as other:
         difference = max(float(np.abs(one[name] - other[name]).max()) for name in one.files)
-    assert difference < 1e-5
+    assert difference < 1e-4, "sums in another order; an epoch moves weights of up to 4 by 0.3"
 
 
 def test_t22_a_base_node_is_exchanged_at_one_boundary_and_its_machine_can_go(make_bed: Make) -> None:
