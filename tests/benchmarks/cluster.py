@@ -20,6 +20,7 @@ from node_bootstrap import exec_child
 from node_bootstrap.errors import Interrupted
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
+from node_bootstrap.metadata import MetadataClient
 from node_bootstrap.node import Setting, wire
 from node_bootstrap.pacing import Timing
 from node_bootstrap.processes import Children
@@ -69,6 +70,13 @@ class _Shared:
 
     def get(self, name: str, *, secret: bool = False) -> str | None:
         return self._values.get(name)
+
+
+class _Untagged(MetadataClient):
+    """The metadata service of instances whose tags never change."""
+
+    async def read(self, path: str) -> str | None:
+        return None
 
 
 class _Events:
@@ -138,7 +146,17 @@ class Cluster:
         setting = Setting(layout, metadata_url="", timing=timing)
         try:
             async with asyncio.TaskGroup() as tasks:
-                channel = wire(supervisor, setting, identity, self._config, dict(ENVIRONMENT), children, self._shared, tasks)
+                channel = wire(
+                    supervisor,
+                    setting,
+                    identity,
+                    self._config,
+                    dict(ENVIRONMENT),
+                    children,
+                    self._shared,
+                    _Untagged("http://127.0.0.1", timing),
+                    tasks,
+                )
                 tasks.create_task(channel.run())
                 await supervisor.retire(await retired)
                 raise Interrupted("retired")
