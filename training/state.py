@@ -250,4 +250,7 @@ def _read(array: Any, raw: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
 
 
 def _write(array: Any, raw: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-    check_call(_LIB.MXNDArraySyncCopyFromCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size)))
+    try:
+        check_call(_LIB.MXNDArraySyncCopyFromCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size)))
+    except mx.MXNetError:  # a forward pass left the array in a layout of MKL-DNN's, into which only MXNet itself copies
+        mx.nd.array(raw.view(array.dtype).reshape(array.shape), dtype=array.dtype).copyto(array)

@@ -16,7 +16,7 @@ from mxnet import autograd, gluon
 
 from training.block import checksum
 from training.protocol import Position
-from training.state import StateError, TrainingState, digest
+from training.state import StateError, TrainingState, _write, digest
 from training.transfer import StateServer, TransferError, fetch
 
 AT = Position(epoch=2, offset=10, step=31)
@@ -135,3 +135,16 @@ def test_a_source_that_is_gone_is_an_error_within_the_bound() -> None:
     server.close()
     with pytest.raises(TransferError, match="generation 1"):
         fetch("127.0.0.1", server.port, 1, "t", 2)
+
+
+def test_a_joiner_that_has_tried_its_network_out_can_take_the_state() -> None:
+    """A forward pass leaves the weights of a convolution in a layout of MKL-DNN's, which a plain copy refuses."""
+    net = gluon.nn.Conv2D(64, 3, in_channels=64)
+    net.initialize()
+    net.hybridize(static_alloc=True)
+    for _ in range(2):
+        net(mx.nd.ones((2, 64, 16, 16))).wait_to_read()
+    weight = net.weight.data()
+    sent = np.arange(weight.size, dtype=np.float32)
+    _write(weight, sent.view(np.uint8))
+    assert np.array_equal(weight.asnumpy().reshape(-1), sent)
