@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from fakes import SUFFIX, running_cluster
+from fakes import SUFFIX, World, running_cluster
 
 from controller.adapters.items import wake_of
 from controller.contract import STATUS_TAG
 from controller.converge import converge
 from controller.errors import Refused
+
+
+def another_pass_for(world: World, node: str) -> None:
+    """A whole pass for a node that is tagged and prepared, while one of ours is under way."""
+    world.take_in(world.tag(node), world.report(node))
+    theirs, world.stream = world.stream, []
+    converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
 
 
 def test_c37_two_overlapping_passes_grow_the_revision_once_a_change_and_agree() -> None:
@@ -30,12 +37,7 @@ def test_c37_the_slower_of_two_publishers_leaves_the_newest_revision_in_the_para
     world.take_in(world.tag(first), world.report(first))
     ours, world.stream = world.stream, []
 
-    def overtake() -> None:
-        world.take_in(world.tag(second), world.report(second))
-        theirs, world.stream = world.stream, []
-        converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
-
-    world.before["parameters.put_target"] = [overtake]
+    world.before["parameters.put_target"] = [lambda: another_pass_for(world, second)]
     converge(world.ports, world.registry, wake_of(ours), SUFFIX)
     assert world.target().revision == world.ports.clusters.get("demo").membership.revision
     assert {first, second} <= set(world.target().members)
@@ -99,13 +101,11 @@ def test_a_publisher_that_was_overtaken_does_not_write_the_parameter_again() -> 
     world.take_in(world.tag(first), world.report(first))
     ours, world.stream = world.stream, []
 
-    def overtake() -> None:
-        world.take_in(world.tag(second), world.report(second))
-        theirs, world.stream = world.stream, []
-        converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
-
     puts = world.count("parameters.put_target")
-    world.before["clusters.get"] = [lambda: None, overtake]  # between the decision of the slower pass and its publication
+    world.before["clusters.get"] = [
+        lambda: None,
+        lambda: another_pass_for(world, second),
+    ]  # between the decision of the slower pass and its publication
     converge(world.ports, world.registry, wake_of(ours), SUFFIX)
     assert world.count("parameters.put_target") == puts + 1
     assert {first, second} <= set(world.target().members)
