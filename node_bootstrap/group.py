@@ -1,19 +1,17 @@
 """Keeps the blank ps-lite processes of a base node, and hands them their roles, generation by generation.
 
-A blank has imported mxnet and waits for one JSON line that makes it a scheduler or a server; the import is what takes long.
+A blank is forked from a server that has imported mxnet (`training.forkserver`), and waits for one JSON line that makes it a scheduler or a server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,16 +20,16 @@ from node_bootstrap.files import tail
 from node_bootstrap.pacing import Timing
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
-from training.protocol import FromNode, GroupFailed, GroupReady, PsProcess, StartGroup
+from training.forkserver import Blank, ForkServerLine
+from training.protocol import FromNode, GroupFailed, GroupReady, StartGroup
 
 PORTS = range(10000, 30000)  # below the ports that the kernel gives to outgoing connections
-QUIET = 10  # niceness of a blank that imports mxnet while the job trains
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Blank:
-    child: Child
+class Process:
+    blank: Blank
     ready: bool = False
     role: str = "blank"
     generation: int | None = None
@@ -57,16 +55,17 @@ class BlankProgram:
 class PsGroup:
     """A group is offered while `wanted` blanks are ready; as many spares let a second change follow the first at once.
 
+    The death of the fork server is the death of all of them: what is live has failed, and a new one is started.
     `tell` sends to the coordinator and is False when nobody listens: `state` says it again later.
     """
 
     def __init__(self, program: BlankProgram, wanted: int, host: str, children: Children, tell: Callable[[FromNode], bool], timing: Timing) -> None:
         self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
         self._children, self._tell, self._timing = children, tell, timing
-        self._pool: list[Blank] = []
-        self._live: dict[int, list[Blank]] = {}
+        self._server: tuple[Child, ForkServerLine] | None = None
+        self._pool: list[Process] = []
+        self._live: dict[int, list[Process]] = {}
         self._stopped = 0
-        self._used = False
         self._refill_at = 0.0
         self._deaths = 0
         self._port: int | None = None
@@ -77,7 +76,7 @@ class PsGroup:
     def state(self) -> list[FromNode]:
         """What a coordinator that just connected must know."""
         said: list[FromNode] = [self._failure] if self._failure else []
-        ready = sum(blank.ready for blank in self._pool)
+        ready = sum(process.ready for process in self._pool)
         if ready >= self._wanted:
             if self._port is None:
                 self._port = free_port(self._host)
@@ -100,7 +99,7 @@ class PsGroup:
                 if self._deaths:
                     await asyncio.sleep(self._timing.blank.delay(self._deaths - 1))
                 try:
-                    await self._spawn(QUIET if self._used or len(self._pool) >= self._wanted else 0)
+                    await self._spawn()
                 except OSError as error:
                     self._deaths += 1
                     log.error("a blank ps-lite process cannot be started", extra={"reason": str(error)})
@@ -117,17 +116,22 @@ class PsGroup:
             log.info("ignored an order to start an earlier group", extra={"generation": order.generation, "stopped": self._stopped})
             return
         members = self._live[order.generation] = []
-        self._used, self._port = True, None
+        self._port = None
         self._refill_at = time.monotonic() + self._timing.formation
-        for process in order.processes:
+        for wanted in order.processes:
             try:
-                blank = self._take() or await self._spawn(0)
-                if blank in self._pool:
-                    self._pool.remove(blank)
-                members.append(blank)
-                await self._hand(blank, process, order.generation)
+                process = self._take() or await self._spawn()
+                if process in self._pool:
+                    self._pool.remove(process)
+                members.append(process)
+                process.role, process.generation = wanted.role, order.generation
+                await process.blank.give(wanted.role, wanted.environment)
+                log.info(
+                    "handed out a role",
+                    extra={"role": wanted.role, "pid": process.blank.pid, "generation": order.generation, "ready": process.ready},
+                )
             except (OSError, NodeError) as error:
-                self._fail(order.generation, f"{process.role}: {error}")
+                self._fail(order.generation, f"{wanted.role}: {error}")
         self._announce()
         self._changed.set()
 
@@ -138,64 +142,86 @@ class PsGroup:
         self._changed.set()
         if self._failure and self._failure.generation <= self._stopped:
             self._failure = None
-        doomed = [blank for number in sorted(self._live) if number <= self._stopped for blank in self._live.pop(number)]
-        await asyncio.gather(*(blank.child.stop() for blank in doomed))
+        doomed = [process for number in sorted(self._live) if number <= self._stopped for process in self._live.pop(number)]
+        await asyncio.gather(*(process.blank.stop() for process in doomed))
 
     async def stop_all(self) -> None:
-        """Kill the blanks too."""
+        """Kill the blanks and their server too."""
+        self._wanted = self._spares = 0
         await self.stop(max(self._live, default=self._stopped))
         pool, self._pool = self._pool, []
-        self._wanted = self._spares = 0
-        await asyncio.gather(*(blank.child.stop() for blank in pool))
+        await asyncio.gather(*(process.blank.stop() for process in pool))
+        if self._server:
+            await self._server[0].stop()
 
-    def _take(self) -> Blank | None:
-        return max(self._pool, key=lambda blank: blank.ready, default=None)
+    def _take(self) -> Process | None:
+        return max(self._pool, key=lambda process: process.ready, default=None)
 
-    async def _hand(self, blank: Blank, process: PsProcess, generation: int) -> None:
-        blank.role, blank.generation = process.role, generation
-        with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may take niceness back
-            os.setpriority(os.PRIO_PGRP, blank.child.pid, 0)
-        stdin, _ = blank.child.pipes
-        stdin.write(json.dumps({"role": process.role, "environment": process.environment}).encode() + b"\n")
-        await stdin.drain()
-        stdin.close()
-        log.info("handed out a role", extra={"role": process.role, "pid": blank.child.pid, "generation": generation, "ready": blank.ready})
+    async def _spawn(self) -> Process:
+        if self._server is None:
+            self._server = await self._start_server()
+        child, line = self._server
+        process = Process(await line.fork())
+        self._pool.append(process)
+        self._watch(self._follow(process, child))
+        return process
 
-    async def _spawn(self, nice: int) -> Blank:
-        program = self._program
-        child = await self._children.start(
-            "ps-lite", program.command, log_path=program.log_path, environment=program.environment, piped=True, nice=nice
-        )
-        blank = Blank(child)
-        self._pool.append(blank)
-        watcher = asyncio.create_task(self._watch(blank))
+    async def _start_server(self) -> tuple[Child, ForkServerLine]:
+        program, line = self._program, ForkServerLine()
+        try:
+            child = await self._children.start(
+                "ps-lite",
+                program.command,
+                log_path=program.log_path,
+                environment={**program.environment, **line.environment},
+                inherited=(line.theirs,),
+            )
+        except (OSError, NodeError):
+            line.close()
+            raise
+        line.handed_over()
+        self._watch(self._follow_server(child, line))
+        return child, line
+
+    def _watch(self, coroutine: Coroutine[None, None, None]) -> None:
+        watcher = asyncio.create_task(coroutine)
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        return blank
 
-    async def _watch(self, blank: Blank) -> None:
-        """From the first line to the end of the process."""
-        _, stdout = blank.child.pipes
-        with blank.child.log_path.open("ab") as output:
-            while chunk := await stdout.read(65536):
-                if not blank.ready and b"ready" in chunk.splitlines():
-                    blank.ready, self._deaths = True, 0
-                    self._announce()
-                else:
-                    output.write(chunk)
-                    output.flush()
-        code = await blank.child.wait()
-        await blank.child.stop()
-        if blank in self._pool:
-            self._pool.remove(blank)
-            self._deaths += 1
-            log.error(
-                "a blank ps-lite process ended", extra={"pid": blank.child.pid, "reason": explain(code, 0.0), "output": tail(blank.child.log_path)}
-            )
+    async def _follow_server(self, child: Child, line: ForkServerLine) -> None:
+        code = await child.wait()
+        line.close()
+        if self._server and self._server[0] is child:
+            self._server = None
+            if self._wanted:
+                self._deaths += 1
+                log.error(
+                    "the fork server of the ps-lite processes ended",
+                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": tail(child.log_path)},
+                )
+        await child.stop()
+        self._changed.set()
+
+    async def _follow(self, process: Process, server: Child) -> None:
+        """From the request to the end of the process."""
+        try:
+            async with asyncio.timeout(self._timing.blank_start):
+                process.ready = await process.blank.started()
+        except TimeoutError:
+            log.error("the fork server does not answer and is started again", extra={"pid": server.pid})
+            await server.stop()
+        if process.ready:
+            self._deaths = 0
+            self._announce()
+        in_order = process.ready and await process.blank.ended()
+        await process.blank.stop()
+        if process in self._pool:
+            self._pool.remove(process)
+            self._deaths = max(self._deaths, 1)  # when the server died, it counts by itself
+            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": tail(self._program.log_path)})
             self._changed.set()
-        elif blank.generation is not None and blank.generation > self._stopped and code != 0:
-            # code 0 is how they end when all workers have left the group
-            self._fail(blank.generation, f"{blank.role}: {explain(code, 0.0)}; last output:\n{tail(blank.child.log_path, limit=1000)}")
+        elif process.generation is not None and process.generation > self._stopped and not in_order:
+            self._fail(process.generation, f"{process.role} ended; last output:\n{tail(self._program.log_path, limit=1000)}")
 
     def _announce(self) -> None:
         try:

@@ -46,8 +46,9 @@ class Timing:
     coordinator_exit: float = 30.0
     spare: float = 3.0  # before a warm spare is started: what it replaces gets the processor first
     succession: float = 2.0  # how often a base node without a coordinator looks whether it is nominated
-    formation: float = 2.0  # blanks that were used are replaced when the new group stands, at the latest after this: an import would slow it down
+    formation: float = 2.0  # blanks that were used are replaced when the new group stands, at the latest after this: forks would slow it down
     blank: Backoff = field(default=Backoff(1.0, 30.0))
+    blank_start: float = 120.0  # a fork server that has not answered after this, import of MXNet included, is started again
     notices: float = 5.0
     finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job
     grace: float = 5.0  # SIGTERM to SIGKILL of a retiring worker

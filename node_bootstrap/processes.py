@@ -42,13 +42,6 @@ class Child:
         """The exit code; minus the signal's number when a signal ended it."""
         return await self.process.wait()
 
-    @property
-    def pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
-        """stdin and stdout. Raises ValueError for a child that was not started with pipes."""
-        if self.process.stdin is None or self.process.stdout is None:
-            raise ValueError(f"{self.name} has no pipes")
-        return self.process.stdin, self.process.stdout
-
     def send(self, signum: signal.Signals) -> None:
         """To the whole group, as long as its leader is not reaped: its number may be somebody else's afterwards."""
         if self.process.returncode is None:
@@ -90,14 +83,13 @@ class Children:
         log_path: Path,
         environment: Mapping[str, str],
         cwd: str | None = None,
-        piped: bool = False,
         nice: int = 0,
         inherited: Sequence[int] = (),
         user: str | None = None,
     ) -> Child:
         """Raises OSError, and Interrupted once the node is stopping. A program that cannot be run exits with 126 or 127 and says why in its log.
 
-        `piped`: stdin and stdout are pipes, only stderr goes to the log. `inherited`: file descriptors that stay open in the child.
+        `inherited`: file descriptors that stay open in the child.
         `user`: who runs it, with that user's groups and home; only root can make it another than itself.
         """
         if self._stopping:
@@ -108,8 +100,8 @@ class Children:
         with log_path.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", exec_child.__file__, str(os.getpid()), str(nice), *([f"--user={user}"] if user else []), *command),
-                stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE if piped else output,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
                 stderr=output,
                 cwd=cwd,
                 env={**os.environ, **environment, MARK: mark},

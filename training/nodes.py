@@ -29,6 +29,7 @@ from websockets.exceptions import WebSocketException
 
 from controller.contract import ControlFile
 from training import channel
+from training.forkserver import Blank, ForkServerLine
 from training.protocol import (
     FromCoordinator,
     FromNode,
@@ -47,7 +48,7 @@ from training.protocol import (
 from training.standby import StandbyLine
 
 MAX_LINE = 256 * 1024
-READY_SECONDS = 120.0  # for a blank to import MXNet, on a machine that is busy
+READY_SECONDS = 120.0  # for the fork server to import MXNet, on a machine that is busy
 GRACE_SECONDS = 5.0
 SPARE_SECONDS = 3.0  # before a warm spare is started: the worker gets the processor first
 RETRY_SECONDS = 0.5
@@ -85,14 +86,10 @@ def _die_with_parent() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-async def start(
-    command: Sequence[str], environment: dict[str, str], piped: bool = False, inherited: Sequence[int] = ()
-) -> asyncio.subprocess.Process:
-    pipe = asyncio.subprocess.PIPE if piped else None
+async def start(command: Sequence[str], environment: dict[str, str], inherited: Sequence[int] = ()) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command,
-        stdin=pipe or asyncio.subprocess.DEVNULL,
-        stdout=pipe,
+        stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment},
         start_new_session=True,
         preexec_fn=_die_with_parent,
@@ -116,8 +113,9 @@ class Node:
         self._post, self._control = post, folder / "control.json"
         self._connection: ClientConnection | None = None
         self._worker: asyncio.subprocess.Process | None = None
-        self._blanks: list[asyncio.subprocess.Process] = []
-        self._groups: dict[int, list[asyncio.subprocess.Process]] = {}
+        self._forks: tuple[asyncio.subprocess.Process, ForkServerLine] | None = None
+        self._blanks: list[Blank] = []
+        self._groups: dict[int, list[Blank]] = {}
         self._spares: list[tuple[asyncio.subprocess.Process, StandbyLine]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing, self._sparing = asyncio.Lock(), asyncio.Lock()
@@ -139,7 +137,7 @@ class Node:
             for task in self._tasks:
                 task.cancel()
             grace = GRACE_SECONDS if self._worker is not None else 0.0
-            children = [*self._blanks, *(spare for spare, _ in self._spares), *(process for group in self._groups.values() for process in group)]
+            children = [*(spare for spare, _ in self._spares), *([self._forks[0]] if self._forks else [])]  # the blanks die with their server
             await asyncio.gather(*(stop(child) for child in children), *([stop(self._worker, grace)] if self._worker else []))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -181,13 +179,20 @@ class Node:
     async def _offer(self) -> None:
         async with self._preparing:
             while len(self._blanks) < 2:
-                blank = await start([sys.executable, "-m", "training.engine.blank"], self._post.server_environment, piped=True)
-                self._blanks.append(blank)
-                assert blank.stdout is not None
+                blank = await (await self._fork_server()).fork()
                 async with asyncio.timeout(READY_SECONDS):
-                    if not await blank.stdout.readline():
-                        raise RuntimeError("a ps-lite process could not import MXNet; its message is above")
+                    if not await blank.started():
+                        raise RuntimeError("no ps-lite process can be started; the reason is above")
+                self._blanks.append(blank)
         await self._say(GroupReady(scheduler_port=free_port(self._post.ip), blanks=len(self._blanks)))
+
+    async def _fork_server(self) -> ForkServerLine:
+        if self._forks is None or self._forks[0].returncode is not None:
+            line = ForkServerLine()
+            command = [sys.executable, "-m", "training.engine.blank"]
+            self._forks = await start(command, {**self._post.server_environment, **line.environment}, inherited=(line.theirs,)), line
+            line.handed_over()
+        return self._forks[1]
 
     async def _take(self, order: FromCoordinator) -> None:
         match order:
@@ -200,7 +205,7 @@ class Node:
                 await self._start_group(order)
             case StopGroup():
                 for generation in [g for g in self._groups if g <= order.generation]:
-                    await asyncio.gather(*map(stop, self._groups.pop(generation)))
+                    await asyncio.gather(*(blank.stop() for blank in self._groups.pop(generation)))
             case RestartWorker():
                 if self._may_restart(order.pid):
                     log.info("worker of %s is started again: %s", self._post.ip, order.reason)
@@ -227,18 +232,16 @@ class Node:
             return
         for process in order.processes:
             blank = self._blanks.pop(0)
-            assert blank.stdin is not None
-            line = {"role": process.role, "environment": {**process.environment, "DMLC_NODE_HOST": self._post.ip}}
-            blank.stdin.write(json.dumps(line).encode() + b"\n")
             group.append(blank)
+            with contextlib.suppress(OSError):  # who watches it tells that it is gone
+                await blank.give(process.role, {**process.environment, "DMLC_NODE_HOST": self._post.ip})
             self._spawn(self._watch_group(order.generation, blank))
         self._spawn(self._offer())
 
-    async def _watch_group(self, generation: int, process: asyncio.subprocess.Process) -> None:
+    async def _watch_group(self, generation: int, blank: Blank) -> None:
         """The end of one that leaves with its workers is no failure; any other is while its generation stands."""
-        code = await process.wait()
-        if code and generation in self._groups:
-            await self._say(GroupFailed(generation=generation, reason=f"exit code {code}"))
+        if not await blank.ended() and generation in self._groups:
+            await self._say(GroupFailed(generation=generation, reason="a ps-lite process ended; its last words are above"))
 
     async def _start_worker(self) -> None:
         self._worker = self._take_spare() or await start(self._post.command, self._worker_environment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -19,26 +20,27 @@ from node_bootstrap.pacing import Timing
 from node_bootstrap.processes import Children
 from training.protocol import FromNode, GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
 
-BLANK = """
+FORKS = """
 import json, os, pathlib, sys, time
+from training.forkserver import serve
 here = pathlib.Path(sys.argv[1])
+
+def become(role, environment):
+    with open(here / "roles", "a") as file:
+        entry = {"role": role, "environment": environment, "pid": os.getpid(), "server": os.getppid(), "host": os.environ.get("DMLC_NODE_HOST")}
+        file.write(json.dumps(entry) + "\\n")
+    while not (here / f"end-{os.getpid()}").exists():
+        time.sleep(0.02)
+    sys.exit(int((here / f"end-{os.getpid()}").read_text()))
+
 time.sleep(float((here / "slow").read_text()) if (here / "slow").exists() else 0)
-print("ready", flush=True)
-line = sys.stdin.readline()
-if not line:
-    sys.exit(0)
-order = json.loads(line)
-with open(here / "roles", "a") as file:
-    file.write(json.dumps({**order, "pid": os.getpid(), "nice": os.nice(0), "host": os.environ.get("DMLC_NODE_HOST")}) + "\\n")
-while not (here / f"end-{os.getpid()}").exists():
-    time.sleep(0.02)
-sys.exit(int((here / f"end-{os.getpid()}").read_text()))
+sys.exit(serve(become))
 """
 
 
 def base_world(here: World) -> World:
     path = here.directory / "blank.py"
-    path.write_text(BLANK)
+    path.write_text(FORKS)
     here.blank = (sys.executable, str(path), str(here.directory))
     return here
 
@@ -69,7 +71,7 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
             base_world(here).publish(coordinator.endpoint)
             async with living(here.setting()) as node:
                 offer = (await wait_until(lambda: coordinator.said(GroupReady), "the group is offered"))[-1]
-                assert offer.blanks == 2
+                assert offer.blanks >= 2
                 assert offer.scheduler_port in PORTS
                 await coordinator.send(start(1, "scheduler", "server"))
                 given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
@@ -93,29 +95,75 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
-def test_blanks_import_quietly_and_serve_at_full_priority(tmp_path: Path) -> None:
-    """The import must not slow the step that runs beside it, and a server that stays nice would slow every step after."""
+def test_mxnet_is_imported_once_for_all_generations(tmp_path: Path) -> None:
+    """Each import takes seconds of a processor from the workers: a loss soon after a change would wait for it with all survivors."""
 
-    async def scenario() -> tuple[set[int], set[object]]:
+    async def scenario() -> tuple[set[object], int]:
+        with world(tmp_path, **BASE_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting()):
+                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                for generation in (1, 2, 3):
+                    await coordinator.send(start(generation, "scheduler", "server"))
+                    await wait_until(lambda count=2 * generation: len(roles(here)) == count, f"generation {generation} has its roles")  # type: ignore[misc]
+            await coordinator.stop()
+            return {entry["server"] for entry in roles(here)}, here.logged().count('"child": "ps-lite"')
+
+    servers, started = asyncio.run(scenario())
+    assert len(servers) == 1
+    assert started == 1
+
+
+def test_death_of_the_fork_server_is_told_and_mended(tmp_path: Path) -> None:
+    """It takes the servers of the live generation along: workers would hang, and no further generation could be formed."""
+
+    async def scenario() -> tuple[list[GroupFailed], set[object]]:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
             async with living(here.setting()):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler", "server"))
-                await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered")
-                lines = [json.loads(line) for line in here.layout.node_log.read_text().splitlines()]
-                spare = [line["pid"] for line in lines if line.get("child") == "ps-lite"][-2:]
-                waiting = {os.getpriority(os.PRIO_PROCESS, pid) for pid in spare}
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                os.kill(int(str(given[0]["server"])), signal.SIGKILL)
+                failed = await wait_until(lambda: coordinator.said(GroupFailed), "the loss is told")
+                await wait_until(lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "nobody outlives the server")
+                await coordinator.send(StopGroup(generation=1))
                 await coordinator.send(start(2, "scheduler", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 4 else None, "both generations have their roles")
+                await wait_until(lambda: len(roles(here)) == 4, "the next generation has its roles")
             await coordinator.stop()
-            return waiting, {entry["nice"] for entry in given}
+            return list(failed), {entry["server"] for entry in roles(here)}
 
-    own = os.nice(0)
-    waiting, serving = asyncio.run(scenario())
-    assert waiting == {own + 10}
-    assert serving == ({own} if os.geteuid() == 0 else {own, own + 10})  # only root may take niceness back
+    failed, servers = asyncio.run(scenario())
+    assert failed[0].generation == 1
+    assert len(servers) == 2
+    assert processes_of(tmp_path) == []
+
+
+def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
+    """A server that does not answer would leave the job without a group for ever."""
+
+    async def scenario() -> set[object]:
+        with world(tmp_path, **BASE_TAGS) as here:
+            coordinator = await start_coordinator(tmp_path)
+            base_world(here).publish(coordinator.endpoint)
+            async with living(here.setting(blank_start=2.0)):
+                await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
+                await coordinator.send(start(1, "scheduler"))
+                given = await wait_until(lambda: roles(here), "the role is handed out")
+                os.kill(int(str(given[0]["server"])), signal.SIGSTOP)
+                for generation in range(2, 6):  # more than are kept
+                    await coordinator.send(start(generation, "scheduler"))
+                await wait_until(lambda: "does not answer" in here.logged(), "the frozen server is noticed")
+                await coordinator.send(StopGroup(generation=5))
+                await coordinator.send(start(6, "scheduler"))
+                await wait_until(lambda: any(entry["server"] != given[0]["server"] for entry in roles(here)), "another serves")
+            await coordinator.stop()
+            return {entry["server"] for entry in roles(here)}
+
+    assert len(asyncio.run(scenario())) == 2
+    assert processes_of(tmp_path) == []
 
 
 def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
@@ -143,7 +191,7 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
 
     failed = asyncio.run(scenario())
     assert failed[0].generation == 3
-    assert "exit code 11" in failed[0].reason
+    assert "server ended" in failed[0].reason
 
 
 def test_roles_wait_for_slow_blanks(tmp_path: Path) -> None:
@@ -281,11 +329,11 @@ def test_coordinator_that_does_not_end_is_stopped(tmp_path: Path) -> None:
 
 
 def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> None:
-    """An import of MXNet while the survivors form the next generation would make their pause longer."""
+    """What is started while the survivors form the next generation makes their pause longer."""
 
     async def scenario() -> tuple[int, int]:
         root = tmp_path / "blank.py"
-        root.write_text(BLANK)
+        root.write_text(FORKS)
         said: list[FromNode] = []
         children = Children(str(tmp_path / "scope"), 1)
         program = BlankProgram((sys.executable, str(root), str(tmp_path)), {}, tmp_path / "log")
@@ -294,7 +342,7 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
         try:
             await wait_until(lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "blanks and spares are ready")
             await group.start(start(1, "scheduler", "server"))
-            await asyncio.sleep(0.3)  # in which an import would begin
+            await asyncio.sleep(0.3)  # in which a fork would come
             while_forming = len(processes_of(tmp_path))
             await group.stop(0)  # of the generation before, which is what the coordinator orders once the new one is formed
             said.clear()
@@ -305,5 +353,5 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
             await asyncio.gather(running, return_exceptions=True)
             await group.stop_all()
 
-    assert asyncio.run(scenario()) == (4, 6)
+    assert asyncio.run(scenario()) == (5, 7)  # with the server
     assert processes_of(tmp_path) == []

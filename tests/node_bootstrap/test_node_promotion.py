@@ -14,7 +14,7 @@ from training.protocol import GroupReady, NodeHello
 
 OLD = "i-0aaaaaaaaaaaaaaa1"
 TAG = "meta-data/tags/instance/dyntrain:base"
-BLANK = (sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.readline()")
+BLANK = (sys.executable, "-c", "from training.forkserver import serve; serve(lambda role, environment: None)")
 
 
 def test_t22_a_node_that_is_tagged_offers_a_group_and_its_worker_is_not_disturbed(tmp_path: Path) -> None:

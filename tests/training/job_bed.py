@@ -24,6 +24,7 @@ from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Tar
 from training import channel
 from training.audit import Audit, audit_directory
 from training.coordinator import Coordinator
+from training.forkserver import Blank, ForkServerLine
 from training.generation import Limits
 from training.knowledge import Options
 from training.layout import JobFolder
@@ -66,13 +67,15 @@ class Supervisor:
     def __init__(self, bed: JobBed, name: str, base: bool, ip: str) -> None:
         self.bed, self.name, self.base, self.ip = bed, name, base, ip
         self.worker: subprocess.Popen[bytes] | None = None
-        self.blanks: list[subprocess.Popen[bytes]] = []
-        self.groups: dict[int, list[subprocess.Popen[bytes]]] = {}
+        self.forks: tuple[subprocess.Popen[bytes], ForkServerLine] | None = None
+        self.blanks: list[Blank] = []
+        self.groups: dict[int, list[Blank]] = {}
         self.pids: list[int] = []
         self._connection: Any = None
         self.task: asyncio.Task[None] | None = None
         self.retired = False
         self._offering = asyncio.Lock()
+        self._watchers: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
         while not self.retired:
@@ -105,7 +108,7 @@ class Supervisor:
         if self.task is not None:
             self.task.cancel()
             await asyncio.wait([self.task])
-        for process in [*self.blanks, *(process for group in self.groups.values() for process in group), *([self.worker] if self.worker else [])]:
+        for process in [*([self.forks[0]] if self.forks else []), *([self.worker] if self.worker else [])]:
             process.kill()
 
     async def _say(self, message: Any) -> None:
@@ -114,9 +117,13 @@ class Supervisor:
     async def _offer_group(self) -> None:
         async with self._offering:
             while len(self.blanks) < 2:
-                blank = self.bed.start([sys.executable, "-m", "training.engine.blank"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                assert blank.stdout is not None
-                await asyncio.to_thread(blank.stdout.readline)
+                if self.forks is None:
+                    line = ForkServerLine()
+                    command = [sys.executable, "-m", "training.engine.blank"]
+                    self.forks = self.bed.start(command, environment=line.environment, pass_fds=(line.theirs,)), line
+                    line.handed_over()
+                blank = await self.forks[1].fork()
+                assert await blank.started(), "no ps-lite process could be started"
                 self.blanks.append(blank)
         with contextlib.suppress(WebSocketException):  # the next connection offers them again
             await self._say(GroupReady(scheduler_port=free_port(self.ip), blanks=len(self.blanks)))
@@ -130,17 +137,14 @@ class Supervisor:
             case StartGroup():
                 for process in order.processes:
                     blank = self.blanks.pop(0)
-                    assert blank.stdin is not None
-                    blank.stdin.write(
-                        json.dumps({"role": process.role, "environment": {**process.environment, "DMLC_NODE_HOST": self.ip}}).encode() + b"\n"
-                    )
-                    blank.stdin.flush()
+                    await blank.give(process.role, {**process.environment, "DMLC_NODE_HOST": self.ip})
                     self.groups.setdefault(order.generation, []).append(blank)
+                    self._watchers.append(asyncio.create_task(self._watch_group(order.generation, blank)))
                 self._offer = asyncio.create_task(self._offer_group())
             case StopGroup():
                 for generation in [g for g in self.groups if g <= order.generation]:
-                    for process in self.groups.pop(generation):
-                        process.kill()
+                    for blank in self.groups.pop(generation):
+                        await blank.stop()
             case RestartWorker():
                 if self.worker is not None and (
                     self.worker.pid == order.pid or (self.worker.poll() is not None and (order.pid or self.worker.poll() == 0))
@@ -183,11 +187,15 @@ class Supervisor:
                 said.add(self.worker.pid)
                 if code:
                     await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
-            for generation, processes in list(self.groups.items()):
-                for process in processes:
-                    if process.poll() and process.pid not in said:
-                        said.add(process.pid)
-                        await self._say(GroupFailed(generation=generation, reason=f"exit code {process.returncode}"))
+            await asyncio.sleep(0.05)
+
+    async def _watch_group(self, generation: int, blank: Blank) -> None:
+        if await blank.ended():
+            return
+        while generation in self.groups:
+            with contextlib.suppress(WebSocketException):  # said on the next connection
+                await self._say(GroupFailed(generation=generation, reason=f"process {blank.pid} ended"))
+                return
             await asyncio.sleep(0.05)
 
 
@@ -262,7 +270,7 @@ class JobBed:
     def kill_server(self) -> None:
         """One of the present generation; on a slow machine not every base node had one ready."""
         groups = [group for node in self.supervisors.values() for group in node.groups.items()]
-        max(groups, key=lambda group: group[0])[1][-1].kill()
+        os.kill(max(groups, key=lambda group: group[0])[1][-1].pid, signal.SIGKILL)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         return [event for event in read_lines(self.job.events) if name in (None, event["event"])]
@@ -320,9 +328,6 @@ class JobBed:
             process.kill()
         for process in self._processes:
             process.wait(10)
-            for pipe in (process.stdin, process.stdout):
-                if pipe:
-                    pipe.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()

@@ -1,32 +1,31 @@
-"""A blank ps-lite process: imports MXNet, says `ready`, and becomes a scheduler or a server when told.
+"""The fork server of ps-lite processes (see `training.forkserver`): imports MXNet, and serves.
 
-Importing takes a second and the number of workers is known only at the boundary, so supervisors keep blanks at hand. One JSON line on
-standard input, `{"role": "scheduler"|"server", "environment": {"DMLC_...": "..."}}`, sets it off; end of input means that the supervisor is gone.
+`python -m training.engine.blank`, with the socket that `ForkServerLine` names in the environment.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
-MAX_LINE = 64 * 1024
+from training.forkserver import serve
+
+
+def become(role: str, environment: dict[str, str]) -> None:
+    """A scheduler or a server, until all workers have left the group."""
+    from mxnet.kvstore.kvstore_server import _init_kvstore_server_module
+
+    os.environ.update(environment, DMLC_ROLE=role, MXNET_KVSTORE_BIGARRAY_BOUND=str(2**31 - 1))
+    _init_kvstore_server_module()
 
 
 def main() -> int:
     os.environ.pop("DMLC_ROLE", None)  # with a role set, the import itself would start to serve
     import training.numpy_aliases  # noqa: F401
-    import mxnet  # isort: skip  # noqa: F401
-    from mxnet.kvstore.kvstore_server import _init_kvstore_server_module
+    import mxnet  # isort: skip  # starts no thread: its engine begins in the forked process, when it is first used
+    import mxnet.kvstore.kvstore_server  # isort: skip  # noqa: F401
 
-    print("ready", flush=True)  # noqa: T201  # the supervisor reads it
-    line = sys.stdin.readline(MAX_LINE)
-    if not line:
-        return 0
-    order = json.loads(line)
-    os.environ.update(order["environment"], DMLC_ROLE=order["role"], MXNET_KVSTORE_BIGARRAY_BOUND=str(2**31 - 1))
-    _init_kvstore_server_module()  # serves, then exits the process
-    return 0
+    return serve(become)
 
 
 if __name__ == "__main__":
