@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from accuracy_job import RESULT, WEIGHTS
 from cluster import HERE, Cluster, instance
-from figures import Figure, at_least, at_most, told, write
+from figures import Figure, at_least, at_most, progress, told, write
 
 from training.examples.cifar10_data import generate
 
@@ -119,6 +119,7 @@ def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
             losses = [event["metrics"]["loss"] for event in cluster.events("segment")]
             with np.load(folder / WEIGHTS) as weights:
                 kept = [weights[key] for key in weights.files]
+            progress(f"{' '.join(options)} from {base}: workers {_formed(cluster)}, losses {' '.join(f'{loss:.3f}' for loss in losses)}")
             return Job(json.loads((folder / RESULT).read_text())["accuracy"], kept, losses, cluster.audit().exact, _formed(cluster))
         finally:
             cluster.close()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster import Cluster, instance, resnet
-from figures import Figure, at_most, told, write
+from figures import Figure, at_most, progress, told, write
 
 from training.ledger import INTENTS, JOURNAL, read_lines
 from training.roster import Budget
@@ -76,6 +76,7 @@ def main(out: Path) -> list[Figure]:
 
 def _losses(mode: Literal["release", "restart"], spares: int) -> Losses:
     losses, rng = Losses(), random.Random(SEED)
+    progress(f"{mode}, {spares} warm spares")
     with tempfile.TemporaryDirectory() as folder:
         command = resnet(NETWORK, "--epochs", "100000", "--steps", str(STEPS))
         cluster = Cluster(Path(folder), command, spares=spares, recovery=mode, budget=Budget(restarts=1000))
@@ -117,6 +118,7 @@ def _kill_one(cluster: Cluster, rng: random.Random, ahead: bool, losses: Losses)
     losses.seconds.append(max(event["at"] for event in cluster.events()[before:] if event["event"] in ("joined", "pause")) - died)
     losses.fell_back += any(event["event"] == "restart" for event in cluster.events()[before:])
     losses.survivors_restarted += sum(cluster.worker_pid(letter) != pid for letter, pid in pids.items() if letter != victim)
+    progress(f"kill {len(losses.seconds)} of {KILLS}: {victim}{' ahead' if ahead else ''}, {losses.seconds[-1]:.2f} s")
 
 
 @contextlib.contextmanager

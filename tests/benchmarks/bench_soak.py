@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from cluster import HERE, Cluster, instance
-from figures import Figure, at_least, at_most, write
+from figures import Figure, at_least, at_most, progress, write
 
 from training.roster import Budget
 
@@ -53,9 +53,10 @@ def main(out: Path) -> list[Figure]:
             assert survivor is not None
             before, changes = _counts(cluster, survivor), len(cluster.events("forming"))
             memory = [_memory_mb(survivor)]
-            for _ in range(ROUNDS):
+            for number in range(ROUNDS):
                 _round(cluster, rng)
                 memory.append(_memory_mb(survivor))
+                progress(f"round {number + 1} of {ROUNDS}: {memory[-1]:.0f} MB")
             after, changes = _counts(cluster, survivor), len(cluster.events("forming")) - changes
             same = cluster.worker_pid("A") == survivor
             audit = cluster.audit()

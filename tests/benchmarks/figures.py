@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +39,11 @@ def at_most(name: str, value: float, bound: float) -> Figure:
 
 def at_least(name: str, value: float, bound: float) -> Figure:
     return Figure(name, value, ">=", bound)
+
+
+def progress(text: str) -> None:
+    """For whoever waits; the figures stay alone on standard output."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def write(out: Path, name: str, found: dict[str, Any]) -> None:

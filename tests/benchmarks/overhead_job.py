@@ -1,6 +1,8 @@
-"""The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it trains an epoch whenever it is its turn.
+"""The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it makes some steps whenever it is its turn.
 
-The turn is a file that holds `<variant> <round>`. Worker 0 writes each epoch's seconds, and the last loss, to `<variant>.jsonl` beside it.
+The turn is a file that holds `<variant> <number>`. Worker 0 writes to `<variant>.jsonl` beside it how many seconds each turn took: from the word to
+begin until the loop comes to the first step of the next turn, whatever it had to do on the way. The first turn has half the steps, so that the end
+of an epoch, with its boundary and commit, falls into the middle of a turn.
 """
 
 from __future__ import annotations
@@ -24,29 +26,48 @@ from training.job import ElasticJob
 
 VARIANTS = ("elastic", "plain", "plain_on_kvstore")
 TURN = "turn"
+FOR_EVER = 1_000_000  # epochs: the benchmark ends the job
 SGD = {"learning_rate": 0.001, "momentum": 0.9}
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
 
 class Turns:
-    def __init__(self, folder: Path, variant: str) -> None:
-        self._turn, self._results, self._variant = folder / TURN, folder / f"{variant}.jsonl", variant
-        self._done = 0
-        self._began: float | None = None
+    def __init__(self, folder: Path, variant: str, steps: int) -> None:
+        self._turn, self._results, self._variant, self._steps = folder / TURN, folder / f"{variant}.jsonl", variant, steps
+        self._number = 0
+        self._made = 0
+        self._began = 0.0
 
-    def next(self, rank: int) -> None:
-        """Ends the epoch before, if there was one, and waits for the turn; a round of 0 or less never comes."""
-        if self._began is not None:
-            seconds = time.monotonic() - self._began
-            if rank == 0:
-                with self._results.open("a") as file:
-                    file.write(json.dumps({"round": self._done, "seconds": seconds}) + "\n")
+    def before_step(self, rank: int) -> None:
+        """Waits where a turn ends, until the next one is this variant's."""
+        if self._number and self._made < self._steps:
+            self._made += 1
+            return
+        mx.nd.waitall()
+        if self._number and rank == 0:
+            with self._results.open("a") as file:
+                file.write(json.dumps({"turn": self._number, "seconds": time.monotonic() - self._began}) + "\n")
         while True:
             variant, number = self._turn.read_text().split()
-            if variant == self._variant and int(number) > self._done:
-                self._done, self._began = int(number), time.monotonic()
+            if variant == self._variant and int(number) > self._number:
+                self._made = 1 if self._number else self._steps // 2 + 1
+                self._number, self._began = int(number), time.monotonic()
                 return
-            time.sleep(0.01)
+            time.sleep(0.002)
+
+
+class InTurns:
+    """The data, handed out when it is the variant's turn."""
+
+    def __init__(self, data: ArrayBatches, before_step: Callable[[], None]) -> None:
+        self._data, self._before_step = data, before_step
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def rows(self, indices: Any) -> Any:
+        self._before_step()
+        return self._data.rows(indices)
 
 
 def forward_and_backward(net: Any, x: Any, y: Any) -> None:
@@ -55,31 +76,27 @@ def forward_and_backward(net: Any, x: Any, y: Any) -> None:
     loss.backward()
 
 
-def elastic(net: Any, data: ArrayBatches, batch: int, rounds: int, turns: Turns) -> None:
+def elastic(net: Any, data: ArrayBatches, batch: int, epochs: int, turns: Turns) -> None:
     job = ElasticJob.join()
     trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD), kvstore=job.kvstore)
-    for epoch in job.epochs(rounds, net=net, trainer=trainer, samples=len(data), global_batch=batch):
-        turns.next(epoch.rank)
-        for x, y in epoch.batches(data):
+    mine = InTurns(data, lambda: turns.before_step(job.kvstore.rank))
+    for epoch in job.epochs(epochs, net=net, trainer=trainer, samples=len(data), global_batch=batch):
+        for x, y in epoch.batches(mine):
             forward_and_backward(net, x, y)
             epoch.step(trainer)
-    turns.next(0)
 
 
-def plain(net: Any, data: ArrayBatches, batch: int, rounds: int, turns: Turns, on_kvstore: bool) -> None:
+def plain(net: Any, data: ArrayBatches, batch: int, epochs: int, turns: Turns, on_kvstore: bool) -> None:
     store = mx.kv.create("dist_sync")
     trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD), kvstore=store, update_on_kvstore=on_kvstore)
-    order: Callable[[int], Any] = lambda seed: np.random.default_rng(seed).permutation(len(data))  # noqa: E731
+    mine = InTurns(data, lambda: turns.before_step(store.rank))
     share = batch // store.num_workers
-    for number in range(rounds):
-        turns.next(store.rank)
-        indices = order(number)
+    for number in range(epochs):
+        order = np.random.default_rng(number).permutation(len(data))
         for start in range(store.rank * share, len(data), batch):
-            x, y = data.rows(indices[start : start + share])
+            x, y = mine.rows(order[start : start + share])
             forward_and_backward(net, x, y)
             trainer.step(batch)
-        mx.nd.waitall()
-    turns.next(store.rank)
 
 
 def main() -> None:
@@ -88,8 +105,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--network", required=True)
     parser.add_argument("--batch-size", type=int, required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True, help="in an epoch")
+    parser.add_argument("--turn-steps", type=int, required=True, help="in a turn")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     samples = args.steps * args.batch_size
@@ -99,11 +116,11 @@ def main() -> None:
     net.initialize(mx.init.Xavier())
     net.hybridize(static_alloc=True)
     net(mx.nd.zeros((2, 3, 32, 32)))
-    turns = Turns(args.folder, args.variant)
+    turns = Turns(args.folder, args.variant, args.turn_steps)
     if args.variant == "elastic":
-        elastic(net, data, args.batch_size, args.rounds, turns)
+        elastic(net, data, args.batch_size, FOR_EVER, turns)
     else:
-        plain(net, data, args.batch_size, args.rounds, turns, args.variant == "plain_on_kvstore")
+        plain(net, data, args.batch_size, FOR_EVER, turns, args.variant == "plain_on_kvstore")
 
 
 if __name__ == "__main__":
