@@ -49,7 +49,8 @@ def decide(now: float, standing: Standing, seconds: float, ask: Backoff) -> tupl
 
 
 class Isolation:
-    """`begin` starts the worker of a job, `stop` ends it until then; `stopped` tells the controller, `wanted` asks it.
+    """`begin` starts the worker of a job, `stop` ends it until then; `stopped` tells the controller, `wanted` asks it. `stop` is False where
+    there is no worker to be kept from training: the controller knows why, and would not want the node before it has one again.
 
     `wanted` raises ServiceUnavailable when there is no answer.
     """
@@ -57,7 +58,7 @@ class Isolation:
     def __init__(
         self,
         begin: Callable[[str], Awaitable[None]],
-        stop: Callable[[], Awaitable[None]],
+        stop: Callable[[], Awaitable[bool]],
         wanted: Callable[[], Awaitable[bool]],
         stopped: Callable[[str], None],
         seconds: float,
@@ -97,9 +98,11 @@ class Isolation:
             elif step is Step.STOP:
                 self._standing = Standing(stopped=True)
                 reason = f"no coordinator for {self._seconds:g} s: the worker is stopped until the controller says that the node is wanted"
-                log.error(reason)
-                await self._stop()
-                self._stopped(reason)
+                if await self._stop():
+                    log.error(reason)
+                    self._stopped(reason)
+                else:
+                    await self._go_on()
             else:
                 await self._inquire()
 
@@ -117,5 +120,10 @@ class Isolation:
             self._said = answer
             log.warning("asked the controller", extra={"answer": answer})
         if wanted and self._job is not None:
-            self._standing, self._said = Standing(), ""
+            self._said = ""
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        self._standing = Standing()
+        if self._job is not None:
             await self._begin(self._job)

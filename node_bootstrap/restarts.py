@@ -16,6 +16,7 @@ class Step(Enum):
 
 class Reason(Enum):
     ORDER_AWAITED = "the coordinator decides about the worker"
+    GIVEN_UP = "the worker failed too often for the coordinator to wait for it"
     NO_ORDER = "the coordinator did not have the worker restarted in time"
     BACKING_OFF = "no coordinator is connected; the worker is restarted after a pause"
     NO_CHANNEL = "no coordinator is connected; the worker is restarted"
@@ -29,10 +30,10 @@ class Decision:
     due: float  # WAIT: look again then
 
 
-def after_crash(now: float, crashed_at: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing) -> Decision:
-    """`own_restarts` are the times at which the node restarted the worker without being told."""
+def after_crash(now: float, crashed_at: float, cools_until: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing) -> Decision:
+    """`own_restarts` are the times at which the node restarted the worker without being told; before `cools_until` the coordinator orders nothing."""
     if connected:
-        due = crashed_at + timing.order
+        due = max(crashed_at, cools_until) + timing.order
         return Decision(Step.WAIT, Reason.ORDER_AWAITED, due) if now < due else Decision(Step.GIVE_UP, Reason.NO_ORDER, now)
     recent = [at for at in own_restarts if now - at < timing.restart_window]
     if len(recent) >= timing.restart_budget:

@@ -19,8 +19,9 @@ from node_bootstrap.notices import Notice
 from node_bootstrap.pacing import Timing
 from node_bootstrap.report import Reporter
 from node_bootstrap.shipping import LogShipping
-from node_bootstrap.worker import State, Worker
+from node_bootstrap.worker import Worker
 from training.protocol import (
+    CoolDown,
     FromCoordinator,
     FromNode,
     Listed,
@@ -97,10 +98,9 @@ class Supervisor:
         )
 
     def isolated(self, reason: str) -> None:
-        """Say it until a coordinator acknowledges the node again; a node that gave up on its worker has said so."""
+        """Say it until a coordinator acknowledges the node again."""
         self._reporter.listed(False)
-        if self.worker is None or self.worker.state is not State.FAILED:
-            self.report("prepared", reason)
+        self.report("prepared", reason)
 
     # ---- the control channel's receiver
 
@@ -132,6 +132,8 @@ class Supervisor:
                 await self.group.stop(generation)
             case RestartWorker(pid=pid, reason=reason) if self.worker is not None:
                 await self.worker.restart(pid, reason)
+            case CoolDown() if self.worker is not None:
+                await self.worker.cool_down(message.pid, message.seconds, message.given_up)
             case Retire(reason=reason):
                 if not self._retired.done():
                     self._retired.set_result(reason)

@@ -52,7 +52,7 @@ class Worker:
         self._job = ""
         self._child: Child | None = None
         self._exit: WorkerExited | None = None
-        self._crashed_at = 0.0
+        self._crashed_at = self._cools_until = 0.0
         self._own_restarts: tuple[float, ...] = ()
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()  # orders and the node's own restarts take turns
@@ -80,10 +80,12 @@ class Worker:
         self._changed.set()
 
     async def restart(self, pid: int, reason: str) -> None:
-        """By order; an order about another process than the present or the last one is old and changes nothing. 0: whichever, if it has left."""
+        """By order. One about a process before the running one is old and changes nothing; a worker that crashed waits for no other order than this.
+        0: whichever, if it has left."""
         async with self._turn:
             known = self._child.pid if self._child else None
-            if (pid != known and not (pid == 0 and self.state is State.LEFT)) or self.state is State.RETIRED:
+            meant = pid == known or (self.state is State.LEFT if pid == 0 else self.state in (State.CRASHED, State.FAILED))
+            if not meant or self.state is State.RETIRED:
                 log.info("ignored an order to restart another worker", extra={"pid": known, "ordered": pid, "reason": reason})
                 return
             failed = self.state is State.FAILED
@@ -91,14 +93,30 @@ class Worker:
             if failed:
                 self._revived()
 
-    async def suspend(self, grace: float) -> None:
-        """Stop a worker that trains or is to be started again; the next welcome starts another. Bounded as `Child.stop`."""
+    async def cool_down(self, pid: int, seconds: float, given_up: bool) -> None:
+        """By order: none to restart the worker that crashed comes before that. `given_up`: it may never come, the controller is told."""
         async with self._turn:
+            if self.state is not State.CRASHED or self._child is None or pid != self._child.pid:
+                return
+            self._cools_until = time.monotonic() + seconds
+            log.warning("the worker cools down", extra={"seconds": seconds, "given_up": given_up})
+            if given_up:
+                self._give_up(Reason.GIVEN_UP)
+                await self.spares.discard()
+            self._changed.set()
+
+    async def suspend(self, grace: float) -> bool:
+        """Stop a worker that trains or is to be started again; the next welcome starts another. Bounded as `Child.stop`. False: it was given up,
+        and the next coordinator decides about it."""
+        async with self._turn:
+            if self.state is State.FAILED:
+                return False
             if self.state in (State.RUNNING, State.CRASHED):
                 self.state = State.ABSENT
                 if self._child:
                     await self._child.stop(grace)
                 self._changed.set()
+            return True
 
     async def finish(self, seconds: float) -> None:
         """Give the script time to end by itself: the coordinator retires a node only after its worker has left the job."""
@@ -152,7 +170,7 @@ class Worker:
 
     async def _recover(self) -> None:
         now = time.monotonic()
-        decision = after_crash(now, self._crashed_at, self._connected, self._own_restarts, self._timing)
+        decision = after_crash(now, self._crashed_at, self._cools_until, self._connected, self._own_restarts, self._timing)
         if decision.step is Step.WAIT:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(decision.due - now):
@@ -187,7 +205,7 @@ class Worker:
             log.error("the worker cannot be started", extra={"reason": str(error)})
             self.state, self._crashed_at = State.CRASHED, time.monotonic()
         else:
-            self.state = State.RUNNING
+            self.state, self._cools_until = State.RUNNING, 0.0
             self.spares.changed()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

@@ -31,6 +31,7 @@ from controller.contract import ControlFile
 from training import channel
 from training.forkserver import Blank, ForkServerLine
 from training.protocol import (
+    CoolDown,
     FromCoordinator,
     FromNode,
     GroupFailed,
@@ -212,6 +213,8 @@ class Node:
                     if self._worker is not None:
                         await stop(self._worker)
                     await self._start_worker()
+            case CoolDown():
+                log.warning("worker of %s is not started again before %.0f s have passed: it failed too often", self._post.ip, order.seconds)
             case Retire():
                 self._over.set()
             case Refused():

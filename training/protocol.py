@@ -134,6 +134,16 @@ class RestartWorker(Message):
     reason: str
 
 
+class CoolDown(Message):
+    """The worker `pid` that ended is not started again before so many seconds have passed: it failed too often. `given_up`: nor is the node
+    worth waiting for, which the controller should hear. Said again after each welcome."""
+
+    type: Literal["cool_down"] = "cool_down"
+    pid: int
+    seconds: Finite
+    given_up: bool = False
+
+
 class Retire(Message):
     """The node has left the job: stop the worker and all else, and exit."""
 
@@ -363,7 +373,7 @@ class Refused(Message):
 
 
 FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
-ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | Retire | Refused
+ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | CoolDown | Retire | Refused
 WorkerWord = Prepared | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
 FromWorker = WorkerHello | WorkerWord
 ToWorker = Challenge | Proceed | Form | Go | Leave | Abort | Pump | Verdict | Refused

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from training.orders import Announce, Order, ToNode
 from training.planning import Node, disagreement
-from training.protocol import RestartWorker, WorkerHello
+from training.protocol import CoolDown, RestartWorker, WorkerHello
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,16 @@ class Budget:
     """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools down.
 
     The first cool-down takes `cool_down` seconds, each further one twice as long as the one before; a node whose worker kept up for as long as
-    its last cool-down and a window together begins anew.
+    its last cool-down and a window together begins anew. It spares the others a node that fails: while there are too few of them to train,
+    each takes `cool_down` seconds. A node that needs one longer than `keep` seconds is given up: an elastic one is released, a base node is
+    tried again all the same.
     """
 
     restarts: int = 5
     window: float = 600.0
     cool_down: float = 60.0
     longest: float = 3600.0
+    keep: float = 600.0
 
     def cooling(self, earlier: int) -> float:
         """Seconds of a node's next cool-down after so many earlier ones."""
@@ -34,7 +37,8 @@ class Record:
 
     failures: list[float] = field(default_factory=list)
     cooled: int = 0  # cool-downs so far
-    until: float = 0.0  # end of the last one
+    since: float = 0.0  # of the last one
+    until: float = 0.0  # its end
     pid: int | None = None  # of the worker that is started again when the present cool-down ends
     reason: str = ""
 
@@ -101,13 +105,13 @@ class Roster:
         record = self.records.setdefault(instance, Record())
         again: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
         if self.revived.get(instance) == pid:
-            return [] if self.cools(instance) else again
+            return [self._cool(instance, record, now)] if self.cools(instance) else again
         self.revived[instance] = pid
         if instance in self.noticed:
             return again
         if self.cools(instance):
             record.pid = pid  # the node started it by itself meanwhile
-            return []
+            return [self._cool(instance, record, now)]
         if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
             record.cooled = 0
         record.failures = [at for at in record.failures if now - at < self.budget.window and at >= record.until] + [now]
@@ -116,18 +120,26 @@ class Roster:
         if len(record.failures) <= allowed:
             return again
         seconds = self.budget.cooling(record.cooled)
-        record.pid, record.until, record.cooled = pid, now + seconds, record.cooled + 1
+        record.pid, record.since, record.until, record.cooled = pid, now, now + seconds, record.cooled + 1
         spent = f"{len(record.failures)} failures in {self.budget.window:.0f} s" if allowed else "it failed again after its cool-down"
-        return [Announce("cooling_down", {"instance": instance, "seconds": seconds, "reason": f"{spent}; last: {reason}"})]
+        fields = {"instance": instance, "seconds": seconds, "reason": f"{spent}; last: {reason}"}
+        return [Announce("cooling_down", fields), self._cool(instance, record, now)]
 
-    def readmit(self, now: float) -> list[Order]:
-        """Nodes whose cool-down is over get a new worker."""
+    def _cool(self, instance: str, record: Record, now: float) -> Order:
+        """Else the node would take the silence for a lost order."""
+        assert record.pid is not None
+        given_up = record.until - record.since > self.budget.keep
+        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
+
+    def readmit(self, now: float, needed: bool) -> list[Order]:
+        """Nodes whose cool-down is over get a new worker. `needed`: the job cannot run without them."""
         orders: list[Order] = []
         for instance, record in self.records.items():
-            if record.pid is not None and now >= record.until and instance in self.nodes:
+            until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
+            if record.pid is not None and now >= until and instance in self.nodes:
                 orders.append(Announce("readmitted", {"instance": instance}))
                 orders.append(ToNode(instance, RestartWorker(pid=record.pid, reason="its cool-down is over")))
-                record.pid = None
+                record.pid, record.until = None, now
         return orders
 
     def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:

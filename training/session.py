@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.contract import Target
+from training.generation import Reason
 from training.knowledge import Phase
 from training.orders import Announce, DropWorker, Journal, Order, ToNode, ToWorker
 from training.planning import Node
@@ -372,7 +373,7 @@ class Session(Recovery):
         if self.roster.leaving and waited > clocks.formation:
             instance = next(iter(self.roster.leaving))
             return self.worker_lost(instance, self.roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
-        return self.roster.readmit(now) + self._finish(now) + self._paused_for_too_long(now) + self._advance(now)
+        return self.roster.readmit(now, self.paused is Reason.BELOW_MINIMUM) + self._finish(now) + self._paused_for_too_long(now) + self._advance(now)
 
     def _stuck(self, now: float) -> list[Order]:
         """Living workers that do not get on: those who keep the others waiting at a boundary are lost; else one keeps them waiting inside a step."""

@@ -18,7 +18,7 @@ from controller.local import census
 from controller.local.chaos_people import People
 from controller.local.chaos_plan import changes, faults
 from controller.local.chaos_storm import Storm
-from controller.local.chaos_verdict import Seen, Verdict, judge, problems, report
+from controller.local.chaos_verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from controller.local.cloud import Cloud
 from controller.local.cluster import Cluster, ClusterPlan, digits_command, provision, write_prepare_script
 from controller.local.errors import LocalCloudError
@@ -31,7 +31,7 @@ CLUSTER = "chaos"
 EPOCHS = 1_000_000  # the job outlives the hunt
 LARGEST_GROUP = 2
 START_SECONDS = 240.0  # on a machine that is busy with other things
-QUIET_SECONDS = 240.0  # for everything to become as wished once the faults have ended; a node that failed too often cools down for a while
+QUIET_SECONDS = 240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
 LOOK_SECONDS = 1.5
 CALM_LOOKS = 3  # so many looks in a row must find it so
 RESYNC_SECONDS = 5.0
@@ -111,6 +111,10 @@ class Watch:
     def epochs(self) -> int:
         return sum(1 for event in read_lines(self._folder().events) if event["event"] == "segment" and event["to"]["offset"] == 0)
 
+    def cooling(self, now: float) -> float:
+        """Seconds until the last node that failed too often is tried again."""
+        return max(0.0, last_cool_down(read_lines(self._folder().events)) - now)
+
     def samples(self) -> tuple[int | None, int | None]:
         """Lost and doubled; None without a ledger."""
         try:
@@ -188,7 +192,10 @@ def _hunt(cloud: Cloud, duration: float, seed: int, tell: Callable[[str], None])
 
 def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdict:
     """The verdict as soon as it is clean and stays so while two more epochs end; the last one when that takes too long."""
-    until = time.monotonic() + QUIET_SECONDS
+    patience = QUIET_SECONDS + watch.cooling(time.time())
+    until = time.monotonic() + patience
+    if patience > QUIET_SECONDS:
+        tell(f"a node that failed too often cools down for {patience - QUIET_SECONDS:.0f} s more")
     calm, epochs, told = 0, watch.epochs(), ""
     while True:
         try:
@@ -200,7 +207,7 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
             return verdict
         if time.monotonic() > until:
             if verdict.clean:
-                verdict.stuck.append(f"the training does not go on: {watch.epochs() - epochs} epochs in {QUIET_SECONDS:.0f} s")
+                verdict.stuck.append(f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s")
             return verdict
         if (line := "; ".join(verdict.stuck)) != told:
             tell(f"not yet: {line}" if line else "as wished; does it stay so?")

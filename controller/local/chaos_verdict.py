@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,17 @@ def _unwanted(instance: str, seen: Seen, verdict: Verdict) -> None:
 
 def _listed(phases: Mapping[str, str]) -> str:
     return ", ".join(f"{instance} {phase}" for instance, phase in sorted(phases.items())) or "none"
+
+
+def last_cool_down(events: Iterable[Mapping[str, Any]]) -> float:
+    """When the last of the cool-downs ends that the job's events tell of; 0.0 when all are over."""
+    ends: dict[str, float] = {}
+    for event in events:
+        if event["event"] == "cooling_down":
+            ends[event["instance"]] = event["at"] + event["seconds"]
+        elif event["event"] == "readmitted":
+            ends.pop(event["instance"], None)
+    return max(ends.values(), default=0.0)
 
 
 def report(

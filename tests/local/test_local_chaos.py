@@ -11,7 +11,7 @@ import pytest
 from controller.local import census
 from controller.local.chaos_people import People, Wishes
 from controller.local.chaos_plan import Change, Cut, Freeze, Kill, Throttle, Victim, Wish, changes, faults
-from controller.local.chaos_verdict import Seen, Verdict, judge, problems, report
+from controller.local.chaos_verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from controller.local.cluster import Cluster
 
 MASTER, ONE, TWO = "i-00000001", "i-00000002", "i-00000003"
@@ -147,6 +147,19 @@ def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> No
 def test_an_instance_tagged_again_may_have_been_too_late() -> None:
     gone = replace(WISHED, states={**WISHED.states, ONE: "terminated"}, tags={ONE: "REMOVED", TWO: "ADDED"})
     assert judge(gone, Wishes({ONE: True}, {ONE}, 1)).clean
+
+
+def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
+    """A node killed too often is tried again later than the patience with everything else; one that is back delays nothing."""
+    begun = [
+        {"event": "cooling_down", "instance": ONE, "at": 100.0, "seconds": 60.0},
+        {"event": "cooling_down", "instance": TWO, "at": 110.0, "seconds": 240.0},
+        {"event": "readmitted", "instance": ONE, "at": 161.0},
+        {"event": "cooling_down", "instance": ONE, "at": 170.0, "seconds": 120.0},
+    ]
+    assert last_cool_down(begun) == 350.0
+    assert last_cool_down([*begun, {"event": "readmitted", "instance": TWO, "at": 200.0}]) == 290.0
+    assert last_cool_down(begun[:1] + begun[2:3]) == 0.0
 
 
 @pytest.mark.parametrize(

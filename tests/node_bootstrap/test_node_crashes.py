@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from node_coordinator import start_coordinator, training_node
@@ -10,7 +11,7 @@ from node_fakes import alive, living, processes_of, wait_until, world
 
 from node_bootstrap.node import RETIRED
 from node_bootstrap.pacing import Backoff
-from training.protocol import RestartWorker, WorkerExited
+from training.protocol import CoolDown, Listed, RestartWorker, WorkerExited
 
 
 def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
@@ -74,6 +75,90 @@ def test_n8_worker_that_crashes_without_a_coordinator_is_restarted_then_reported
 
     asyncio.run(scenario())
     assert processes_of(tmp_path) == []
+
+
+def test_t12_a_worker_that_cools_down_is_waited_for(tmp_path: Path) -> None:
+    """The node would take the silence for a lost order, and the controller would release it."""
+    order_seconds = 2.0
+
+    async def scenario() -> None:
+        async with training_node(tmp_path, order=order_seconds) as (here, coordinator, _):
+            pid = here.workers_started()[0]["pid"]
+            (here.mount / "crash").touch()
+            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            lost_at = time.monotonic() + order_seconds
+            await coordinator.send(CoolDown(pid=pid, seconds=60.0))
+            await wait_until(lambda: "the worker cools down" in here.logged(), "it hears so")
+            (here.mount / "crash").unlink()
+            await wait_until(lambda: time.monotonic() > lost_at, "a lost order would be noticed by now")
+            await coordinator.send(RestartWorker(pid=pid, reason="its cool-down is over"))
+            await wait_until(lambda: len(here.workers_started()) == 2, "it is started again")
+            assert here.reports.outcomes() == {"prepared"}
+
+    asyncio.run(scenario())
+
+
+def test_n8_a_worker_that_the_coordinator_gave_up_is_reported_and_started_again_if_it_says_so(tmp_path: Path) -> None:
+    """An elastic node is released then; of a base node the controller hears that it is of use again."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path) as (here, coordinator, _):
+            pid = here.workers_started()[0]["pid"]
+            (here.mount / "crash").touch()
+            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            await coordinator.send(CoolDown(pid=pid, seconds=960.0, given_up=True))
+            await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the controller hears that it failed")
+            await coordinator.send(Listed(listed=False))
+            (here.mount / "crash").unlink()
+            await coordinator.send(RestartWorker(pid=pid, reason="its cool-down is over"))
+            await wait_until(lambda: len(here.workers_started()) == 2, "it is started again")
+            await wait_until(lambda: here.reports.sent[-1].outcome == "prepared", "and the controller hears that too")
+            assert "the coordinator had the worker started again" in here.reports.sent[-1].reason
+
+    asyncio.run(scenario())
+
+
+def test_an_order_about_an_earlier_worker_starts_one_where_none_runs(tmp_path: Path) -> None:
+    """A coordinator that did not notice how the node replaced its worker, and then lost that one too, has no other number to name."""
+
+    async def scenario() -> None:
+        async with training_node(tmp_path) as (here, coordinator, _):
+            (here.mount / "crash").touch()
+            await wait_until(lambda: coordinator.said(WorkerExited), "the crash is told")
+            (here.mount / "crash").unlink()
+            await coordinator.send(RestartWorker(pid=1, reason="no connection for 3.0 s"))
+            started = await wait_until(lambda: here.workers_started()[1:], "it is started again")
+            assert alive(started[0]["pid"])
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one(tmp_path: Path) -> None:
+    """The controller wants no node whose worker failed: one that waited for its word before it asks the coordinator would wait for ever."""
+
+    async def scenario() -> int:
+        with world(tmp_path) as here:
+            here.configure(isolation_seconds=1.0)
+            first = await start_coordinator(tmp_path)
+            here.publish(first.endpoint)
+            async with living(here.setting()):
+                await wait_until(here.workers_started, "the worker is started")
+                await first.stop()
+                (here.mount / "crash").touch()
+                await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the node gives up")
+                lost_for = time.monotonic() + 1.0
+                await wait_until(lambda: time.monotonic() > lost_for, "the node counts as cut off")
+                second = await start_coordinator(tmp_path)
+                here.publish(second.endpoint)
+                exited = (await wait_until(lambda: second.said(WorkerExited), "the next coordinator hears of it"))[0]
+                (here.mount / "crash").unlink()
+                before = len(here.workers_started())
+                await second.send(RestartWorker(pid=exited.pid, reason="the worker exited"))
+                await wait_until(lambda: len(here.workers_started()) > before, "it is started again")
+            await second.stop()
+            return here.logged().count("asked the controller")
+
+    assert asyncio.run(scenario()) == 0
 
 
 def test_worker_that_was_let_go_is_not_a_crash(tmp_path: Path) -> None:

@@ -78,24 +78,29 @@ TIMING = Timing()
 
 
 def test_n8_coordinator_decides_while_it_is_connected() -> None:
-    assert after_crash(10.0, 10.0, True, (), TIMING).reason is Reason.ORDER_AWAITED
-    late = after_crash(10.0 + TIMING.order, 10.0, True, (), TIMING)
+    assert after_crash(10.0, 10.0, 0.0, True, (), TIMING).reason is Reason.ORDER_AWAITED
+    late = after_crash(10.0 + TIMING.order, 10.0, 0.0, True, (), TIMING)
     assert (late.step, late.reason) == (Step.GIVE_UP, Reason.NO_ORDER)
+    cools = after_crash(10.0 + TIMING.order, 10.0, 250.0, True, (), TIMING)
+    assert (cools.step, cools.due) == (Step.WAIT, 250.0 + TIMING.order), "no order is lost that the coordinator does not mean to give yet"
 
 
 def test_n8_pauses_grow_up_to_the_budget() -> None:
-    pauses = [after_crash(100.0, 100.0, False, tuple(range(count)), TIMING).due - 100.0 for count in range(5)]
+    pauses = [after_crash(100.0, 100.0, 0.0, False, tuple(range(count)), TIMING).due - 100.0 for count in range(5)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
-    assert after_crash(100.0, 100.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is Reason.BUDGET_SPENT
-    assert after_crash(1000.0, 999.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).step is Step.START  # long ago
+    assert after_crash(100.0, 100.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is Reason.BUDGET_SPENT
+    assert after_crash(1000.0, 999.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).step is Step.START  # long ago
 
 
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.booleans(), st.lists(st.floats(0, 1e6), max_size=8).map(tuple))
-def test_n8_every_wait_has_an_end_in_the_future(now: float, crashed_at: float, connected: bool, own: tuple[float, ...]) -> None:
+TIMES = st.floats(0, 1e6)
+
+
+@given(TIMES, TIMES, TIMES, st.booleans(), st.lists(TIMES, max_size=8).map(tuple))
+def test_n8_every_wait_has_an_end_in_the_future(now: float, crashed_at: float, cools: float, connected: bool, own: tuple[float, ...]) -> None:
     """A wait that is due already would spin, one without an end would hang the node."""
-    decision = after_crash(now, crashed_at, connected, own, TIMING)
+    decision = after_crash(now, crashed_at, cools, connected, own, TIMING)
     if decision.step is Step.WAIT:
-        assert now < decision.due <= crashed_at + max(TIMING.order, TIMING.own_restart.limit)
+        assert now < decision.due <= max(crashed_at, cools) + max(TIMING.order, TIMING.own_restart.limit)
     else:
         assert decision.due <= now
 

@@ -6,9 +6,10 @@ import pytest
 from session_driver import A, B, C, Driver, forms, restarted, words
 
 from training.knowledge import Phase
-from training.orders import Announce, Order, ToWorker
+from training.orders import Announce, Order, ToNode, ToWorker
 from training.protocol import (
     Committed,
+    CoolDown,
     GroupFailed,
     NodeHello,
     NodeNotice,
@@ -91,6 +92,48 @@ def test_t12_a_node_that_cools_down_is_not_taken_in_even_if_its_worker_stands_re
     driver.want(A, B, C)
     driver.blanks(A)
     assert forms(driver.check_in(A, B)) == {}
+
+
+def told_to_cool(orders: list[Order]) -> list[CoolDown]:
+    return [order.message for order in orders if isinstance(order, ToNode) and isinstance(order.message, CoolDown)]
+
+
+def test_t12_a_node_hears_how_long_it_cools_down_also_when_it_asks_again(driver: Driver) -> None:
+    """Its bootstrap would take the silence for a lost order, give the worker up, and the controller would release the node."""
+    driver.node(C, base=False)
+    orders = [order for pid in range(50, 56) for order in crash(driver, C, pid)]
+    assert told_to_cool(orders) == [CoolDown(pid=55, seconds=60.0)]
+    driver.now += 20
+    again = driver.do("worker_exited", C, WorkerExited(pid=55, code=1, reason="crash"))
+    assert told_to_cool(again) == [CoolDown(pid=55, seconds=40.0)]
+
+
+def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Driver) -> None:
+    driver.node(C, base=False)
+    for pid in range(50, 55):
+        crash(driver, C, pid)
+    said: list[CoolDown] = []
+    for pid in range(60, 66):
+        said += told_to_cool(crash(driver, C, pid))
+        driver.now += said[-1].seconds + 1
+        driver.session.heard = driver.now
+        assert restarted(driver.do("tick")) == {C}, "a base node has nobody to take its place, and is tried again"
+    assert [(one.seconds, one.given_up) for one in said] == [(60, False), (120, False), (240, False), (480, False), (960, True), (1920, True)]
+
+
+def test_t10_t12_a_job_without_enough_workers_waits_no_longer_than_a_first_cool_down() -> None:
+    """A cool-down spares the others; where too few are left to train, it would only keep the job from going on."""
+    driver = Driver(workers=1, budget=Budget(restarts=0))
+    driver.train(A)
+    for pid in (50, 51):
+        driver.exits(A, pid=driver.session.roster.members[A].pid)
+        driver.blanks(A)
+        driver.now += 61
+        assert restarted([*driver.do("tick"), *driver.do("tick")]) == {A}
+        driver.worker(A, pid=pid)
+        driver.form(A)
+    assert cool_downs(driver) == [60.0, 120.0]
+    assert driver.session.phase is Phase.TRAINING
 
 
 def test_t12_an_interrupted_machine_spends_no_budget(driver: Driver) -> None:
