@@ -36,6 +36,7 @@ LOOK_SECONDS = 1.5
 CALM_LOOKS = 3  # so many looks in a row must find it so
 RESYNC_SECONDS = 5.0
 PULSE_SECONDS = 0.2
+TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
 
 
 class NeverStarted(LocalCloudError):
@@ -45,8 +46,8 @@ class NeverStarted(LocalCloudError):
 class Pulse:
     """The longest time without a line in any worker's ledger: each writes one before every step."""
 
-    def __init__(self, mount: Path) -> None:
-        self._mount = mount
+    def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
+        self._mount, self._tell = mount, tell
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
         self.begun = threading.Event()
@@ -67,6 +68,8 @@ class Pulse:
             if size:
                 self.longest = max(self.longest, now - grew)
             if written != size:
+                if size and now - grew > TOLD_SECONDS:
+                    self._tell(f"a step again, after {now - grew:.0f} s without")
                 size, grew = written, now
                 self.begun.set()
 
@@ -163,7 +166,7 @@ def _hunt(cloud: Cloud, duration: float, seed: int, tell: Callable[[str], None])
         policy={"resync_seconds": RESYNC_SECONDS},
     )
     cluster = provision(cloud.environment, plan)
-    pulse, watch, storm = Pulse(mount), Watch(cloud, cluster, mount), Storm(cloud.disturbance, cloud.network, tell)
+    pulse, watch, storm = Pulse(mount, tell), Watch(cloud, cluster, mount), Storm(cloud.disturbance, cloud.network, tell)
     people = People(cloud.client("ec2"), cloud.client("autoscaling"), cluster, lambda one: cloud.instance_state(one) == "running", tell)
     pulse.start()
     if not pulse.begun.wait(START_SECONDS):
