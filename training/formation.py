@@ -182,6 +182,7 @@ class Formation(Knowledge):
             return [*orders, *self._fail(f"{hopeless}; the last: {reason}", now)]
         if self.phase is Phase.WAITING:
             self.generation = None
+            orders.append(Journal({"kind": "taken_back", "generation": self.number, "reason": reason, "at": now}))
         return orders
 
     def _restart(self, reason: str, now: float) -> list[Order]:

@@ -36,6 +36,8 @@ class Recovery(Decisions):
                     session.drop_commit()
                 case "restart":
                     session.generation, session.void_until = None, record["generation"]
+                case "taken_back":  # nobody held the state: there is nobody to wait for
+                    session.generation = None
                 case "finished" | "failed":
                     session.outcome = record["kind"]
                     session.position = Position(**record["position"]) if "position" in record else session.position

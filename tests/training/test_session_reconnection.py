@@ -57,6 +57,19 @@ def test_t17_a_start_that_nobody_heard_of_is_made_again() -> None:
     assert {name: form.generation for name, form in forms(driver.worker(B)).items()} == {A: 2, B: 2}
 
 
+def test_t17_nobody_is_waited_for_who_was_in_a_start_that_was_taken_back() -> None:
+    """Each coordinator that died before its patience was over would have the next one wait as long again."""
+    driver = Driver(workers=1)
+    for name in (A, B):
+        driver.node(name)
+        driver.worker(name)
+    driver.want(A, B)
+    driver.exits(B)
+    come_back(driver, A)
+    driver.now += 1
+    assert {name: form.generation for name, form in forms(driver.worker(A, generation=1, stage="prepares")).items()} == {A: 2}
+
+
 def settled(driver: Driver) -> None:
     driver.node(C, base=False)
     driver.worker(C)
