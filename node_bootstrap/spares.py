@@ -45,6 +45,7 @@ class Spares:
         self._program, self._count, self._children, self._needed, self._timing = program, count, children, needed, timing
         self._waiting: list[_Spare] = []
         self._deaths = 0
+        self._discards = 0
         self._changed = asyncio.Event()
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -82,9 +83,14 @@ class Spares:
                 if len(self._waiting) >= self._count or not self._needed() or any(not spare.ready for spare in self._waiting):
                     await self._changed.wait()
                     continue
+                discards = self._discards
                 await asyncio.sleep(self._timing.spare if not self._deaths else self._timing.blank.delay(self._deaths))
+                if discards != self._discards:
+                    continue  # what it would have been a spare for is gone
                 try:
                     await self._start()
+                    if discards != self._discards:  # while it was being started
+                        await self.discard()
                 except (OSError, NodeError) as error:
                     self._deaths += 1
                     log.error("a warm spare cannot be started", extra={"reason": str(error)})
@@ -93,7 +99,8 @@ class Spares:
                 watcher.cancel()
 
     async def discard(self) -> None:
-        """Kill those that wait. Bounded as `Child.stop`."""
+        """Kill those that wait, also one that is just being started. Bounded as `Child.stop`."""
+        self._discards += 1
         waiting, self._waiting = self._waiting, []
         await asyncio.gather(*(spare.child.stop() for spare in waiting))
         self._changed.set()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from enum import Enum
 
 from node_bootstrap.errors import NodeError
-from node_bootstrap.files import tail
 from node_bootstrap.pacing import Timing
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
@@ -106,13 +105,16 @@ class Worker:
             self._changed.set()
 
     async def suspend(self, grace: float) -> bool:
-        """Stop a worker that trains or is to be started again; the next welcome starts another. Bounded as `Child.stop`. False: it was given up,
-        and the next coordinator decides about it."""
+        """Stop a worker that trains or is to be started again, and its spares; the next welcome starts another. Bounded as `Child.stop`.
+
+        False: it was given up, and the next coordinator decides about it.
+        """
         async with self._turn:
             if self.state is State.FAILED:
                 return False
             if self.state in (State.RUNNING, State.CRASHED):
                 self.state = State.ABSENT
+                await self.spares.discard()
                 if self._child:
                     await self._child.stop(grace)
                 self._changed.set()
@@ -162,7 +164,7 @@ class Worker:
                 return
             self.state, self._crashed_at = State.CRASHED, time.monotonic()
             reason = explain(code, 0.0)
-            if output := tail(child.log_path, child.log_start, limit=1000):
+            if output := child.last_words(limit=1000):
                 reason = f"{reason}; its last output:\n{output}"
             self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)
             log.warning("the worker crashed", extra={"pid": child.pid, "code": code, "reason": reason})

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from node_fakes import alive, wait_until
+from node_fakes import alive, processes_of, wait_until
 
 from node_bootstrap.pacing import Backoff, Timing
 from node_bootstrap.processes import Children
@@ -132,3 +132,41 @@ def test_a_spare_of_an_earlier_job_is_not_taken_for_the_next(tmp_path: Path) -> 
     old, taken = asyncio.run(run())
     assert taken not in old
     assert not any(alive(pid) for pid in old)
+
+
+def test_no_spare_outlives_a_suspended_worker_and_the_next_welcome_makes_new_ones(tmp_path: Path) -> None:
+    """A node that is cut off, and perhaps released, would keep the memory of a model for nobody."""
+
+    async def run() -> tuple[list[int], list[int]]:
+        bed = Bed(tmp_path, spares=1)
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            before = [*bed.worker.spares.pids, bed.worker.pid or 0]
+            await bed.worker.suspend(0.0)
+            left = [pid for pid in before if alive(pid)] + bed.worker.spares.pids
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            return left, before
+        finally:
+            await bed.close()
+
+    left, before = asyncio.run(run())
+    assert left == []
+    assert len(before) == 2
+
+
+def test_a_spare_that_is_being_started_when_the_worker_is_suspended_is_stopped_too(tmp_path: Path) -> None:
+    async def run() -> list[int]:
+        bed = Bed(tmp_path, spares=1)
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: len(processes_of(tmp_path)) > 1, "the spare is being started")
+            await bed.worker.suspend(0.0)
+            await wait_until(lambda: not bed.worker.spares.pids, "the spare is stopped")
+            await asyncio.sleep(0)
+            return [pid for pid in processes_of(tmp_path) if pid != os.getpid()]
+        finally:
+            await bed.close()
+
+    assert asyncio.run(run()) == []
