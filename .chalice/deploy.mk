@@ -7,9 +7,14 @@ STACK ?= dyntrain-$(STAGE)
 PACKAGE := build/package/$(STAGE)-$(ARCH)
 LINT := $(TOOLS)/lint/bin/cfn-lint
 
-.PHONY: package lint-template deploy destroy bench
+.PHONY: package wheel lint-template deploy destroy bench
 package: $(SYNCED)
 	$(RUN)/python .chalice/package.py --stage $(STAGE) --arch $(ARCH) --out $(PACKAGE)
+
+# What nodes install. Left-overs of an earlier build would be packed too.
+wheel: $(SYNCED)
+	rm -rf build/lib build/dist
+	$(UV) build --quiet --wheel --out-dir build/dist
 
 # A wrong IAM action shows only in what SAM is translated to, so both are linted.
 lint-template: package $(LINT)

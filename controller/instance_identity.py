@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,6 +22,7 @@ from controller.contract import SignedDocument
 
 LEAST_BITS = 1024  # AWS signs with 1024 bits in most regions
 _ALGORITHM = bytes.fromhex("300d06092a864886f70d0101010500")  # RFC 3279: rsaEncryption, NULL
+_FRAME = re.compile(r"-----(?:BEGIN|END)\s*PUBLIC\s*KEY-----|,")
 _SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")  # RFC 8017, section 9.2, note 1
 
 
@@ -49,11 +51,14 @@ Keys = tuple[PublicKey, ...]
 
 
 def parse_keys(text: str) -> Keys:
-    """RSA public keys as `openssl x509 -pubkey -noout` prints them, one or several; the PEM frame may be left out. Raises ValueError."""
-    bodies = [part for part in text.replace("-----BEGIN PUBLIC KEY-----", ",").replace("-----END PUBLIC KEY-----", ",").split(",") if part.strip()]
-    if not bodies:
+    """RSA public keys as `openssl x509 -pubkey -noout` prints them, one or several; the PEM frame may be left out. Raises ValueError.
+
+    On their way through parameters and settings line breaks become spaces, `\\n`, or nothing: none of that matters.
+    """
+    bodies = ["".join(part.split()) for part in _FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
+    if not any(bodies):
         raise ValueError("holds no public key")
-    return tuple(_parse_key("".join(body.split())) for body in bodies)
+    return tuple(_parse_key(body) for body in bodies if body)
 
 
 def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys, account: str = "") -> Verdict:

@@ -45,18 +45,28 @@ def profile(values: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
-def gpu_count(directory: Path) -> int:
-    return sum(1 for entry in directory.iterdir() if entry.is_dir()) if directory.is_dir() else 0
+def environment_files(layout: Layout, identity: Identity, config: NodeConfig, gpus: int) -> dict[Path, str]:
+    """What the profile and the workers file should hold, given the hosts that are in the latter already. Raises OSError."""
+    hosts = hosts_with(_content(layout.workers) or "", identity.private_ip)
+    return {
+        layout.workers: "".join(f"{host}\n" for host in hosts),
+        layout.profile: profile(variables(identity, config, layout.workers, gpus)),
+    }
 
 
-def write_environment(layout: Layout, identity: Identity, config: NodeConfig) -> dict[str, str]:
-    """Write the profile and the workers file; returns the variables. Writing twice changes nothing. Raises OSError."""
-    existing = layout.workers.read_text(encoding="utf-8", errors="replace") if layout.workers.exists() else ""
-    hosts = hosts_with(existing, identity.private_ip)
-    write_atomically(layout.workers, "".join(f"{host}\n" for host in hosts))
-    values = variables(identity, config, layout.workers, gpu_count(layout.gpus))
-    write_atomically(layout.profile, profile(values))
-    return values
+def environment_stands(files: Mapping[Path, str]) -> bool:
+    """Whether the files hold that. Raises OSError."""
+    return all(_content(path) == text for path, text in files.items())
+
+
+def write_environment(files: Mapping[Path, str]) -> None:
+    """Raises OSError."""
+    for path, text in files.items():
+        write_atomically(path, text)
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
 
 
 def _is_address(text: str) -> bool:

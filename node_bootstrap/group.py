@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node_bootstrap.errors import NodeError
-from node_bootstrap.files import tail
 from node_bootstrap.pacing import Timing
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
@@ -197,7 +196,7 @@ class PsGroup:
                 self._deaths += 1
                 log.error(
                     "the fork server of the ps-lite processes ended",
-                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": tail(child.log_path)},
+                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": child.last_words()},
                 )
         await child.stop()
         self._changed.set()
@@ -218,10 +217,10 @@ class PsGroup:
         if process in self._pool:
             self._pool.remove(process)
             self._deaths = max(self._deaths, 1)  # when the server died, it counts by itself
-            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": tail(self._program.log_path)})
+            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": server.last_words()})
             self._changed.set()
         elif process.generation is not None and process.generation > self._stopped and not in_order:
-            self._fail(process.generation, f"{process.role} ended; last output:\n{tail(self._program.log_path, limit=1000)}")
+            self._fail(process.generation, f"{process.role} ended; last output:\n{server.last_words(limit=1000)}")
 
     def _announce(self) -> None:
         try:

@@ -1,17 +1,13 @@
 """The success marker on the shared volume: `prepare_data_success_<private-ip>`.
 
-Addresses are used again by later instances, so the name proves nothing: the marker says whose it is.
+Addresses are used again by later instances, so the name proves nothing: the marker says whose it is. Pure; the file is `marker_file`'s.
 """
 
 from __future__ import annotations
 
-import hashlib
 from enum import Enum
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-
-from node_bootstrap.files import write_atomically
 
 
 class Marker(BaseModel):
@@ -48,29 +44,3 @@ def judge(text: str | None, instance_id: str, script_sha256: str | None) -> Verd
     if marker.script_sha256 != script_sha256:
         return Verdict.OTHER_SCRIPT
     return Verdict.COUNTS if marker.exit_code == 0 else Verdict.FAILED
-
-
-def marker_path(mount: str, private_ip: str) -> Path:
-    return Path(mount) / f"prepare_data_success_{private_ip}"
-
-
-def read_marker(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-
-
-def write_marker(path: Path, marker: Marker) -> None:
-    """Raises OSError, and leaves the earlier marker or none then."""
-    write_atomically(path, marker.model_dump_json() + "\n")
-
-
-def drop_marker(path: Path) -> None:
-    """A marker that does not count must not be seen by scripts that only look for the name."""
-    path.unlink(missing_ok=True)
-
-
-def script_digest(script: str) -> str:
-    """Raises OSError when the script cannot be read."""
-    return hashlib.sha256(Path(script).read_bytes()).hexdigest()

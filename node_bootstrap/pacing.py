@@ -50,6 +50,7 @@ class Timing:
     blank: Backoff = field(default=Backoff(1.0, 30.0))
     blank_start: float = 120.0  # a fork server that has not answered after this, import of MXNet included, is started again
     notices: float = 5.0
+    logs: float = 5.0  # between looks at how long the logs are
     finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job
     grace: float = 5.0  # SIGTERM to SIGKILL of a retiring worker
     stop_grace: float = 3.0  # the same when the whole node stops: EC2 and systemd do not wait long

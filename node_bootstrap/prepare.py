@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controller.contract import NodeConfig
-from node_bootstrap.files import tail
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
-from node_bootstrap.marker import Marker, Verdict, drop_marker, judge, marker_path, read_marker, script_digest, write_marker
+from node_bootstrap.marker import Marker, Verdict, judge
+from node_bootstrap.marker_file import drop_marker, marker_path, read_marker, script_digest, write_marker
 from node_bootstrap.pacing import Timing
 from node_bootstrap.processes import Children
 
+KEPT_LOGS = 5
 log = logging.getLogger(__name__)
 
 
@@ -52,22 +53,31 @@ class Preparation:
     environment: Mapping[str, str]
     timing: Timing
 
+    async def look(self) -> tuple[str | None, Verdict]:
+        """The script's SHA-256 (None: there is nothing to prepare), and whether the marker spares the node the preparation.
+
+        Raises OSError, also for a script that is not the one in `prepare_sha256`.
+        """
+        script = self.config.prepare_script
+        digest = await asyncio.to_thread(script_digest, script) if script is not None else None
+        if script is not None and self.config.prepare_sha256 not in (None, digest):
+            raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
+        return digest, judge(await asyncio.to_thread(read_marker, self._marker_path), self.identity.instance_id, digest)
+
     async def run(self) -> Outcome:
         """Never raises for what the script does; the reason of a failure ends with the tail of its output."""
-        path = marker_path(self.config.mount, self.identity.private_ip)
+        path = self._marker_path
         if self.config.prepare_script is None:
             await asyncio.to_thread(write_marker, path, self._marker(None))
             return Outcome(True, 0, "nothing to prepare")
+        await asyncio.to_thread(self._drop_old_logs)
         reason = ""
         for number in range(1, self.config.prepare_attempts + 1):
             if number > 1:
                 await asyncio.sleep(self.timing.prepare.delay(number - 2))
             try:
                 # 1. gather: the script may be mended between two tries
-                digest = await asyncio.to_thread(script_digest, self.config.prepare_script)
-                if self.config.prepare_sha256 not in (None, digest):
-                    raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
-                verdict = judge(await asyncio.to_thread(read_marker, path), self.identity.instance_id, digest)
+                digest, verdict = await self.look()
                 # 2. decide
                 if verdict is Verdict.COUNTS:
                     return Outcome(True, number - 1, verdict.value)
@@ -99,10 +109,21 @@ class Preparation:
         finally:
             await child.stop()  # also what a finished script left running
         reason = explain(code, self.config.prepare_timeout_seconds)
-        if reason and (output := tail(path, child.log_start)):
+        if reason and (output := child.last_words()):
             reason = f"{reason}; its last output:\n{output}"
         self._record(Try(self.attempt, number, started, round(time.monotonic() - clock, 3), code, reason))
         return reason
+
+    def _drop_old_logs(self) -> None:
+        """Those of attempts before the last `KEPT_LOGS`: each start of the node makes another."""
+        for path in self.layout.logs.glob("prepare-*"):
+            attempt = path.name.removeprefix("prepare-").partition(".")[0]
+            if attempt.isdecimal() and int(attempt) <= self.attempt - KEPT_LOGS:
+                path.unlink(missing_ok=True)
+
+    @property
+    def _marker_path(self) -> Path:
+        return marker_path(self.config.mount, self.identity.private_ip)
 
     def _record(self, entry: Try) -> None:
         with self.layout.tries.open("a", encoding="utf-8") as file:

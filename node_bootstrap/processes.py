@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from node_bootstrap import exec_child
+from node_bootstrap.child_log import ChildLog
 from node_bootstrap.errors import Interrupted
 
 MARK = "DYNTRAIN_SUPERVISED"
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 class Child:
     name: str
     mark: str
-    log_path: Path
-    log_start: int
+    log: ChildLog
+    log_start: int  # a position in `log`
     process: asyncio.subprocess.Process
 
     @property
@@ -41,6 +42,10 @@ class Child:
     async def wait(self) -> int:
         """The exit code; minus the signal's number when a signal ended it."""
         return await self.process.wait()
+
+    def last_words(self, lines: int = 20, limit: int = 1500) -> str:
+        """What it wrote last, at most `lines` and `limit` characters; empty when it wrote nothing."""
+        return self.log.said_since(self.log_start, lines, limit)
 
     def send(self, signum: signal.Signals) -> None:
         """To the whole group, as long as its leader is not reaped: its number may be somebody else's afterwards."""
@@ -73,6 +78,7 @@ class Children:
     attempt: int
     _started: int = 0
     _alive: set[Child] = field(default_factory=set)
+    _logs: dict[Path, ChildLog] = field(default_factory=dict)
     _stopping: bool = False
 
     async def start(
@@ -108,10 +114,25 @@ class Children:
                 process_group=0,
                 pass_fds=inherited,
             )
-            child = Child(name, mark, log_path, output.tell(), process)
+            written = self._logs.setdefault(log_path, ChildLog(log_path))
+            child = Child(name, mark, written, written.cut + output.tell(), process)
         self._alive = {other for other in self._alive if other.process.returncode is None} | {child}
         log.info("started", extra={"child": name, "pid": child.pid})
         return child
+
+    async def keep_logs_short(self, pause: float) -> None:
+        """Looks at every file that a child writes to, each `pause` seconds, until cancelled."""
+        said = ""
+        while True:
+            for written in list(self._logs.values()):
+                try:
+                    if await asyncio.to_thread(written.trim):
+                        log.info("the older part of a log is kept beside it", extra={"path": str(written.path)})
+                except OSError as error:
+                    if said != str(error):
+                        log.warning("a log cannot be kept short; make room on its disk", extra={"path": str(written.path), "reason": str(error)})
+                    said = str(error)
+            await asyncio.sleep(pause)
 
     async def stop_all(self, grace: float) -> None:
         """Nothing that this or an earlier life started runs any more, and nothing can be started. Bounded by grace + 3 * KILL_SECONDS."""

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from node_bootstrap.errors import NodeError
-from node_bootstrap.files import tail, write_atomically
+from node_bootstrap.files import write_atomically
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
 from node_bootstrap.processes import Children
@@ -80,6 +80,6 @@ class LogShipping:
         finally:
             await child.stop()
         if code:
-            raise OSError(f"exit code {code} of {agent}: {tail(child.log_path, child.log_start, lines=5)}")
+            raise OSError(f"exit code {code} of {agent}: {child.last_words(lines=5)}")
         aside.rename(path)
         log.info("the CloudWatch agent follows this node's logs", extra={"job": job})

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from node_bootstrap.errors import ServiceUnavailable
-from node_bootstrap.files import tail, write_atomically
+from node_bootstrap.files import write_atomically
 from node_bootstrap.layout import Layout
 from node_bootstrap.processes import Children
 
@@ -38,16 +38,16 @@ class Volume:
         self._volume, self._mount, self._layout, self._children = volume, mount, layout, children
         self._systemctl, self._is_mount = systemctl, is_mount
 
+    async def usable(self) -> bool:
+        """Whether there is anything to do. Raises ServiceUnavailable when its server does not answer."""
+        return await self._look(os.path.isdir if self._volume is None else self._is_mount)
+
     async def ready(self) -> None:
         """It can be used on return. Raises ServiceUnavailable, also when its server does not answer; OSError when fstab cannot be written."""
+        if await self.usable():
+            return
         if self._volume is None:
-            if not await self._look(os.path.isdir):
-                raise ServiceUnavailable(
-                    f"the shared volume {self._mount} is not there; check the mount and the field mount of the node's configuration"
-                )
-            return
-        if await self._look(self._is_mount):
-            return
+            raise ServiceUnavailable(f"the shared volume {self._mount} is not there; check the mount and the field mount of the node's configuration")
         fstab = self._layout.fstab
         existing = fstab.read_text(encoding="utf-8") if fstab.exists() else ""
         wanted = fstab_with(existing, self._volume, self._mount)
@@ -56,7 +56,7 @@ class Volume:
         os.makedirs(self._mount, exist_ok=True)
         for command in (["daemon-reload"], ["start", self._mount]):
             await self._run([*self._systemctl, *command])
-        if not await self._look(self._is_mount):
+        if not await self.usable():
             raise ServiceUnavailable(f"{self._volume} is not mounted at {self._mount}, although systemd says so")
         log.info("mounted", extra={"volume": self._volume, "mount": self._mount})
 
@@ -77,5 +77,5 @@ class Volume:
         finally:
             await child.stop()
         if code:
-            output = tail(child.log_path, child.log_start, lines=5)
+            output = child.last_words(lines=5)
             raise ServiceUnavailable(f"cannot mount {self._volume} at {self._mount}: exit code {code} of `{' '.join(command)}`: {output}")

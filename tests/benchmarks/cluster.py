@@ -21,11 +21,12 @@ from node_bootstrap.errors import Interrupted
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
 from node_bootstrap.metadata import MetadataClient
-from node_bootstrap.node import Setting, wire
 from node_bootstrap.pacing import Timing
 from node_bootstrap.processes import Children
 from node_bootstrap.report import Reporter
+from node_bootstrap.setting import Setting
 from node_bootstrap.supervisor import Post, Supervisor
+from node_bootstrap.wiring import Ground, wire
 from training.audit import Audit, audit_directory
 from training.coordinator import Coordinator
 from training.generation import Limits
@@ -146,17 +147,8 @@ class Cluster:
         setting = Setting(layout, metadata_url="", timing=timing)
         try:
             async with asyncio.TaskGroup() as tasks:
-                channel = wire(
-                    supervisor,
-                    setting,
-                    identity,
-                    self._config,
-                    dict(ENVIRONMENT),
-                    children,
-                    self._shared,
-                    _Untagged("http://127.0.0.1", timing),
-                    tasks,
-                )
+                ground = Ground(setting, identity, self._config, self._shared, _Untagged("http://127.0.0.1", timing), children)
+                channel = wire(ground, ENVIRONMENT, supervisor, tasks)
                 tasks.create_task(channel.run())
                 await supervisor.retire(await retired)
                 raise Interrupted("retired")

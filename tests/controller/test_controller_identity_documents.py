@@ -130,6 +130,14 @@ def test_several_keys_are_taken_with_or_without_their_frame(tmp_path: Path) -> N
     assert parse_keys(printed) == KEYS
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", " ", "", "\\n", "\\r\\n"])
+def test_what_became_of_the_line_breaks_of_a_pem_does_not_matter(line_break: str) -> None:
+    """Stack parameters, JSON and shells each do something else to them; keys that are refused for it end every node's start."""
+    text = SIGNER.public_key + STRANGER.public_key
+    assert parse_keys(line_break.join(text.splitlines())) == parse_keys(text)
+    assert parse_keys("".join(text.split())) == parse_keys(text)
+
+
 def weak(size: int) -> str:
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024).public_key().public_numbers()  # noqa: S505
     return rsa.RSAPublicNumbers(key.e, key.n >> size | 1).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -34,9 +35,11 @@ from controller.contract import (
     launch_template_name,
     parameter,
 )
+from controller.instance_identity import parse_keys
 from node_bootstrap.config import SsmParameters, parse_node_config
 from node_bootstrap.identity import is_base, is_master
 from node_bootstrap.report import EventBridgeReports
+from node_bootstrap.volume import fstab_with
 from training.hosts import AwsHosts
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
@@ -128,6 +131,8 @@ def test_instances_that_people_launch_ask_to_join_and_all_are_encrypted_and_behi
         assert all(device["Ebs"]["Encrypted"] for device in data["BlockDeviceMappings"])
     volumes = [one for one in stack.cloud.client("efs").describe_file_systems()["FileSystems"] if one.get("Name") == "demo"]
     assert [(volume["Encrypted"], volume["NumberOfMountTargets"]) for volume in volumes] == [(True, 1)]
+    node = parse_node_config("demo", value_of(stack, parameter("demo", "node")))
+    assert node.volume == volumes[0]["FileSystemId"], "a node that reboots while it cannot be mounted would train onto its own disk"
 
 
 def test_the_groups_make_one_master_the_base_and_room_for_elastic_workers(stack: ToyCloud) -> None:
@@ -164,6 +169,17 @@ def test_options_change_what_they_name_and_stacks_do_not_share_names(stack: ToyC
     assert policy.groups == ("fixed-master", "fixed-base")
     assert parse_node_config("fixed", value_of(stack, parameter("fixed", "node"))).workers == 1
     assert len(stack.cloud.client("efs").describe_file_systems()["FileSystems"]) == 3, "one was given, one made for each of the others"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", " "])
+def test_keys_are_taken_as_openssl_prints_them(stack: ToyCloud, line_break: str) -> None:
+    """A line break inside the parameter's JSON would keep every node of the cluster from starting."""
+    given = line_break.join([*stack.cloud.identity_keys.splitlines(), ""])
+    name = f"keys{ord(line_break[0])}x{len(line_break)}"
+    create(stack, name, {**GIVEN, "IdentityKeys": given, "EnableElasticTraining": "false", "WorkerCount": "0"})
+    read = parse_node_config(name, value_of(stack, parameter(name, "node")))
+    assert parse_keys(read.identity_keys) == parse_keys(stack.cloud.identity_keys)
+    assert re.fullmatch(template()["Parameters"]["IdentityKeys"]["AllowedPattern"], given)
 
 
 def test_every_group_has_both_hooks_from_its_first_instance_on() -> None:
@@ -203,6 +219,13 @@ def role_statements(stack: ToyCloud) -> list[dict[str, Any]]:
     parsed: dict[str, Any] = ast.literal_eval(str(document))  # moto keeps what a stack gives as Python would print it
     statements: list[dict[str, Any]] = parsed["Statement"]
     return statements
+
+
+def test_user_data_and_bootstrap_mount_the_volume_alike(stack: ToyCloud) -> None:
+    """Two entries that differ would be two mounts over one another, or a reboot that takes the other one."""
+    script = base64.b64decode(launch_templates(stack)["demo-node"]["UserData"]).decode()
+    entry = fstab_with("", "fs-1", "/data").strip()
+    assert entry.replace("fs-1", "$FILE_SYSTEM").replace("/data", "$MOUNT") in script
 
 
 def actions(statement: dict[str, Any]) -> list[str]:

@@ -17,8 +17,9 @@ from typing import Any
 from controller.contract import CoordinatorEndpoint, NodeReport, parameter
 from node_bootstrap.errors import ServiceUnavailable
 from node_bootstrap.layout import Layout
-from node_bootstrap.node import Setting, run_node
+from node_bootstrap.node import run_node
 from node_bootstrap.pacing import Backoff, Timing
+from node_bootstrap.setting import Setting
 
 INSTANCE = "i-0123456789abcdef0"
 TOKEN = "the-cluster-token-that-must-stay-secret"

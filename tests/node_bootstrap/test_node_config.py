@@ -16,7 +16,7 @@ from node_fakes import INSTANCE, MemoryParameters
 from controller.contract import NodeConfig, parameter
 from node_bootstrap.attempt import following, next_attempt
 from node_bootstrap.config import parse_node_config, read_access
-from node_bootstrap.environment import hosts_with, profile, write_environment
+from node_bootstrap.environment import environment_files, environment_stands, hosts_with, profile, variables, write_environment
 from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
 from node_bootstrap.files import tail, write_atomically
 from node_bootstrap.identity import Identity
@@ -88,14 +88,17 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     config = NodeConfig.model_validate({**GOOD, "training_cmd": ["python", "my train.py"], "workers": 2, "environment": {"EXTRA": "1"}})
     layout.workers.parent.mkdir(parents=True)
     layout.workers.write_text("10.0.0.1\n\nnonsense\n")
-    (layout.gpus / "0000:00:1e.0").mkdir(parents=True)
-    first = write_environment(layout, IDENTITY, config)
+    wanted = environment_files(layout, IDENTITY, config, 1)
+    assert not environment_stands(wanted)
+    write_environment(wanted)
     files = (layout.profile.read_bytes(), layout.workers.read_bytes())
-    second = write_environment(layout, IDENTITY, config)
-    assert first == second
+    again = environment_files(layout, IDENTITY, config, 1)
+    assert environment_stands(again), "a reboot would write it again for nothing"
+    write_environment(again)
     assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
-    assert first == {
+    assert layout.profile.read_text() == profile(variables(IDENTITY, config, layout.workers, 1))
+    assert variables(IDENTITY, config, layout.workers, 1) == {
         "DEEPLEARNING_WORKERS_PATH": str(layout.workers),
         "DEEPLEARNING_WORKERS_COUNT": "2",
         "DEEPLEARNING_WORKER_GPU_COUNT": "1",

@@ -16,7 +16,8 @@ from node_fakes import INSTANCE, QUICK, processes_of
 from controller.contract import NodeConfig
 from node_bootstrap.identity import Identity
 from node_bootstrap.layout import Layout
-from node_bootstrap.marker import Marker, Verdict, judge, marker_path, script_digest
+from node_bootstrap.marker import Marker, Verdict, judge
+from node_bootstrap.marker_file import marker_path, script_digest
 from node_bootstrap.prepare import Outcome, Preparation, explain
 from node_bootstrap.processes import Children
 

@@ -29,6 +29,12 @@ def test_unit_starts_the_node_again_unless_it_retired_or_a_person_must_act() -> 
     assert int(service()["RestartPreventExitStatus"]) == CONFIGURATION
 
 
+def test_unit_stops_before_the_volume_and_the_log_agent_do() -> None:
+    """A machine that is terminated stops both: a commit would hang on the volume, and the last lines would stay on a disk that is deleted."""
+    after = [name for line in UNIT.read_text().splitlines() if line.startswith("After=") for name in line.removeprefix("After=").split()]
+    assert {"network-online.target", "remote-fs.target", "amazon-cloudwatch-agent.service"} == set(after)
+
+
 def test_unit_leaves_the_node_time_to_stop_in_order_and_kills_the_rest() -> None:
     """SIGTERM to a worker of its own accord would look like a crash; a grace shorter than the node's own would cut its clean-up."""
     assert service()["KillMode"] == "mixed"
