@@ -83,10 +83,10 @@ class Spares:
                 if len(self._waiting) >= self._count or not self._needed() or any(not spare.ready for spare in self._waiting):
                     await self._changed.wait()
                     continue
-                discards = self._discards
                 await asyncio.sleep(self._timing.spare if not self._deaths else self._timing.blank.delay(self._deaths))
-                if discards != self._discards:
-                    continue  # what it would have been a spare for is gone
+                if not self._needed():
+                    continue
+                discards = self._discards
                 try:
                     await self._start()
                     if discards != self._discards:  # while it was being started

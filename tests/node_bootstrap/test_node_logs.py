@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from node_fakes import wait_until
+from node_fakes import living, wait_until, world
 
 from node_bootstrap.child_log import ChildLog, collapse
 from node_bootstrap.processes import Children
@@ -148,3 +148,24 @@ def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(tmp_path: Pat
 
     asyncio.run(scenario())
     assert caplog.text.count("a log cannot be kept short") == 1
+
+
+def test_a_script_that_floods_its_log_is_cut_while_it_runs(tmp_path: Path) -> None:
+    """A script that waits for its own log to be short says so by its success; the agent's pattern for its log must not take the older part for another."""
+    script = """
+import pathlib, time
+print("x" * 22_000_000, flush=True)
+deadline = time.monotonic() + 20
+while not any(pathlib.Path({logs!r}).glob("prepare-1.log.1")):
+    assert time.monotonic() < deadline
+    time.sleep(0.02)
+"""
+
+    async def scenario() -> tuple[str, list[str]]:
+        with world(tmp_path) as here:
+            here.configure(prepare_script=here.script(script.format(logs=str(here.layout.logs))), prepare_attempts=1)
+            async with living(here.setting(logs=0.05)):
+                await wait_until(lambda: here.reports.sent, "the node has reported", 30.0)
+                return here.reports.sent[0].outcome, [path.name for path in here.layout.logs.glob("prepare-*.log")]
+
+    assert asyncio.run(scenario()) == ("prepared", ["prepare-1.log"])

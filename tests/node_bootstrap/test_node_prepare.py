@@ -187,6 +187,15 @@ def test_script_runs_as_the_user_that_is_named(tmp_path: Path) -> None:
     assert "4242" not in said
 
 
+def test_logs_of_long_ago_are_dropped(tmp_path: Path) -> None:
+    """Each start of a node makes one."""
+    path = script(tmp_path, "raise SystemExit(1)")
+    logs = Layout(tmp_path / "root").logs
+    for attempt in (1, 2, 6, 7):
+        assert not prepare(tmp_path, path, attempt, prepare_attempts=1).prepared
+    assert sorted(found.name for found in logs.glob("prepare-*")) == ["prepare-6.log", "prepare-7.log"]
+
+
 def test_unknown_user_is_a_failure_that_says_so(tmp_path: Path) -> None:
     outcome = prepare(tmp_path, shutil.which("id"), prepare_user="nobody-of-this-name", prepare_attempts=1)
     assert "cannot run as nobody-of-this-name: there is no such user" in outcome.reason

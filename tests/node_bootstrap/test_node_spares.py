@@ -6,13 +6,15 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from node_fakes import alive, processes_of, wait_until
 
 from node_bootstrap.pacing import Backoff, Timing
-from node_bootstrap.processes import Children
+from node_bootstrap.processes import Child, Children
 from node_bootstrap.spares import Program
 from node_bootstrap.worker import State, Worker
 from training.protocol import FromNode
@@ -28,10 +30,10 @@ time.sleep(600)
 
 
 class Bed:
-    def __init__(self, folder: Path, spares: int, script: str = SCRIPT) -> None:
+    def __init__(self, folder: Path, spares: int, script: str = SCRIPT, children: Children | None = None) -> None:
         root = str(Path(__file__).resolve().parents[2])
         self.log = folder / "worker.log"
-        self.children = Children(str(folder), 1)
+        self.children = children or Children(str(folder), 1)
         self.said: list[FromNode] = []
         program = Program((sys.executable, "-c", script.format(root=root)), str(folder), {}, self.log)
         self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, TIMING, spares)
@@ -156,16 +158,33 @@ def test_no_spare_outlives_a_suspended_worker_and_the_next_welcome_makes_new_one
     assert len(before) == 2
 
 
+class SlowStart(Children):
+    """Holds the start of a spare up until the test lets it go on; its process is there by then."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder), 1)
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def start(self, name: str, command: Sequence[str], **options: Any) -> Child:
+        child = await super().start(name, command, **options)
+        if name == "spare":
+            self.begun.set()
+            await self.go_on.wait()
+        return child
+
+
 def test_a_spare_that_is_being_started_when_the_worker_is_suspended_is_stopped_too(tmp_path: Path) -> None:
     async def run() -> list[int]:
-        bed = Bed(tmp_path, spares=1)
+        children = SlowStart(tmp_path)
+        bed = Bed(tmp_path, spares=1, children=children)
         try:
             await bed.worker.welcomed("job-1")
-            await wait_until(lambda: len(processes_of(tmp_path)) > 1, "the spare is being started")
+            await children.begun.wait()
             await bed.worker.suspend(0.0)
-            await wait_until(lambda: not bed.worker.spares.pids, "the spare is stopped")
-            await asyncio.sleep(0)
-            return [pid for pid in processes_of(tmp_path) if pid != os.getpid()]
+            assert len(processes_of(tmp_path)) == 1  # the spare: otherwise this test shows nothing
+            children.go_on.set()
+            await wait_until(lambda: not processes_of(tmp_path), "the spare is stopped")
+            return bed.worker.spares.pids
         finally:
             await bed.close()
 
