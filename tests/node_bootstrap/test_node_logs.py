@@ -151,7 +151,7 @@ def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(tmp_path: Pat
 
 
 def test_a_script_that_floods_its_log_is_cut_while_it_runs(tmp_path: Path) -> None:
-    """A script that waits for its own log to be short says so by its success; the agent's pattern for its log must not take the older part for another."""
+    """The script ends once its log was cut; the pattern by which the agent finds such logs must not match the older part."""
     script = """
 import pathlib, time
 print("x" * 22_000_000, flush=True)
