@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import sys
 import threading
@@ -13,6 +15,7 @@ import pytest
 from node_fakes import living, wait_until, world
 
 from node_bootstrap.child_log import ChildLog, collapse
+from node_bootstrap.logs import logging_to
 from node_bootstrap.processes import Children
 
 MOST = 64 * 1024
@@ -169,3 +172,19 @@ while not any(pathlib.Path({logs!r}).glob("prepare-1.log.1")):
                 return here.reports.sent[0].outcome, [path.name for path in here.layout.logs.glob("prepare-*.log")]
 
     assert asyncio.run(scenario()) == ("prepared", ["prepare-1.log"])
+
+
+def test_a_log_line_goes_to_the_file_and_to_the_journal_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """systemd keeps what a service prints: with the machine out of reach, or the disk full, the journal is what is left."""
+    with logging_to(tmp_path / "node.log", {"cluster": "demo"}):
+        logging.getLogger("node_bootstrap.anything").warning("in two\nlines", extra={"path": tmp_path})
+    said = capsys.readouterr().err
+    assert said == (tmp_path / "node.log").read_text()
+    assert {**json.loads(said), "time": 0} == {
+        "time": 0,
+        "level": "WARNING",
+        "logger": "node_bootstrap.anything",
+        "cluster": "demo",
+        "message": "in two\nlines",
+        "path": str(tmp_path),
+    }

@@ -181,7 +181,7 @@ def test_a_restarted_instance_is_not_prepared_until_its_new_life_says_so() -> No
     assert world.status(instance) == "ADD_QUEUED"
 
 
-def test_a_worker_that_was_given_up_is_released() -> None:
+def test_n8_a_worker_that_was_given_up_is_released() -> None:
     world = World()
     instance = world.launch(1)
     world.hear(world.tag(instance), world.report(instance))
