@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--notice-seconds", type=float, default=Timing.notices, help="how often the metadata service is asked for notices")
     last_lines = "how long the training script may take to end by itself once it has left the job, for example to save the model"
     run.add_argument("--finish-seconds", type=float, default=Timing.finish, help=last_lines)
-    look = commands.add_parser("plan", help="print which steps are done on this host and which a start would carry out, and change nothing")
+    look = commands.add_parser("plan", help="print which steps are done on this host and which a start would carry out, and carry out none")
     look.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
     look.set_defaults(only_look=True)
     ready = commands.add_parser("signal-ready", help="on the master, tell CloudFormation when the coordinator listens")

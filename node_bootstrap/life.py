@@ -8,6 +8,7 @@ import logging
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from node_bootstrap.config import read_node_config
@@ -168,7 +169,7 @@ class Life:
         except ServiceUnavailable:  # the step says so, and waits
             return False
 
-    async def _environment(self) -> dict[Any, str]:
+    async def _environment(self) -> dict[Path, str]:
         ground, layout = self._known(), self._setting.layout
         if self._gpus is None:
             self._gpus = await count_gpus(layout.gpus, self._setting.nvidia_smi, self._children, layout.logs / "nvidia-smi.log")

@@ -66,7 +66,7 @@ async def run_node(setting: Setting) -> int:
 
 
 async def print_plan(setting: Setting) -> int:
-    """Print what a bootstrap that were started now would find done and what would be left, and change nothing. Exit codes as of `run_node`."""
+    """Print what a bootstrap that were started now would find done and what would be left, and carry out none of it. Exit codes as of `run_node`."""
     children = Children(str(setting.layout.state), 0)
     life = Life(setting, 0, children, {})
     try:

@@ -24,6 +24,8 @@ from controller.contract import NodeReport, parameter
 from node_bootstrap.node import CONFIGURATION, FAULT, RETIRED, TRY_AGAIN
 from training.protocol import Listed
 
+ROOT = Path(__file__).parents[2]
+
 
 @dataclass
 class FakeAws:
@@ -72,8 +74,8 @@ def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
         yield fake
 
 
-def command(here: World, aws: FakeAws) -> subprocess.Popen[bytes]:
-    """As a machine starts it: no keys and no region in the environment, both come from the metadata service."""
+def environment(here: World, aws: FakeAws) -> dict[str, str]:
+    """As on a machine: no keys and no region in it, both come from the metadata service."""
     role = "meta-data/iam/security-credentials/"
     expiration = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%SZ")
     keys = {
@@ -85,15 +87,18 @@ def command(here: World, aws: FakeAws) -> subprocess.Popen[bytes]:
         "Expiration": expiration,
     }
     here.metadata.values |= {role: "node", f"{role}node": json.dumps(keys)}
-    environment = {
+    return {
         "PATH": os.environ["PATH"],
         "HOME": str(here.directory),
         "AWS_EC2_METADATA_SERVICE_ENDPOINT": here.metadata.url,
         "AWS_ENDPOINT_URL": aws.url,
         "DYNTRAIN_MACHINE": "1",
     }
+
+
+def command(here: World, aws: FakeAws) -> subprocess.Popen[bytes]:
     arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(here.layout.root), "--notice-seconds", "0.2", "--finish-seconds", "0.2"]
-    return subprocess.Popen(arguments, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(arguments, env=environment(here, aws), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 @contextlib.contextmanager
@@ -244,11 +249,25 @@ def test_configuration_error_ends_the_command(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == CONFIGURATION
 
 
+def test_the_plan_is_printed_beside_a_bootstrap_that_runs(tmp_path: Path) -> None:
+    """Whoever logs in to a node that does not get on must not disturb it by asking why."""
+
+    async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> tuple[int, str, bool]:
+        arguments = [sys.executable, "-m", "node_bootstrap", "plan", "--root", str(here.layout.root)]
+        asked = await asyncio.create_subprocess_exec(*arguments, env=environment(here, aws), cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+        printed, _ = await asked.communicate()
+        return asked.returncode or 0, printed.decode(), process.poll() is None and alive(here.workers_started()[0]["pid"])
+
+    code, printed, undisturbed = with_worker(tmp_path, scenario)
+    assert (code, undisturbed) == (0, True)
+    assert [line.split()[0] for line in printed.splitlines() if "left:" in line] == ["sweep", "report", "signal", "supervise"]
+
+
 def test_unusable_root_is_one_clear_line(tmp_path: Path) -> None:
     """A read-only or full disk must be seen in the journal at once, without a traceback to decipher."""
     (tmp_path / "var").touch()
     arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(tmp_path)]
-    done = subprocess.run(arguments, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == FAULT
     assert done.stderr.startswith("node_bootstrap: cannot use the files below")
     assert len(done.stderr.splitlines()) == 1
