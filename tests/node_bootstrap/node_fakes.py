@@ -84,6 +84,8 @@ class FakeMetadata:
     tokens: list[str] = field(default_factory=list)
     refused: int = 0
     failures: int = 0  # as many answers to come are 503
+    held: int = 0  # requests that wait for an answer for as long as the service runs
+    over: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
     def expire(self) -> None:
@@ -123,7 +125,8 @@ def metadata_service(values: dict[str, str], mode: str = "v2") -> Iterator[FakeM
 
         def do_PUT(self) -> None:
             if fake.mode == "silent":
-                time.sleep(1.0)
+                fake.held += 1
+                fake.over.wait(100.0)
             elif fake.mode == "v1":
                 self.answer(403)
             elif self.path != "/latest/api/token" or not self.headers.get("X-aws-ec2-metadata-token-ttl-seconds"):
@@ -146,7 +149,10 @@ def metadata_service(values: dict[str, str], mode: str = "v2") -> Iterator[FakeM
 
     with serving(Handler) as url:
         fake.url = url
-        yield fake
+        try:
+            yield fake
+        finally:
+            fake.over.set()
 
 
 @contextlib.contextmanager
