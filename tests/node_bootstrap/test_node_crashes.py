@@ -138,15 +138,15 @@ def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one
 
     async def scenario() -> int:
         with world(tmp_path) as here:
-            here.configure(isolation_seconds=1.0)
+            here.configure(isolation_seconds=3.0)  # enough to crash and give up before, on a busy machine too
             first = await start_coordinator(tmp_path)
             here.publish(first.endpoint)
-            async with living(here.setting()):
+            async with living(here.setting(restart_budget=0)):
                 await wait_until(here.workers_started, "the worker is started")
                 await first.stop()
                 (here.mount / "crash").touch()
                 await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the node gives up")
-                lost_for = time.monotonic() + 1.0
+                lost_for = time.monotonic() + 3.0
                 await wait_until(lambda: time.monotonic() > lost_for, "the node counts as cut off")
                 second = await start_coordinator(tmp_path)
                 here.publish(second.endpoint)
