@@ -137,7 +137,7 @@ class NodeConfig(Wire):
     min_workers: int = Field(1, ge=1)
     max_workers: int = Field(64, ge=1)
     liveness_seconds: float = Field(20.0, gt=0, description="without an answer for so long a process of the job counts as hung")
-    progress_seconds: float = Field(600.0, gt=0, description="a living job that makes no step for so long counts as stuck")
+    progress_seconds: float = Field(600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck")
     pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
     environment: dict[str, str] = {}
     isolation_seconds: float = Field(120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller")
@@ -207,6 +207,8 @@ class ControlFile(Wire):
     token: SecretStr
     mount: str
     identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
+    liveness_seconds: float = Field(20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too")
+    progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
         """The token in the clear, for the 0600 file only."""

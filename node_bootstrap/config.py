@@ -16,6 +16,7 @@ from controller.contract import CoordinatorEndpoint, NodeConfig, Target, paramet
 from controller.instance_identity import parse_keys
 from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
 from node_bootstrap.ports import Parameters
+from training.clocks import Clocks
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
@@ -65,6 +66,10 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field training_cmd is empty")
     if not config.mount.startswith("/"):
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field mount must be an absolute path, not {config.mount!r}")
+    try:
+        clocks_of(config)
+    except ValueError as error:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: fields liveness_seconds and progress_seconds: {error}") from error
     if config.identity_keys:
         try:
             parse_keys(config.identity_keys)
@@ -75,6 +80,11 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: {', '.join(map(repr, wrong))}"
         )
     return config
+
+
+def clocks_of(config: NodeConfig) -> Clocks:
+    """Raises ValueError when the two do not go together: the coordinator would refuse to start with them."""
+    return Clocks(config.liveness_seconds, config.progress_seconds)
 
 
 async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:

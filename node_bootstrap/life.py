@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from node_bootstrap.config import read_node_config
+from node_bootstrap.config import clocks_of, read_node_config
 from node_bootstrap.environment import environment_files, environment_stands, variables, write_environment
 from node_bootstrap.errors import Interrupted, InvalidConfiguration, MetadataUnavailable, RetryLater, ServiceUnavailable
 from node_bootstrap.gpus import count_gpus
@@ -60,7 +60,8 @@ class Life:
         log.info("node", extra={"base": identity.base, "master": identity.master, "private_ip": identity.private_ip})
         reporter = Reporter(self._setting.reports(identity.region), timing)
         retired: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        supervisor = Supervisor(Post(identity, self._attempt, ground.config.mount, self._setting.layout, timing), reporter, retired)
+        post = Post(identity, self._attempt, ground.config.mount, self._setting.layout, timing, clocks_of(ground.config))
+        supervisor = Supervisor(post, reporter, retired)
         supervisor.shipping = LogShipping(identity, self._setting.layout, self._children)
         try:
             async with asyncio.TaskGroup() as tasks:

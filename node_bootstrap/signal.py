@@ -23,6 +23,7 @@ from node_bootstrap.errors import ServiceUnavailable
 from node_bootstrap.pacing import Timing, spread
 from node_bootstrap.ports import Parameters
 from training.channel import connect, decode, encode, greet
+from training.clocks import DEFAULT, Clocks
 from training.protocol import FromCoordinator, FromNode, NodeHello, Refused, Welcome
 
 CLOSE_SECONDS = 1.0
@@ -50,9 +51,11 @@ class Ending(Enum):
 class ControlChannel:
     """`hello` makes the first message of each connection from the present state."""
 
-    def __init__(self, parameters: Parameters, cluster: str, hello: Callable[[], NodeHello], receiver: Receiver, timing: Timing) -> None:
+    def __init__(
+        self, parameters: Parameters, cluster: str, hello: Callable[[], NodeHello], receiver: Receiver, timing: Timing, clocks: Clocks = DEFAULT
+    ) -> None:
         self._parameters, self._cluster, self._hello = parameters, cluster, hello
-        self._receiver, self._timing = receiver, timing
+        self._receiver, self._timing, self._clocks = receiver, timing, clocks
         self._outbox: asyncio.Queue[FromNode] | None = None
         self._said = ""
 
@@ -96,7 +99,7 @@ class ControlChannel:
             tries += 1
 
     async def _converse(self, access: Access) -> Ending:
-        connection = await connect(access.endpoint.url, access.endpoint.certificate)
+        connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
         sender: asyncio.Task[None] | None = None
         try:
             await greet(connection, self._hello(), access.token)

@@ -20,6 +20,7 @@ from node_bootstrap.pacing import Timing
 from node_bootstrap.report import Reporter
 from node_bootstrap.shipping import LogShipping
 from node_bootstrap.worker import Worker
+from training.clocks import DEFAULT, Clocks
 from training.protocol import (
     CoolDown,
     FromCoordinator,
@@ -46,6 +47,7 @@ class Post:
     mount: str
     layout: Layout
     timing: Timing
+    clocks: Clocks = DEFAULT
 
 
 class Supervisor:
@@ -153,6 +155,8 @@ class Supervisor:
             token=access.token,
             mount=self._post.mount,
             identity=identity.signed,
+            liveness_seconds=self._post.clocks.liveness,
+            progress_seconds=self._post.clocks.progress,
         )
         write_atomically(self._post.layout.control_file, control.to_json(), mode=0o600)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.contract import NodeConfig
-from node_bootstrap.config import read_target, read_wanted
+from node_bootstrap.config import clocks_of, read_target, read_wanted
 from node_bootstrap.group import BlankProgram, PsGroup
 from node_bootstrap.identity import Identity
 from node_bootstrap.isolation import Isolation
@@ -38,7 +38,7 @@ class Ground:
 def wire(ground: Ground, variables: Mapping[str, str], supervisor: Supervisor, tasks: asyncio.TaskGroup) -> ControlChannel:
     """All but the channel are started on return: it is the last to be."""
     layout, timing, identity, config = ground.setting.layout, ground.setting.timing, ground.identity, ground.config
-    channel = ControlChannel(ground.parameters, identity.cluster, supervisor.hello, supervisor, timing)
+    channel = ControlChannel(ground.parameters, identity.cluster, supervisor.hello, supervisor, timing, clocks_of(config))
     supervisor.tell = channel.tell
 
     worker_variables = {**variables, "ELASTIC_TRAINING_ENABLED": "1", "DYNTRAIN_CONTROL_FILE": str(layout.control_file)}

@@ -15,7 +15,7 @@ from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
 from node_bootstrap.restarts import Reason, Step, after_crash
 from node_bootstrap.spares import Program, Spares
-from training.protocol import FromNode, WorkerExited
+from training.protocol import FromNode, WorkerExited, WorkerStarted
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,8 @@ class Worker:
             await self._child.stop()
         program = self._program
         try:
-            self._child = self.spares.take() or await self._children.start(
+            spare = self.spares.take()
+            self._child = spare or await self._children.start(
                 "worker", program.command, log_path=program.log_path, environment=program.environment, cwd=program.cwd
             )
         except (OSError, NodeError) as error:
@@ -208,6 +209,7 @@ class Worker:
             self.state, self._crashed_at = State.CRASHED, time.monotonic()
         else:
             self.state, self._cools_until = State.RUNNING, 0.0
+            self._tell(WorkerStarted(pid=self._child.pid, spare=spare is not None))  # is nobody there, the next hello says it
             self.spares.changed()
             log.info("the worker is started", extra={"pid": self._child.pid, "reason": reason})
         self._changed.set()

@@ -28,6 +28,7 @@ from training.protocol import (
     StepStatus,
     WorkerExited,
     WorkerHello,
+    WorkerStarted,
 )
 
 NODE, OTHER, ADDRESS = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7"
@@ -46,6 +47,7 @@ def worker_hello(**changes: Any) -> WorkerHello:
 OF_NODES: list[FromNode] = [
     GroupReady(scheduler_port=9000, blanks=2),
     GroupFailed(generation=1, reason="x"),
+    WorkerStarted(pid=7),
     WorkerExited(pid=7, code=1, reason="x"),
     NodeNotice(kind="spot", deadline=2e9),
 ]

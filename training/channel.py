@@ -16,10 +16,10 @@ from websockets.sync.client import ClientConnection as SyncConnection
 from websockets.sync.client import connect as connect_sync_client
 
 from training.admission import H, answering
+from training.clocks import DEFAULT, Clocks
 from training.protocol import MAX_BYTES, Challenge, FromCoordinator, NodeHello, Refused, ToCoordinator, parse_from_coordinator
 
 OPEN_SECONDS = 10.0
-PING_SECONDS = 5.0
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
@@ -31,28 +31,28 @@ def client_context(certificate: str) -> ssl.SSLContext:
     return context
 
 
-async def connect(url: str, certificate: str) -> AsyncConnection:
+async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> AsyncConnection:
     """For supervisors. Raises OSError, TimeoutError, ssl.SSLError or websockets.WebSocketException within `OPEN_SECONDS`."""
     return await connect_async_client(
         url,
         ssl=client_context(certificate),
         max_size=MAX_BYTES,
         open_timeout=OPEN_SECONDS,
-        ping_interval=PING_SECONDS,
-        ping_timeout=4 * PING_SECONDS,
+        ping_interval=clocks.ping,
+        ping_timeout=clocks.pong,
         proxy=None,
     )
 
 
-def connect_sync(url: str, certificate: str, seconds: float = OPEN_SECONDS) -> SyncConnection:
+def connect_sync(url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = OPEN_SECONDS) -> SyncConnection:
     """For worker processes, whose threads cannot run an event loop. Raises as `connect` does, within `seconds` if that is less."""
     return connect_sync_client(
         url,
         ssl=client_context(certificate),
         max_size=MAX_BYTES,
         open_timeout=min(OPEN_SECONDS, seconds),
-        ping_interval=PING_SECONDS,
-        ping_timeout=4 * PING_SECONDS,
+        ping_interval=clocks.ping,
+        ping_timeout=clocks.pong,
         proxy=None,
     )
 

@@ -1,7 +1,7 @@
 """A worker's line to its coordinator: one thread reads, the training thread writes and waits for orders with a bound.
 
 The connection may drop while the worker trains; it is made again, and what was said last is said again, until the worker's patience has
-passed. A worker that the coordinator no longer knows is told so (`Refused`) and ends: its supervisor starts a fresh one.
+passed (`Clocks`). A worker that the coordinator no longer knows is told so (`Refused`) and ends: its supervisor starts a fresh one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from websockets.sync.client import ClientConnection
 
 from controller.contract import ControlFile
 from training.channel import OPEN_SECONDS, answer, connect_sync, decode, encode
+from training.clocks import Clocks
 from training.dialogue import Dialogue
-from training.protocol import Abort, Form, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
+from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
 
 Urgent = Abort | Pump | Verdict
-BLOCKED_SECONDS = 10.0  # from the word that the worker is given up to its end, if it does not end by itself
 TEMPORARY_FAILURE = 75  # of sysexits.h: start me again
 CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
 log = logging.getLogger(__name__)
@@ -42,18 +42,19 @@ def read_control_file() -> ControlFile | None:
 
 
 class CoordinatorClient:
-    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `patience`: until the first order says better."""
+    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `clocks`: None: those of the control file."""
 
     def __init__(
         self,
         control: ControlFile,
         hello: WorkerHello,
         urgent: Callable[[Urgent], None],
-        patience: float = 60.0,
+        clocks: Clocks | None = None,
         end: Callable[[int], None] = os._exit,
     ) -> None:
         self._end = end
-        self._control, self._hello, self._urgent, self._patience = control, hello, urgent, patience
+        self._control, self._hello, self._urgent = control, hello, urgent
+        self._clocks = clocks or Clocks(control.liveness_seconds, control.progress_seconds)
         self._orders: queue.Queue[FromCoordinator | BaseException] = queue.Queue()
         self._lock = threading.Lock()  # of the dialogue and of writing: what was said and what was heard have one order
         self._dialogue = Dialogue()
@@ -101,8 +102,8 @@ class CoordinatorClient:
         while not self._closed:
             try:
                 self._control = read_control_file() or self._control  # a coordinator that came back has another address and token
-                left = down_since + self._patience - time.monotonic()
-                with connect_sync(self._control.url, self._control.certificate, max(1.0, left)) as connection:
+                left = down_since + self._clocks.patience - time.monotonic()
+                with connect_sync(self._control.url, self._control.certificate, self._clocks, max(1.0, left)) as connection:
                     try:
                         self._listen(connection)
                     finally:
@@ -113,8 +114,8 @@ class CoordinatorClient:
                 log.warning("coordinator at %s: it sent something that is no %s", self._control.url, error.title)
             except (WebSocketException, OSError, ValueError) as error:
                 log.info("coordinator at %s: %s", self._control.url, error)
-            if time.monotonic() - down_since > self._patience:
-                raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._patience:.0f} s")
+            if time.monotonic() - down_since > self._clocks.patience:
+                raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._clocks.patience:.0f} s")
             self._done.wait(delay)
             delay = min(2.0, delay * 2)
 
@@ -132,7 +133,7 @@ class CoordinatorClient:
 
     def _end_if_blocked(self) -> None:
         """A training thread inside ps-lite never looks at its orders: without this the process would wait there for ever."""
-        if not self._done.wait(BLOCKED_SECONDS):
+        if not self._done.wait(self._clocks.blocked):
             log.error("the coordinator has given this worker up and the training thread is blocked: the process ends")
             self._end(TEMPORARY_FAILURE)
 
@@ -142,8 +143,6 @@ class CoordinatorClient:
             raise CoordinatorLost(order.reason)
         with self._lock:
             news = self._dialogue.hears(order)
-            if news and isinstance(order, Form):
-                self._patience = order.patience
         if not news:
             log.info("heard twice, or too late: %s", order.type)
         elif isinstance(order, Abort | Pump | Verdict):

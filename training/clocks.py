@@ -1,4 +1,5 @@
-"""All the coordinator's bounds on waiting, derived from two options: how soon a silent process counts as hung, and how long a living one may take."""
+"""All bounds on waiting, the coordinator's, the nodes' and the workers', derived from two options: how soon a silent process counts as hung, and
+how long a living one may take."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Clocks:
 
     @property
     def ping(self) -> float:
-        """Between two pings of a connection."""
+        """Between two pings of a connection, from either end."""
         return self.liveness / 4
 
     @property
@@ -40,6 +41,16 @@ class Clocks:
     def reconnect(self) -> float:
         """How long a worker may be without a connection before it counts as lost: its process's end would be told by its supervisor."""
         return self.liveness * 0.15
+
+    @property
+    def blocked(self) -> float:
+        """From the word that a worker is given up to its end: a training thread inside ps-lite never hears it."""
+        return self.liveness / 2
+
+    @property
+    def start(self) -> float:
+        """From a worker's start to its first connection: its imports, its model and its data are in it."""
+        return self.progress
 
     @property
     def patience(self) -> float:
@@ -54,9 +65,12 @@ class Clocks:
     @property
     def formation(self) -> float:
         """From the order to prepare to the last "prepared", and from there to the last "formed": the state's way to joiners is in it."""
-        return self.progress / 10
+        return max(self.progress / 10, self.liveness)  # never sooner than a process could be known to hang
 
     @property
     def boundary(self) -> float:
         """How long the first at a boundary waits for the last: validation at an epoch's end is in it."""
         return self.progress
+
+
+DEFAULT = Clocks()

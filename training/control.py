@@ -48,6 +48,7 @@ from training.protocol import (
     StepStatus,
     WorkerExited,
     WorkerHello,
+    WorkerStarted,
     WorkerWord,
     parse_to_coordinator,
 )
@@ -198,12 +199,14 @@ class ControlServer:
                 del self._nodes[instance]
                 self._carry_out(self._session.node_lost(instance, time.time()))
 
-    def _from_node(self, instance: str, message: GroupReady | GroupFailed | WorkerExited | NodeNotice, now: float) -> list[Order]:
+    def _from_node(self, instance: str, message: GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice, now: float) -> list[Order]:
         match message:
             case GroupReady():
                 return self._session.group_ready(instance, message, now)
             case GroupFailed():
                 return self._session.group_failed(instance, message, now)
+            case WorkerStarted():
+                return self._session.worker_started(instance, message, now)
             case WorkerExited():
                 return self._session.worker_exited(instance, message, now)
             case NodeNotice():

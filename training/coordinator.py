@@ -276,8 +276,18 @@ def add_clocks(parser: argparse.ArgumentParser) -> None:
     """The options that bound every wait of a job; `Clocks` checks them."""
     default = Clocks()
     group = parser.add_argument_group("bounds of every wait, in seconds")
-    group.add_argument("--liveness-seconds", type=float, default=default.liveness, help="without an answer for so long a process counts as hung")
-    group.add_argument("--progress-seconds", type=float, default=default.progress, help="a living job that makes no step for so long counts as stuck")
+    group.add_argument(
+        "--liveness-seconds",
+        type=float,
+        default=default.liveness,
+        help="without an answer for so long a process counts as hung; pings and the ends of what is cut off follow from it",
+    )
+    group.add_argument(
+        "--progress-seconds",
+        type=float,
+        default=default.progress,
+        help="a living job that makes no step, or a worker that does not connect after its start, counts as stuck after so long",
+    )
     group.add_argument("--pause-seconds", type=float, default=PAUSE_SECONDS, help="a job below its minimum of workers fails after so long")
 
 

@@ -102,7 +102,6 @@ class Formation(Knowledge):
             commit,
             self.options.checkpoint_dir,
             self.options.segment_steps,
-            self.options.clocks.patience,
         )
         form = [ToWorker(instance, message) for instance, message in self.forms.items()]
         leave = [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.roster.leaving]

@@ -226,6 +226,8 @@ class Launcher:
             base=base,
             serves=serves,
             warm_spares=self.plan.warm_spares,
+            liveness_seconds=self.plan.clocks.liveness,
+            progress_seconds=self.plan.clocks.progress,
             command=self.plan.command,
             worker_environment=self.plan.worker_environment,
             server_environment=self.plan.server_environment,

@@ -29,6 +29,7 @@ from websockets.exceptions import WebSocketException
 
 from controller.contract import ControlFile
 from training import channel
+from training.clocks import Clocks
 from training.forkserver import Blank, ForkServerLine
 from training.protocol import (
     CoolDown,
@@ -45,6 +46,7 @@ from training.protocol import (
     StopGroup,
     Welcome,
     WorkerExited,
+    WorkerStarted,
 )
 from training.standby import StandbyLine
 
@@ -74,6 +76,8 @@ class NodePost(BaseModel):
     base: bool
     serves: bool  # whether this base host offers ps-lite processes
     warm_spares: int = 0
+    liveness_seconds: float
+    progress_seconds: float
     command: tuple[str, ...]
     worker_environment: dict[str, str] = {}
     server_environment: dict[str, str] = {}
@@ -126,9 +130,8 @@ class Node:
     async def run(self) -> None:
         """Until the job is over for this host."""
         post = self._post
-        control = ControlFile(
-            **post.model_dump(include={"cluster", "job", "instance_id", "url", "certificate", "token", "mount"}), private_ip=post.ip
-        )
+        shared = {"cluster", "job", "instance_id", "url", "certificate", "token", "mount", "liveness_seconds", "progress_seconds"}
+        control = ControlFile(**post.model_dump(include=shared), private_ip=post.ip)
         self._control.touch(mode=0o600)
         self._control.write_text(control.to_json())
         self._spawn(self._converse())
@@ -154,9 +157,10 @@ class Node:
 
     async def _converse(self) -> None:
         post = self._post
+        clocks = Clocks(post.liveness_seconds, post.progress_seconds)
         while True:
             try:
-                async with await channel.connect(post.url, post.certificate) as connection:
+                async with await channel.connect(post.url, post.certificate, clocks) as connection:
                     self._connection = connection
                     await channel.greet(connection, self._hello(), post.token)
                     if post.serves:
@@ -247,7 +251,9 @@ class Node:
             await self._say(GroupFailed(generation=generation, reason="a ps-lite process ended; its last words are above"))
 
     async def _start_worker(self) -> None:
-        self._worker = self._take_spare() or await start(self._post.command, self._worker_environment)
+        spare = self._take_spare()
+        self._worker = spare or await start(self._post.command, self._worker_environment)
+        await self._say(WorkerStarted(pid=self._worker.pid, spare=spare is not None))  # is nobody there, the next hello says it
         self._spawn(self._watch_worker(self._worker))
         self._spawn(self._keep_spares())
 

@@ -68,7 +68,6 @@ def plan_formation(
     commit: str | None,
     checkpoint_dir: str | None,
     segment_steps: int | None,
-    patience: float,
 ) -> dict[str, Form]:
     """The order for each member: `holders` have the state in memory, the others fetch it from the generation's source."""
     source = workers[generation.source]
@@ -88,7 +87,6 @@ def plan_formation(
             commit=commit if instance == generation.source else None,
             checkpoint_dir=checkpoint_dir,
             segment_steps=segment_steps,
-            patience=patience,
         )
         for number, instance in enumerate(generation.instances)
     }

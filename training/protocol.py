@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field
 
 from controller.contract import SignedDocument
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_BYTES = 256 * 1024
 MODULE = "module"  # the batching of a job whose script divides its data itself
 
@@ -68,6 +68,14 @@ class GroupFailed(Message):
     type: Literal["group_failed"] = "group_failed"
     generation: int
     reason: str
+
+
+class WorkerStarted(Message):
+    """A worker process of the node runs now: until it connects, nobody but the coordinator bounds it. `spare`: it was promoted, not started."""
+
+    type: Literal["worker_started"] = "worker_started"
+    pid: int
+    spare: bool = False
 
 
 class WorkerExited(Message):
@@ -320,7 +328,6 @@ class Form(Message):
     commit: str | None = None
     checkpoint_dir: str | None = Field(None, description="where this job's commits are; None: in its folder on the shared volume")
     segment_steps: int | None = Field(None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only")
-    patience: float = Field(60.0, gt=0, description="seconds without a coordinator after which the worker gives up")
 
     @field_serializer("transfer_token", when_used="json")
     def _in_the_clear(self, token: SecretStr) -> str:
@@ -372,7 +379,7 @@ class Refused(Message):
     reason: str
 
 
-FromNode = NodeHello | GroupReady | GroupFailed | WorkerExited | NodeNotice
+FromNode = NodeHello | GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice
 ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | CoolDown | Retire | Refused
 WorkerWord = Prepared | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
 FromWorker = WorkerHello | WorkerWord

@@ -12,7 +12,8 @@ from training.protocol import CoolDown, RestartWorker, WorkerHello
 
 @dataclass(frozen=True)
 class Budget:
-    """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools down.
+    """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools down. Failures count for
+    longer while no worker of the node has connected since: to hang at its start takes each of them a while.
 
     The first cool-down takes `cool_down` seconds, each further one twice as long as the one before; a node whose worker kept up for as long as
     its last cool-down and a window together begins anew. It spares the others a node that fails: while there are too few of them to train,
@@ -36,11 +37,22 @@ class Record:
     """A node's failures; interruptions of its machine are none."""
 
     failures: list[float] = field(default_factory=list)
+    connected: float = 0.0  # when a worker of the node last connected
     cooled: int = 0  # cool-downs so far
     since: float = 0.0  # of the last one
     until: float = 0.0  # its end
     pid: int | None = None  # of the worker that is started again when the present cool-down ends
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class Away:
+    """A worker that runs and is not connected, since when, and until when that is all right."""
+
+    pid: int
+    since: float
+    until: float
+    spare: bool = False
 
 
 @dataclass
@@ -55,7 +67,7 @@ class Roster:
     noticed: set[str] = field(default_factory=set)  # machines that will be taken: what fails there is no failure
     records: dict[str, Record] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
-    away: dict[str, tuple[int, float]] = field(default_factory=dict)  # workers that run and are not connected: pid, and until when that is all right
+    away: dict[str, Away] = field(default_factory=dict)
     stood: bool = False  # whether any worker ever stood ready
 
     def pid(self, instance: str) -> int | None:
@@ -86,9 +98,23 @@ class Roster:
         self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
         return next((instance for instance, since in self.absent.items() if now - since > grace), None)
 
-    def vanished(self, now: float) -> tuple[str, int] | None:
+    def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
+        """The node says that the process runs: unless it is connected, or has left, it has `seconds` to connect. Said again, it has no more."""
+        known = self.away.get(instance)
+        if pid not in (self.pid(instance), self.left.get(instance), known and known.pid):
+            self.away[instance] = Away(pid, now, now + seconds, spare)
+
+    def connected(self, instance: str, now: float) -> Away | None:
+        """A worker of the node is there; what was known of its absence."""
+        self.absent.pop(instance, None)
+        self.left.pop(instance, None)
+        if record := self.records.get(instance):
+            record.connected = now
+        return self.away.pop(instance, None)
+
+    def vanished(self, now: float) -> tuple[str, Away] | None:
         """A worker that runs as far as its supervisor knows, and did not connect in time."""
-        return next(((instance, pid) for instance, (pid, until) in self.away.items() if now > until), None)
+        return next(((instance, away) for instance, away in self.away.items() if now > away.until), None)
 
     def cools(self, instance: str) -> bool:
         record = self.records.get(instance)
@@ -114,14 +140,15 @@ class Roster:
             return [self._cool(instance, record, now)]
         if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
             record.cooled = 0
-        record.failures = [at for at in record.failures if now - at < self.budget.window and at >= record.until] + [now]
+        counts = [at for at in record.failures if (now - at < self.budget.window or at > record.connected) and at >= record.until]
+        record.failures = [*counts, now]
         record.reason = reason
         allowed = self.budget.restarts if not record.cooled else 0
         if len(record.failures) <= allowed:
             return again
         seconds = self.budget.cooling(record.cooled)
         record.pid, record.since, record.until, record.cooled = pid, now, now + seconds, record.cooled + 1
-        spent = f"{len(record.failures)} failures in {self.budget.window:.0f} s" if allowed else "it failed again after its cool-down"
+        spent = f"{len(record.failures)} failures in {now - record.failures[0]:.0f} s" if allowed else "it failed again after its cool-down"
         fields = {"instance": instance, "seconds": seconds, "reason": f"{spent}; last: {reason}"}
         return [Announce("cooling_down", fields), self._cool(instance, record, now)]
 

@@ -41,8 +41,10 @@ from training.protocol import (
     Welcome,
     WorkerExited,
     WorkerHello,
+    WorkerStarted,
 )
 from training.recovery import Recovery
+from training.roster import Away
 
 
 @dataclass
@@ -75,14 +77,18 @@ class Session(Recovery):
             orders += self._group_lost(f"{instance} started again without its ps-lite processes", now)
         return orders + self._worker_of(hello, now) + self._advance(now)
 
+    def worker_started(self, instance: str, message: WorkerStarted, now: float) -> list[Order]:
+        """A process that hangs in its imports, or while it builds its model, never says anything: its time runs from here."""
+        self.roster.expect(instance, message.pid, self.options.clocks.start, now, message.spare)
+        return [Announce("worker_started", {"instance": instance, "pid": message.pid, "spare": message.spare})]
+
     def _worker_of(self, hello: NodeHello, now: float) -> list[Order]:
         """What a node says of its worker counts when the coordinator does not know better: an order to start one may be lost."""
         instance = hello.instance_id
         if hello.worker_pid is None:
             self.roster.left.setdefault(instance, 0)
             return self._call_back()
-        if self.roster.pid(instance) != hello.worker_pid:
-            self.roster.away[instance] = (hello.worker_pid, now + self.options.clocks.progress)
+        self.roster.expect(instance, hello.worker_pid, self.options.clocks.start, now)
         return []
 
     def node_lost(self, instance: str, now: float) -> list[Order]:
@@ -119,16 +125,14 @@ class Session(Recovery):
             # Without the order to drop: the earlier connection is closed already, this one must not be.
             lost = self.worker_lost(instance, self.roster.pid(instance), "another worker of the node connected", now)
             orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
-        self.roster.absent.pop(instance, None)
-        self.roster.away.pop(instance, None)
-        self.roster.left.pop(instance, None)
+        away = self.roster.connected(instance, now)
         if self.phase is Phase.RECOVERING and self._returned(hello):
             return orders + self._recover(now)
         if instance in self.roster.leaving:
             return [*orders, ToWorker(instance, Leave(generation=self.number, reason="not in the target, or job finished"))]
         if instance in self.roster.members:
             return orders + self._member_back(hello, now)
-        return orders + self._newcomer(hello, now) + self._recover(now)
+        return orders + self._newcomer(hello, away, now) + self._recover(now)
 
     def _member_back(self, hello: WorkerHello, now: float) -> list[Order]:
         """Whatever was on its way to the worker may be lost; what the worker said and got no answer to, it says again by itself."""
@@ -143,7 +147,7 @@ class Session(Recovery):
             orders += self.release.ask(self.roster.members)
         return orders + self._advance(now)
 
-    def _newcomer(self, hello: WorkerHello, now: float) -> list[Order]:
+    def _newcomer(self, hello: WorkerHello, away: Away | None, now: float) -> list[Order]:
         """Not a member, or not any more. Who may be inside a group that is none any more must start afresh; anybody else can be told what to do."""
         instance = hello.instance_id
         if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > self.number:
@@ -156,7 +160,8 @@ class Session(Recovery):
         if problem := self.roster.problem(hello):
             return [DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
         self.roster.stand(hello)
-        return [Announce("worker_ready", {"instance": instance, "pid": hello.pid}), *self._advance(now)]
+        took = {"seconds": now - away.since, "spare": away.spare} if away and away.pid == hello.pid else {}
+        return [Announce("worker_ready", {"instance": instance, "pid": hello.pid, **took}), *self._advance(now)]
 
     def _turn_away(self, hello: WorkerHello, reason: str) -> list[Order]:
         """No failure of its node, and no reason to wait until the process has noticed."""
@@ -170,7 +175,7 @@ class Session(Recovery):
         if pid == self.roster.pid(instance):
             if instance in self.roster.standing:
                 self.roster.standing.pop(instance)
-                self.roster.away[instance] = (pid, now + self.options.clocks.patience)
+                self.roster.away[instance] = Away(pid, now, now + self.options.clocks.patience)
                 return [Announce("worker_lost", {"instance": instance, "pid": pid, "reason": "connection closed"})]
             self.roster.absent.setdefault(instance, now)
         return []
@@ -351,8 +356,7 @@ class Session(Recovery):
         if instance := self.roster.overdue(clocks.reconnect, now):
             return self.worker_lost(instance, self.roster.pid(instance), f"no connection for {clocks.reconnect:.1f} s", now)
         if vanished := self.roster.vanished(now):
-            self.roster.away.pop(vanished[0])
-            return self._revive(*vanished, "it runs and did not connect to the coordinator", now)
+            return self._did_not_connect(*vanished, now)
         if hosts := [host for host, since in self.hosts_absent.items() if now - since > clocks.liveness]:
             self.hosts_absent = {}
             return self._group_lost(f"no word from {', '.join(hosts)}, where ps-lite processes run, for {clocks.liveness:.0f} s", now)
@@ -374,6 +378,13 @@ class Session(Recovery):
             instance = next(iter(self.roster.leaving))
             return self.worker_lost(instance, self.roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
         return self.roster.readmit(now, self.paused is Reason.BELOW_MINIMUM) + self._finish(now) + self._paused_for_too_long(now) + self._advance(now)
+
+    def _did_not_connect(self, instance: str, away: Away, now: float) -> list[Order]:
+        self.roster.away.pop(instance)
+        waited = f"{now - away.since:.0f} s"
+        reason = f"started, and not connected to the coordinator within {waited}: it hangs, or its script ends without joining; see its log"
+        lost = Announce("worker_lost", {"instance": instance, "pid": away.pid, "reason": reason})
+        return [lost, *self._revive(instance, away.pid, reason, now), *self._advance(now)]
 
     def _stuck(self, now: float) -> list[Order]:
         """Living workers that do not get on: those who keep the others waiting at a boundary are lost; else one keeps them waiting inside a step."""

@@ -37,6 +37,8 @@ IDENTITY = Identity(INSTANCE, "10.0.0.7", "eu-west-1", "demo", base=False, maste
         ({"prepare_scrip": "/typo"}, "field prepare_scrip"),
         ({"cluster": "other"}, "field cluster"),
         ({"environment": {"A; reboot": "x"}}, "field environment"),
+        ({"liveness_seconds": 1.0}, "liveness_seconds"),
+        ({"progress_seconds": 30.0}, "progress_seconds"),
     ],
 )
 def test_bad_configuration_names_the_field(change: dict[str, object], field: str) -> None:

@@ -11,7 +11,7 @@ from node_fakes import alive, living, processes_of, wait_until, world
 
 from node_bootstrap.node import RETIRED
 from node_bootstrap.pacing import Backoff
-from training.protocol import CoolDown, Listed, RestartWorker, WorkerExited
+from training.protocol import CoolDown, Listed, RestartWorker, WorkerExited, WorkerStarted
 
 
 def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
@@ -36,6 +36,8 @@ def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
             await coordinator.send(RestartWorker(pid=second, reason="killed by order"))
             third = (await wait_until(lambda: here.workers_started()[2:], "a running worker is replaced by order"))[0]["pid"]
             assert not alive(second)
+            started = await wait_until(lambda: coordinator.said(WorkerStarted)[2:] and coordinator.said(WorkerStarted), "each start is told")
+            assert [message.pid for message in started] == [first, second, third], "the coordinator bounds what hangs before it connects"
             await coordinator.present.close()  # type: ignore[union-attr]
             await wait_until(lambda: len(coordinator.hellos) == 2, "the node reconnects")
             assert coordinator.hellos[1].worker_pid == third

@@ -17,7 +17,7 @@ from node_bootstrap.pacing import Backoff, Timing
 from node_bootstrap.processes import Child, Children
 from node_bootstrap.spares import Program
 from node_bootstrap.worker import State, Worker
-from training.protocol import FromNode
+from training.protocol import FromNode, WorkerStarted
 
 TIMING = Timing(spare=0.0, blank=Backoff(0.01, 0.1))
 SCRIPT = """
@@ -54,7 +54,7 @@ class Bed:
 
 @pytest.mark.parametrize("wait", [True, False], ids=["a spare that is ready", "a spare that is still getting ready"])
 def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bool) -> None:
-    async def run() -> tuple[int, int | None, bool]:
+    async def run() -> tuple[int, int, int | None, bool, list[tuple[int, bool]]]:
         bed = Bed(tmp_path, spares=1)
         try:
             await bed.worker.welcomed("job-1")
@@ -70,12 +70,14 @@ def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bo
             taken = bed.worker.pid
             await wait_until(lambda: bed.took_over(taken), "the spares")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
-            return spare, taken, bed.worker.spares.pids[0] != taken
+            started = [(message.pid, message.spare) for message in bed.said if isinstance(message, WorkerStarted)]
+            return first, spare, taken, bed.worker.spares.pids[0] != taken, started
         finally:
             await bed.close()
 
-    spare, taken, another = asyncio.run(run())
+    first, spare, taken, another, started = asyncio.run(run())
     assert taken == spare
+    assert started == [(first, False), (spare, True)]
     assert another
 
 

@@ -23,13 +23,27 @@ from websockets.exceptions import WebSocketException
 from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Target
 from training import channel
 from training.audit import Audit, audit_directory
+from training.clocks import DEFAULT, Clocks
 from training.coordinator import Coordinator
 from training.forkserver import Blank, ForkServerLine
 from training.generation import Limits
 from training.knowledge import Options
 from training.layout import JobFolder
 from training.ledger import read_lines
-from training.protocol import GroupFailed, GroupReady, Listed, NodeHello, Refused, RestartWorker, Retire, StartGroup, StopGroup, Welcome, WorkerExited
+from training.protocol import (
+    GroupFailed,
+    GroupReady,
+    Listed,
+    NodeHello,
+    Refused,
+    RestartWorker,
+    Retire,
+    StartGroup,
+    StopGroup,
+    Welcome,
+    WorkerExited,
+    WorkerStarted,
+)
 
 BED = {"cluster": "bed", "job": "job-1"}
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
@@ -133,7 +147,7 @@ class Supervisor:
             case Welcome() | Listed():
                 self._write_control_file(endpoint)
                 if self.worker is None:
-                    self._start_worker()
+                    await self._start_worker()
             case StartGroup():
                 for process in order.processes:
                     blank = self.blanks.pop(0)
@@ -150,7 +164,7 @@ class Supervisor:
                     self.worker.pid == order.pid or (self.worker.poll() is not None and (order.pid or self.worker.poll() == 0))
                 ):
                     self.worker.kill()
-                    self._start_worker()
+                    await self._start_worker()
             case Retire():
                 self.retired = True
                 await self._connection.close()
@@ -172,13 +186,16 @@ class Supervisor:
             certificate=endpoint.certificate,
             token=self.bed.hosts.token,
             mount=str(self.bed.folder),
+            liveness_seconds=self.bed.clocks.liveness,
+            progress_seconds=self.bed.clocks.progress,
         ).to_json()
         self._control.with_suffix(".new").write_text(text)
         self._control.with_suffix(".new").rename(self._control)
 
-    def _start_worker(self) -> None:
+    async def _start_worker(self) -> None:
         self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(self._control)})
         self.pids.append(self.worker.pid)
+        await self._say(WorkerStarted(pid=self.worker.pid))
 
     async def _watch_children(self) -> None:
         said: set[int] = set()
@@ -218,6 +235,10 @@ class JobBed:
         self._coordinator: asyncio.Task[None] | None = None
         self._revision = 0
         self.start_coordinator()
+
+    @property
+    def clocks(self) -> Clocks:
+        return self._options.get("clocks", DEFAULT)
 
     def start_coordinator(self) -> None:
         async def start() -> None:

@@ -43,6 +43,7 @@ from training.protocol import (
     Verdict,
     WorkerExited,
     WorkerHello,
+    WorkerStarted,
 )
 from training.session import Session
 from training.sharding import after_step, share
@@ -272,9 +273,9 @@ class Node:
         if self.base and self.connected:
             self.world.do("group_ready", self.name, GroupReady(scheduler_port=10_000, blanks=2))
 
-    def tell(self, message: WorkerExited) -> None:
+    def tell(self, message: WorkerExited | WorkerStarted) -> None:
         if self.connected:
-            self.world.do("worker_exited", self.name, message)
+            self.world.do(message.type, self.name, message)
 
     def obey(self, order: Any) -> None:
         match order:
@@ -292,6 +293,7 @@ class Node:
                         self.worker.alive = False
                         self.world.cut(self.worker)
                     self.worker = Worker(self.world, self.name, next(self.world.pids))
+                    self.tell(WorkerStarted(pid=self.worker.pid))
             case Retire():
                 self.retired = True
 

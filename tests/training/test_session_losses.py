@@ -14,10 +14,12 @@ from training.protocol import (
     NodeHello,
     NodeNotice,
     Position,
+    Progress,
     Pumped,
     StepStatus,
     Verdict,
     WorkerExited,
+    WorkerStarted,
 )
 from training.roster import Budget
 
@@ -167,6 +169,54 @@ def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:
             driver.worker(name, pid=100 * round_ + int(name[-1], 16))
         driver.form(A, B)
     assert driver.session.outcome == "failed"
+
+
+def lost(driver: Driver, name: str) -> list[str]:
+    found = [order.fields for order in driver.orders if isinstance(order, Announce) and order.event == "worker_lost"]
+    return [fields["reason"] for fields in found if fields["instance"] == name]
+
+
+def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_cools_down_in_the_end(driver: Driver) -> None:
+    """Stuck in its imports it would keep its node out of the job for ever, and nobody would say why."""
+    driver.node(C, base=False)
+    start, within = driver.options.clocks.start, []
+    for pid in range(50, 56):
+        driver.do("worker_started", C, WorkerStarted(pid=pid))
+        driver.now += start - 1
+        steps = Progress(generation=driver.session.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0)
+        driver.do("progressed", A, steps)  # the others train
+        within += driver.do("tick")
+        driver.do("node_lost", C)
+        driver.node(C, base=False, worker_pid=pid)  # told again, it has no more time
+        driver.now += 2
+        driver.do("tick")
+    assert not restarted(within)
+    assert [reason.split(":")[0] for reason in lost(driver, C)] == [f"started, and not connected to the coordinator within {start + 1:.0f} s"] * 6
+    assert [order.message.pid for order in driver.orders if restarted([order]) == {C}] == [50, 51, 52, 53, 54]
+    assert cool_downs(driver) == [60.0], "they count together, however long each took"
+
+
+def test_a_worker_that_connects_in_time_or_has_left_is_not_waited_for(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.do("worker_started", C, WorkerStarted(pid=50, spare=True))
+    driver.now += 2
+    ready = [order.fields for order in driver.worker(C, pid=50) if isinstance(order, Announce) and order.event == "worker_ready"]
+    driver.do("worker_started", C, WorkerStarted(pid=50))  # this word was slower than the worker
+    driver.blanks(A)
+    driver.want(A, B, C)
+    driver.check_in(A, B)
+    driver.form(A, B, C)
+    driver.want(A, B)
+    driver.blanks(A)
+    driver.check_in(A, B, C, epoch=2)
+    driver.form(A, B)
+    driver.do("worker_left", C)
+    driver.node(C, base=False, worker_pid=50)  # it still saves its model
+    driver.now += driver.options.clocks.start + 1
+    driver.check_in(A, B, epoch=3)
+    driver.do("tick")
+    assert ready == [{"instance": C, "pid": 50, "seconds": 2.0, "spare": True}]
+    assert lost(driver, C) == []
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from controller.contract import ControlFile
 from training.certificate import Certificate, make_certificate
 from training.client import CoordinatorClient, CoordinatorLost
+from training.clocks import Clocks
 from training.protocol import Challenge, CheckIn, Form, Go, Position, Prepared, Proceed, Refused, WorkerHello, parse_to_coordinator
 
 START = Position(epoch=0, offset=0, step=0)
@@ -34,8 +35,13 @@ FORM = Form(
     transfer_token="t",
     fetch=False,
     receivers=0,
-    patience=30.0,
 )
+
+
+class Hasty(Clocks):
+    """The shortest of a job are seconds."""
+
+    patience = blocked = 0.5
 
 
 class Coordinator:
@@ -95,11 +101,11 @@ def coordinator(certificate: Certificate) -> Iterator[Coordinator]:
 def connect(certificate: Certificate) -> Iterator[Callable[..., CoordinatorClient]]:
     clients: list[CoordinatorClient] = []
 
-    def connect(port: int, patience: float = 30.0, end: Callable[[int], None] = print) -> CoordinatorClient:
+    def connect(port: int, clocks: Clocks | None = None, end: Callable[[int], None] = print) -> CoordinatorClient:
         who = {"cluster": "c", "instance_id": "i-0000000a", "private_ip": "127.0.0.1"}
-        control = ControlFile(**who, job="j", token="t", url=f"wss://127.0.0.1:{port}", certificate=certificate.pem, mount="/")
+        control = ControlFile(**who, job="j", token="t", url=f"wss://127.0.0.1:{port}", certificate=certificate.pem, mount="/", liveness_seconds=2.0)
         hello = WorkerHello(**who, pid=1, state_port=9, epochs=1, samples=1, global_batch=1, seed=0, layout="x")
-        clients.append(CoordinatorClient(control, hello, lambda order: None, patience, end))
+        clients.append(CoordinatorClient(control, hello, lambda order: None, clocks, end))
         return clients[-1]
 
     yield connect
@@ -144,19 +150,17 @@ def test_t17_orders_that_come_twice_reach_the_training_thread_once(coordinator: 
     assert client.order(20) == second, "the old word does not let it step on from the next boundary"
 
 
-def test_a_worker_waits_for_as_long_as_it_was_told_and_gives_up(coordinator: Coordinator, connect: Callable[..., CoordinatorClient]) -> None:
-    client = connect(coordinator.port, patience=60.0)
-    line, _ = coordinator.next()
-    say(line, FORM.model_copy(update={"patience": 0.3}))
-    client.order(20)
+def test_a_worker_gives_up_after_the_patience_of_the_jobs_own_clocks(coordinator: Coordinator, connect: Callable[..., CoordinatorClient]) -> None:
+    client = connect(coordinator.port)
+    coordinator.next()
     coordinator.close()
-    with pytest.raises(CoordinatorLost, match="for 0 s"):
+    with pytest.raises(CoordinatorLost, match="for 6 s"):
         client.order(20)
 
 
 def test_a_server_that_takes_connections_and_never_answers_is_given_up(connect: Callable[..., CoordinatorClient]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = connect(silent.getsockname()[1], patience=0.5)
+        client = connect(silent.getsockname()[1], Hasty())
         with pytest.raises(CoordinatorLost, match="no coordinator at"):
             client.order(20)
 
@@ -177,7 +181,7 @@ def test_a_refused_worker_ends_and_one_whose_training_thread_is_blocked_is_ended
     coordinator: Coordinator, connect: Callable[..., CoordinatorClient]
 ) -> None:
     ended: Queue[int] = Queue()
-    client = connect(coordinator.port, end=ended.put)
+    client = connect(coordinator.port, Hasty(), end=ended.put)
     line, _ = coordinator.next()
     say(line, Refused(reason="generation 2 is over"))
     with pytest.raises(CoordinatorLost, match="generation 2 is over"):

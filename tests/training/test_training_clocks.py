@@ -17,6 +17,8 @@ def test_every_bound_follows_from_the_two(liveness: float, ratio: float) -> None
     assert clocks.ping + clocks.pong == pytest.approx(clocks.liveness)
     assert 0 < clocks.reconnect < clocks.ping < clocks.liveness < clocks.patience <= clocks.progress * 1.0001
     assert 0 < clocks.release < clocks.patience
+    assert 0 < clocks.blocked < clocks.liveness <= clocks.formation <= clocks.progress
+    assert clocks.start == clocks.progress, "a living process that gets nowhere"
 
 
 @pytest.mark.parametrize(("options", "message"), [(["--liveness-seconds", "1"], "at least 2"), (["--progress-seconds", "30"], "at least 3 times")])
