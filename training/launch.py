@@ -26,6 +26,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from node_bootstrap.parentage import descendants, kill_all
 from training.clocks import Clocks
 from training.coordinator import Coordinator, add_clocks, commits_below, open_job
 from training.generation import Limits
@@ -268,16 +269,17 @@ async def _copy(directory: Path, host: str, destination: str) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """The end of its input ends a node; one that does not end in time is killed, and its children with it."""
+    """The end of its input ends a node. Of one that does not end in time all below it is killed: the process above it then clears up and ends."""
     assert process.stdin is not None
     process.stdin.close()
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    for below in (True, False):
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+                return
+        except TimeoutError:
+            kill_all(descendants(process.pid) if below else [process.pid])
+    await process.wait()
 
 
 async def launch(plan: Plan, directory: Path) -> int:

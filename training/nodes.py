@@ -3,22 +3,24 @@
     python -m training.nodes        (started by `training.launch`, here or through ssh)
 
 Standard input brings one JSON line (`NodePost`, with the token: it is never on a command line), then stays open: its end means that the launcher
-is gone, and everything here ends. Children die with this process.
+is gone, and everything here ends. Children die with this process, and the process above it lets nothing outlive it (`node_bootstrap.reaper`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
+import functools
 import json
 import logging
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
 from controller.contract import ControlFile
+from node_bootstrap.parentage import descendants, die_with_parent, kill_all
+from node_bootstrap.reaper import run_below
 from training import channel
 from training.clocks import Clocks
 from training.forkserver import Blank, ForkServerLine
@@ -55,8 +59,6 @@ READY_SECONDS = 120.0  # for the fork server to import MXNet, on a machine that 
 GRACE_SECONDS = 5.0
 SPARE_SECONDS = 3.0  # before a warm spare is started: the worker gets the processor first
 RETRY_SECONDS = 0.5
-PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 log = logging.getLogger("node")
 
 
@@ -87,23 +89,20 @@ class NodePost(BaseModel):
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})
 
 
-def _die_with_parent() -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 async def start(command: Sequence[str], environment: dict[str, str], inherited: Sequence[int] = ()) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment},
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=functools.partial(die_with_parent, os.getpid()),
         pass_fds=inherited,
     )
 
 
 async def stop(process: asyncio.subprocess.Process, grace: float = 0.0) -> None:
-    """Ask (when there is a grace), then kill, with all that it started. Returns within grace + GRACE_SECONDS."""
+    """Ask (when there is a grace), then kill, with all that it started, whatever group that is in. Returns within grace + GRACE_SECONDS."""
+    below = descendants(process.pid) if process.returncode is None else []  # else the number may be somebody else's
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         if process.returncode is None and seconds:
             with contextlib.suppress(ProcessLookupError):
@@ -111,6 +110,7 @@ async def stop(process: asyncio.subprocess.Process, grace: float = 0.0) -> None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await process.wait()
+    kill_all(below)
 
 
 class Node:
@@ -158,6 +158,7 @@ class Node:
     async def _converse(self) -> None:
         post = self._post
         clocks = Clocks(post.liveness_seconds, post.progress_seconds)
+        heard = time.monotonic()
         while True:
             try:
                 async with await channel.connect(post.url, post.certificate, clocks) as connection:
@@ -169,7 +170,10 @@ class Node:
                         await self._take(channel.decode(text))
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 log.info("coordinator at %s: %s", post.url, error)
-            self._connection = None
+            now = time.monotonic()
+            heard, self._connection = now if self._connection is not None else heard, None
+            if now - heard > clocks.progress:  # the machine of the launcher is gone, or cut off: its end of our input may never come
+                raise RuntimeError(f"no coordinator at {post.url} for {clocks.progress:.0f} s")
             await asyncio.sleep(RETRY_SECONDS)
 
     def _hello(self) -> NodeHello:
@@ -278,7 +282,8 @@ class Node:
                 line.handed_over()
                 self._spares.append((process, line))
                 self._spawn(_close_after(process, line))
-                await line.ready()
+                if await line.ready():
+                    log.info("a warm spare stands by on %s", self._post.ip)
 
     async def _watch_worker(self, worker: asyncio.subprocess.Process) -> None:
         code = await worker.wait()
@@ -305,29 +310,37 @@ def free_port(host: str) -> int:
     raise RuntimeError(f"no free port on {host}: is it an address of this machine?")
 
 
-async def _serve() -> None:
+async def _serve(folder: Path) -> None:
     reader = asyncio.StreamReader(limit=MAX_LINE)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    for number in (signal.SIGINT, signal.SIGTERM):  # the launcher ends this process, by closing its input
-        asyncio.get_running_loop().add_signal_handler(number, lambda: None)  # not ignored: children would inherit that
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)  # the launcher's to act on; not ignored: children would inherit that
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)  # from the process above, or because that is gone
     line = await reader.readline()
     if not line:
         return
-    with tempfile.TemporaryDirectory(prefix="dyntrain-node-") as folder:
-        node = asyncio.create_task(Node(NodePost.model_validate_json(line), Path(folder)).run())
-        gone = asyncio.create_task(reader.read())
-        await asyncio.wait([node, gone], return_when=asyncio.FIRST_COMPLETED)
-        gone.cancel()
-        node.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await node
+    node = asyncio.create_task(Node(NodePost.model_validate_json(line), folder).run())
+    gone, told = asyncio.create_task(reader.read()), asyncio.create_task(stopped.wait())
+    await asyncio.wait([node, gone, told], return_when=asyncio.FIRST_COMPLETED)
+    for task in (gone, told, node):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await node
+
+
+def _run(folder: Path) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    try:
+        asyncio.run(_serve(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # is the process above gone, nobody else does
+    return 0
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("websockets").setLevel(logging.WARNING)
-    asyncio.run(_serve())
-    return 0
+    with tempfile.TemporaryDirectory(prefix="dyntrain-node-") as folder:  # of the process above: it holds the token, and must not outlive the node
+        return run_below(lambda: _run(Path(folder)))
 
 
 if __name__ == "__main__":

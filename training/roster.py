@@ -53,6 +53,7 @@ class Away:
     since: float
     until: float
     spare: bool = False
+    stood: bool = False  # it had been connected
 
 
 @dataclass

@@ -175,7 +175,7 @@ class Session(Recovery):
         if pid == self.roster.pid(instance):
             if instance in self.roster.standing:
                 self.roster.standing.pop(instance)
-                self.roster.away[instance] = Away(pid, now, now + self.options.clocks.patience)
+                self.roster.away[instance] = Away(pid, now, now + self.options.clocks.patience, stood=True)
                 return [Announce("worker_lost", {"instance": instance, "pid": pid, "reason": "connection closed"})]
             self.roster.absent.setdefault(instance, now)
         return []
@@ -382,7 +382,8 @@ class Session(Recovery):
     def _did_not_connect(self, instance: str, away: Away, now: float) -> list[Order]:
         self.roster.away.pop(instance)
         waited = f"{now - away.since:.0f} s"
-        reason = f"started, and not connected to the coordinator within {waited}: it hangs, or its script ends without joining; see its log"
+        started = f"started, and not connected to the coordinator within {waited}: it hangs, or its script ends without joining; see its log"
+        reason = f"its connection closed, and it was not back within {waited}" if away.stood else started
         lost = Announce("worker_lost", {"instance": instance, "pid": away.pid, "reason": reason})
         return [lost, *self._revive(instance, away.pid, reason, now), *self._advance(now)]
 

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from job_bed import HOLD, JobBed
+from launched_job import Launched, ssh_server
 from session_driver import A, B, C, Driver
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
@@ -47,3 +48,22 @@ def three() -> Driver:
     for name in (A, B):
         driver.blanks(name)
     return driver
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
+    jobs: list[Launched] = []
+
+    def start(*options: str, **kwargs: Any) -> Launched:
+        jobs.append(Launched(tmp_path / "job", *options, **kwargs))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.close()
+
+
+@pytest.fixture
+def ssh_environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    with ssh_server(tmp_path) as environment:
+        yield environment
