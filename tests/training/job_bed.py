@@ -274,6 +274,10 @@ class JobBed:
         pairs = {instance(replacing[0]): instance(replacing[1])} if replacing else {}
         self.hosts.target = wanted.model_copy(update={"replacing": pairs})
 
+    def obeyed(self) -> bool:
+        """Whether the coordinator knows what was wanted last."""
+        return bool(self.hosts.reports) and self.hosts.reports[-1].revision == self._revision
+
     def promote(self, letter: str) -> None:
         """An elastic node becomes a base node, while it is connected."""
         self.call(self.supervisors[instance(letter)].promote())
@@ -361,42 +365,3 @@ def free_port(host: str) -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port
-
-
-class KillableBed(JobBed):
-    """A bed whose coordinator is a process of its own. `options` are plain values."""
-
-    def __init__(self, folder: Path, command: list[str], **options: Any) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        super().__init__(folder, command, **options)
-
-    def start_coordinator(self) -> None:
-        """As its supervisor would. Nodes find the new one once it has published its address."""
-        (self.folder / "endpoint.json").unlink(missing_ok=True)
-        options = {name: value for name, value in self._options.items() if name != "limits"}
-        script = str(Path(__file__).parent / "coordinator_process.py")
-        self._process = self.start([sys.executable, script, str(self.folder), json.dumps(options)], log="coordinator.log")
-        published = self.wait_for(self._published, 30, "the coordinator's address")
-        self.hosts.publish(CoordinatorEndpoint.model_validate(published["endpoint"]), published["token"])
-
-    def _published(self) -> Any:
-        file = self.folder / "endpoint.json"
-        return json.loads(file.read_text()) if file.exists() else None
-
-    def kill_coordinator(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(10)
-
-    def want(self, letters: str, replacing: str = "") -> None:
-        super().want(letters, replacing)
-        assert self.hosts.target is not None
-        file = self.folder / "target.json"
-        file.with_suffix(".new").write_text(self.hosts.target.model_dump_json())
-        file.with_suffix(".new").rename(file)
-
-    def finish(self, seconds: float = 110.0) -> None:
-        self._hold.unlink(missing_ok=True)
-        assert self._process is not None
-        assert self.wait_for(lambda: self._process.poll() is not None, seconds, "the job's end")
-        assert self._process.returncode == 0

@@ -41,9 +41,8 @@ def test_face_a_module_script_alone_trains_on_one_worker_with_its_own_schedule()
     assert "already" not in done.stderr.lower(), "MXNet's loop does not warn of what was prepared before it"
 
 
-@pytest.mark.parametrize("kind", ["dist_sync", "dist_device_sync"])
-def test_face_module_workers_join_and_leave_and_the_data_is_divided_anew(make_module_bed: Callable[..., JobBed], kind: str) -> None:
-    bed = make_module_bed("--epochs", "60", "--kv-store", kind)
+def test_face_module_workers_join_and_leave_and_the_data_is_divided_anew(make_module_bed: Callable[..., JobBed]) -> None:
+    bed = make_module_bed("--epochs", "60", "--kv-store", "dist_device_sync")
     bed.begin()
     bed.add_node("C")
     bed.want("ABC")
@@ -65,7 +64,7 @@ def test_face_module_workers_join_and_leave_and_the_data_is_divided_anew(make_mo
 
 
 def test_face_module_a_killed_worker_costs_the_epoch_and_no_survivor(make_module_bed: Callable[..., JobBed]) -> None:
-    bed = make_module_bed("--epochs", "30")
+    bed = make_module_bed("--epochs", "30", "--kv-store", "dist_sync")
     bed.begin("ABC")
     bed.wait_for_epoch(2)
     bed.kill_worker("C", signal.SIGKILL)

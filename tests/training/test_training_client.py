@@ -5,6 +5,7 @@ What would break for a user: workers that end with their coordinator although it
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import socket
 import threading
@@ -17,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 from controller.contract import ControlFile
+from training import channel
 from training.certificate import Certificate, make_certificate
 from training.client import CoordinatorClient, CoordinatorLost
 from training.clocks import Clocks
@@ -156,6 +158,19 @@ def test_a_worker_gives_up_after_the_patience_of_the_jobs_own_clocks(coordinator
     coordinator.close()
     with pytest.raises(CoordinatorLost, match="for 6 s"):
         client.order(20)
+
+
+def test_nodes_and_workers_look_for_a_silent_coordinator_as_often_as_the_jobs_clocks_say(coordinator: Coordinator, certificate: Certificate) -> None:
+    """A coordinator whose machine is gone closes nothing: only pings show it."""
+    url, clocks = f"wss://127.0.0.1:{coordinator.port}", Clocks(4.0, 12.0)
+
+    async def as_node() -> tuple[float | None, float | None]:
+        async with await channel.connect(url, certificate.pem, clocks) as line:
+            return line.ping_interval, line.ping_timeout
+
+    with channel.connect_sync(url, certificate.pem, clocks) as line:
+        assert (line.ping_interval, line.ping_timeout) == (1.0, 3.0)
+    assert asyncio.run(as_node()) == (1.0, 3.0)
 
 
 def test_a_server_that_takes_connections_and_never_answers_is_given_up(connect: Callable[..., CoordinatorClient]) -> None:

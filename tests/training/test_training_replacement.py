@@ -15,8 +15,8 @@ Make = Callable[..., JobBed]
 TINY = str(Path(__file__).parent / "tiny_job.py")
 
 
-def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_alone(make_bed: Make, tmp_path: Path) -> None:
-    arguments = ["--epochs", "60", "--step-seconds", "0.4"]
+def test_t5_t15_after_every_worker_was_replaced_the_weights_are_those_of_training_alone(make_bed: Make, tmp_path: Path) -> None:
+    arguments = ["--epochs", "50", "--step-seconds", "0.4"]
     alone = tmp_path / "alone.npz"
     subprocess.run([sys.executable, TINY, *arguments, "--weights", str(alone)], check=True, timeout=60)
     bed = make_bed(*arguments, "--weights", str(tmp_path / "elastic.npz"))
@@ -37,7 +37,7 @@ def test_t5_after_every_worker_was_replaced_the_weights_are_those_of_training_al
 
 def test_t22_a_base_node_is_exchanged_at_one_boundary_and_its_machine_can_go(make_bed: Make) -> None:
     """Were a server left on it, its end would send everybody back to the last commit."""
-    bed = make_bed("--epochs", "80")
+    bed = make_bed()
     bed.begin()
     bed.add_node("C")
     bed.wait_for(bed.saw("worker_ready", "C"), 60, "C stands by")
@@ -58,21 +58,27 @@ def test_t22_a_base_node_is_exchanged_at_one_boundary_and_its_machine_can_go(mak
     assert {name: len(node.pids) for name, node in bed.supervisors.items()} == {instance(letter): 1 for letter in "ABC"}, "nobody was restarted"
 
 
-def test_t8_a_job_all_of_whose_workers_are_killed_goes_on_from_its_commit(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "60")
+def test_t8_t7_killed_workers_all_at_once_and_then_a_killed_server_cost_what_came_after_the_commit(make_bed: Make) -> None:
+    bed = make_bed()
     bed.begin()
     bed.wait_for_epoch(3)
     for letter in "AB":
         bed.kill_worker(letter)
-    bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")
+    bed.wait_for(lambda: len(bed.events("formed")) == 2, 60, "fresh workers go on")
+    again = bed.events("forming")[-1]["position"]["epoch"]
+    bed.wait_for_epoch(bed.events("segment")[-1]["to"]["epoch"] + 2)
+    bed.kill_server()
+    reason = bed.wait_for(lambda: bed.events("restart")[1:], 30, "the loss is noticed")[0]["reason"]
     bed.finish()
-    assert bed.events("forming")[-1]["position"]["epoch"] >= 2, "not from the beginning"
+    assert again >= 2, "not from the beginning"
+    assert "ps-lite process" in reason
+    assert bed.events("forming")[-1]["position"]["epoch"] > again
     audit = bed.audit()
-    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 80)
 
 
 def test_t7_two_workers_killed_at_once_cost_the_third_one_step(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "60")
+    bed = make_bed()
     bed.begin("ABC")
     bed.wait_for_epoch(2)
     for letter in "BC":
@@ -83,21 +89,9 @@ def test_t7_two_workers_killed_at_once_cost_the_third_one_step(make_bed: Make) -
     assert (bed.events("restart"), bed.audit().exact) == ([], True)
 
 
-def test_t7_a_killed_ps_lite_server_restarts_the_workers_from_the_commit(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "60")
-    bed.begin()
-    bed.wait_for_epoch(3)
-    bed.kill_server()
-    reason = bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")[0]["reason"]
-    bed.finish()
-    assert "ps-lite process" in reason
-    audit = bed.audit()
-    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)
-
-
 def test_t9_a_joiner_killed_at_any_moment_of_a_change_leaves_the_job_exact(make_bed: Make) -> None:
     """Before the word to go the survivors keep their processes, inside ps-lite they start from the commit, after it a step is void."""
-    bed = make_bed("--epochs", "100", "--step-seconds", "0.3")
+    bed = make_bed("--epochs", "60", "--step-seconds", "0.3")
     bed.begin()
     bed.add_node("C")
     bed.want("ABC")
@@ -108,4 +102,4 @@ def test_t9_a_joiner_killed_at_any_moment_of_a_change_leaves_the_job_exact(make_
         bed.wait_for(lambda n=round_: sum(e["instance"] == instance("C") for e in bed.events("worker_lost")) >= n, 30, "the loss is noticed")
     bed.finish()
     audit = bed.audit()
-    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 100)
+    assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 60)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,23 +24,86 @@ from training.batching import FixedGlobal, PerWorker
 from training.job import ElasticJob
 
 
+class Orders:
+    """Files in a folder by which a test makes one worker misbehave: whoever takes a file away does as it says."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def take(self, name: str) -> bool:
+        """Whether this worker is the one."""
+        if self._folder is None:
+            return False
+        try:
+            (self._folder / name).rename(self._folder / f"{name}.taken")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def hang(self) -> None:
+        """As in an import."""
+        if self.take("hang"):
+            time.sleep(3600)
+
+    def load_slowly(self, seconds: float) -> None:
+        if self.take("load"):
+            time.sleep(seconds)
+            self.say("loaded")
+
+    def compute(self) -> None:
+        """For ever."""
+        if self.take("compute"):
+            while True:
+                sum(range(1000))
+                time.sleep(0.01)  # the tests' machine has other work
+
+    def stand_still(self) -> None:
+        """Every worker, inside a step, as long as the file is there."""
+        while self._folder and (self._folder / "gate").exists():
+            self.say(f"at-the-gate.{os.getpid()}")
+            time.sleep(0.02)
+
+    def say(self, name: str) -> None:
+        assert self._folder is not None
+        (self._folder / name).touch()
+
+
+class Loaded(ArrayBatches):
+    """Data that takes its time when it is told to."""
+
+    orders: Orders
+    seconds: float
+
+    def rows(self, indices: Any) -> Any:
+        self.orders.load_slowly(self.seconds)
+        return super().rows(indices)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--samples", type=int, default=97)  # odd on purpose: the last batch is short
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--per-worker", action="store_true")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--norm", action="store_true", help="with BatchNorm; prints the running statistics at the end of each epoch")
     parser.add_argument("--hold", type=Path, help="while this file is there, a step takes --step-seconds; then the job runs to its end")
-    parser.add_argument("--step-seconds", type=float, default=0.1)
+    parser.add_argument("--step-seconds", type=float, default=0.2)
     parser.add_argument("--weights", help="where to save the final parameters")
     parser.add_argument("--fail-at", type=int, help="raise at this step, in the worker that has rank 1")
+    parser.add_argument("--orders", type=Path, help="a folder for files that make a worker hang, load slowly, compute for ever or stand still")
+    parser.add_argument("--load-seconds", type=float, default=0.0)
+    parser.add_argument("--child", action="store_true", help="start a process that leaves this one's group and session, as some data loaders do")
     args = parser.parse_args()
+    orders = Orders(args.orders)
+    if args.child:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+    orders.hang()
 
     job = ElasticJob.join()
     rng = np.random.default_rng(7)
-    data = ArrayBatches(rng.normal(size=(args.samples, 6)).astype(np.float32), rng.integers(0, 3, args.samples).astype(np.int32))
+    data = Loaded(rng.normal(size=(args.samples, 6)).astype(np.float32), rng.integers(0, 3, args.samples).astype(np.int32))
+    data.orders, data.seconds = orders, args.load_seconds
     mx.random.seed(1)
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dropout(args.dropout), gluon.nn.Dense(3))
@@ -52,6 +119,8 @@ def main() -> None:
             with autograd.record():
                 loss = loss_function(net(x), y)
             loss.backward()
+            orders.compute()
+            orders.stand_still()
             epoch.step(trainer)
             epoch.record("loss", float(loss.sum().asscalar()), len(y))
             if args.hold and args.hold.exists():
