@@ -6,7 +6,8 @@ the victim has pushed all it has and waits. Seconds are from the kill to the ste
 
 `release`: the survivors free themselves and go on; `survivors_restarted` counts processes that changed, `fell_back` kills that ended in a
 restart instead, `steps_lost_max` steps that were begun and did not count. `restart`: everybody starts from the last commit, in fresh processes
-(`cold_seconds`) or warm spares (`warm_seconds`); at most the steps of one segment are lost.
+(`cold_seconds`) or warm spares (`warm_seconds`); at most the steps of one segment are lost. `promotion_seconds` is the part
+of a spare: from the word to take over until it stands ready.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Losses:
     survivors_restarted: int = 0
     fell_back: int = 0
     steps_lost_max: int = 0
+    promotions: list[float] = field(default_factory=list)
 
 
 def main(out: Path) -> list[Figure]:
@@ -58,6 +60,7 @@ def main(out: Path) -> list[Figure]:
         "restart": {
             "cold_seconds": statistics.median(cold.seconds),
             "warm_seconds": statistics.median(warm.seconds),
+            "promotion_seconds": statistics.median(warm.promotions),
             "steps_lost_max": max(cold.steps_lost_max, warm.steps_lost_max),
         },
     }
@@ -70,6 +73,7 @@ def main(out: Path) -> list[Figure]:
         at_most("release.fell_back", release.fell_back, 0),
         at_most("restart.cold_seconds", found["restart"]["cold_seconds"], COLD_SECONDS),
         at_most("restart.warm_seconds", found["restart"]["warm_seconds"], WARM_SECONDS),
+        told("restart.promotion_seconds", found["restart"]["promotion_seconds"]),
         at_most("restart.steps_lost_max", found["restart"]["steps_lost_max"], STEPS),
     ]
 
@@ -89,6 +93,7 @@ def _losses(mode: Literal["release", "restart"], spares: int) -> Losses:
                 _settled(cluster, spares)
                 _kill_one(cluster, rng, ahead=number % 3 == 2, losses=losses)
             losses.steps_lost_max = _steps_lost(cluster)
+            losses.promotions = [event["seconds"] for event in cluster.events("worker_ready") if event.get("spare")]
         finally:
             cluster.close()
     return losses
