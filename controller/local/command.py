@@ -38,17 +38,28 @@ def local() -> None:
 @click.option("--cluster", "name", default="demo", show_default=True, help="Name of the cluster to set up.")
 @click.option("--base-workers", type=click.IntRange(0), default=1, show_default=True, help="Base nodes besides the master.")
 @click.option("--job/--no-job", default=True, show_default=True, help="Launch the base nodes, which start the training job.")
-@click.option("--epochs", type=click.IntRange(1), default=50, show_default=True, help="Epochs of the training job.")
+@click.option("--epochs", type=click.IntRange(1), default=50, show_default=True, help="Epochs of the handwritten digits.")
 @click.option(
     "--directory", type=click.Path(file_okay=False, path_type=Path), help="Where to keep files, and leave them; default: a temporary folder."
 )
 @click.option("--resync-seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Period of the controller's resync.")
 @click.option("--namespaces", is_flag=True, help="Each machine is a network namespace with an address and a link of its own (Linux, root, iproute2).")
-def up(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float, namespaces: bool) -> None:
-    """Run the cloud with a cluster in it until Ctrl-C."""
+@click.argument("command", nargs=-1)
+def up(
+    port: int,
+    name: str,
+    base_workers: int,
+    job: bool,
+    epochs: int,
+    directory: Path | None,
+    resync_seconds: float,
+    namespaces: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run the cloud with a cluster in it until Ctrl-C. COMMAND, after --, trains something else than the handwritten digits."""
     try:
         require_packages()
-        _serve(port, name, base_workers, job, epochs, directory, resync_seconds, namespaces)
+        _serve(port, name, base_workers, job, epochs, directory, resync_seconds, namespaces, command)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:
@@ -105,7 +116,17 @@ def chaos(duration: float, seed: int, report: Path, directory: Path | None, name
     raise SystemExit(code)
 
 
-def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, directory: Path | None, resync_seconds: float, namespaces: bool) -> None:
+def _serve(
+    port: int,
+    name: str,
+    base_workers: int,
+    job: bool,
+    epochs: int,
+    directory: Path | None,
+    resync_seconds: float,
+    namespaces: bool,
+    command: tuple[str, ...],
+) -> None:
     from controller.local.cloud import Cloud
     from controller.local.cluster import ClusterPlan, digits_command, provision, write_prepare_script
     from controller.local.options import Options
@@ -116,7 +137,7 @@ def _serve(port: int, name: str, base_workers: int, job: bool, epochs: int, dire
         plan = ClusterPlan(
             cluster=name,
             mount=mount,
-            training_cmd=digits_command(mount, epochs),
+            training_cmd=command or digits_command(mount, epochs),
             prepare_script=write_prepare_script(mount),
             base_workers=base_workers,
             job=job,

@@ -15,7 +15,7 @@ from local_up import LocalUp
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalUp]:
-    local_up = LocalUp(tmp_path_factory.mktemp("up"), "--epochs", "400", "--resync-seconds", "5")
+    local_up = LocalUp(tmp_path_factory.mktemp("up"), "--resync-seconds", "5")
     try:
         yield local_up
     finally:

@@ -11,10 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import boto3
+
 DYNTRAIN = str(Path(sys.executable).with_name("dyntrain"))
+TINY = str(Path(__file__).parents[1] / "training" / "tiny_job.py")
 
 
 def aws_cli() -> str:
@@ -25,12 +29,15 @@ def aws_cli() -> str:
 
 
 class LocalUp:
-    """The foreground command, its printed variables, and a person's other terminal."""
+    """The foreground command, its printed variables, and a person's other terminal. The job is small, and its steps are slow until `let_it_finish`:
+    the machine belongs to what is tested."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *arguments: str, epochs: int = 400) -> None:
+        self.folder, self._hold = folder, folder / "hold"
+        self._hold.touch()
         self._out = (folder / "up.out").open("wb")
-        argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments]
+        script = [sys.executable, TINY, "--epochs", str(epochs), "--hold", str(self._hold), "--step-seconds", "0.3"]
+        argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments, "--", *script]
         self.process = subprocess.Popen(argv, stdout=self._out, stderr=subprocess.STDOUT, start_new_session=True, env=self._plain_environment())
         self.wait_for(lambda: "Ctrl-C ends" in self.output(), 60, "the command prints how to use the cloud")
         self.variables = dict(re.findall(r"(AWS_\w+)=(\S+)", self.output()))
@@ -65,16 +72,23 @@ class LocalUp:
         clusters = json.loads(done.stdout)["clusters"] if done.returncode == 0 else []
         return next((node for cluster in clusters for node in cluster["nodes"] if node["instance"] == instance), {})
 
+    @cached_property
+    def _ec2(self) -> Any:
+        """For what is asked again and again: each call of the command line costs a second of a processor."""
+        names = {"AWS_ACCESS_KEY_ID": "aws_access_key_id", "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key", "AWS_DEFAULT_REGION": "region_name"}
+        session = boto3.Session(**{argument: self.variables[name] for name, argument in names.items()})
+        return session.client("ec2", endpoint_url=self.variables["AWS_ENDPOINT_URL"])
+
     def status_tag(self, instance: str) -> str | None:
-        tags = self.aws("ec2", "describe-tags", "--filters", f"Name=resource-id,Values={instance}", "Name=key,Values=elastic_worker_status")["Tags"]
+        filters = [{"Name": "resource-id", "Values": [instance]}, {"Name": "key", "Values": ["elastic_worker_status"]}]
+        tags = self._ec2.describe_tags(Filters=filters)["Tags"]
         return tags[0]["Value"] if tags else None
 
     def state(self, instance: str) -> str:
-        answer = self.aws("ec2", "describe-instances", "--instance-ids", instance)
-        return str(answer["Reservations"][0]["Instances"][0]["State"]["Name"])
+        return str(self._ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"])
 
     def instances(self) -> set[str]:
-        answer = self.aws("ec2", "describe-instances")
+        answer = self._ec2.describe_instances()
         return {instance["InstanceId"] for reservation in answer["Reservations"] for instance in reservation["Instances"]}
 
     def job_events(self, name: str) -> list[dict[str, Any]]:
@@ -91,7 +105,7 @@ class LocalUp:
                 environment = (process / "environ").read_bytes()
             except OSError:
                 continue
-            if b"training.examples.digits" in words and str(self.folder).encode() in environment:
+            if TINY.encode() in words and str(self.folder).encode() in environment:
                 control = re.search(rb"machines/(i-[0-9a-f]+)/", environment)
                 if control:
                     found[int(process.name)] = control.group(1).decode()
@@ -109,6 +123,9 @@ class LocalUp:
                 found.append(process.name)
         return found
 
+    def let_it_finish(self) -> None:
+        self._hold.unlink()
+
     def interrupt(self) -> int:
         """Ctrl-C; returns the exit code."""
         if self.process.poll() is None:
@@ -117,11 +134,15 @@ class LocalUp:
         self._out.close()
         return code
 
-    def wait_for(self, what: Callable[[], Any], seconds: float, description: str) -> Any:
+    def wait_for_status(self, instance: str, *wanted: str, seconds: float, description: str) -> None:
+        """As `dyntrain status` has it; asked once a second, since it costs one."""
+        self.wait_for(lambda: self.node(instance).get("status") in wanted, seconds, description, pause=1.0)
+
+    def wait_for(self, what: Callable[[], Any], seconds: float, description: str, pause: float = 0.1) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if value := what():
                 return value
             assert self.process.poll() is None, f"the cloud ended: {self.output()}"
-            time.sleep(0.1)
+            time.sleep(pause)
         raise AssertionError(f"not within {seconds:.0f} s: {description}\n{self.output()[-2000:]}")

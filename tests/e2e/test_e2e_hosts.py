@@ -24,7 +24,7 @@ PARTITION_SECONDS = 30.0
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalUp]:
-    local_up = LocalUp(tmp_path_factory.mktemp("hosts"), "--namespaces", "--epochs", "400", "--resync-seconds", "5")
+    local_up = LocalUp(tmp_path_factory.mktemp("hosts"), "--namespaces", "--resync-seconds", "5")
     try:
         yield local_up
     finally:
@@ -92,7 +92,7 @@ def test_a_worker_that_is_cut_off_for_half_a_minute_is_left_behind_and_comes_bac
         trains_on(up)
         up.wait_for(lambda: time.monotonic() - began > PARTITION_SECONDS, PARTITION_SECONDS, "the partition lasts")
     up.wait_for(lambda: elastic in members(up), 90, "it is back in")
-    up.wait_for(lambda: up.node(elastic).get("status") == "ADDED", 60, "and ADDED")
+    up.wait_for_status(elastic, "ADDED", seconds=60, description="and ADDED")
     assert survivors <= set(up.worker_pids()), "nobody else's process was touched"
     assert up.state(elastic) == "running"
 
@@ -104,7 +104,7 @@ def test_a_coordinator_that_is_cut_off_goes_on_with_everybody_afterwards(up: Loc
         up.wait_for(lambda: time.monotonic() - began > PARTITION_SECONDS, PARTITION_SECONDS + 5, "the partition lasts")
     trains_on(up, 120)
     up.wait_for(lambda: len(members(up)) == 3, 120, "all three are in again")
-    up.wait_for(lambda: up.node(elastic).get("status") == "ADDED", 60, "and the controller knows")
+    up.wait_for_status(elastic, "ADDED", seconds=60, description="and the controller knows")
     assert up.job_events("failed") == []
 
 

@@ -31,7 +31,7 @@ def test_m1_m2_a_job_on_two_hosts_takes_a_third_and_lets_it_go_by_edits_of_host_
     hold.touch()
     (folder / "hosts").write_text("".join(f"{address}\n" for address in hosts.addresses[:2]))
     environment = ["--env", "OMP_NUM_THREADS:1", "--env", f"PYTHONPATH:{ROOT}", "--env", mark.replace("=", ":", 1)]
-    training = [sys.executable, TINY, "--epochs", "200", "--hold", str(hold)]
+    training = [sys.executable, TINY, "--epochs", "80", "--hold", str(hold)]
     launch = [sys.executable, "-m", "training.launch", "-n", "2", "-H", "hosts", "--launcher", "ssh", *environment, *training]
     job = ManualJob(hosts, folder, launch)
     job.wait_for(r"epoch 0 .* workers 2")

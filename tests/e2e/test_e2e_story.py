@@ -23,17 +23,24 @@ from training import channel
 from training.audit import audit_directory
 from training.protocol import NodeHello, Refused
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 TAG = "demo-aws-dl-cfn-elastic-worker"
 
 
 def added(up: LocalUp, instance: str) -> None:
     up.wait_for(lambda: up.status_tag(instance) == "ADDED", 60, f"{instance} is ADDED")
+    assert told(up, instance) == "ADDED"
+
+
+def told(up: LocalUp, instance: str) -> str:
+    """The status tag as a person asks for it."""
+    tags = up.aws("ec2", "describe-tags", "--filters", f"Name=resource-id,Values={instance}", "Name=key,Values=elastic_worker_status")["Tags"]
+    return str(tags[0]["Value"])
 
 
 def gone(up: LocalUp, instance: str) -> None:
     up.wait_for(lambda: up.state(instance) == "terminated", 60, f"{instance} is terminated")
-    assert up.status_tag(instance) == "REMOVED"
+    assert told(up, instance) == "REMOVED"
 
 
 def new_instance(up: LocalUp, before: set[str]) -> str:
@@ -77,9 +84,9 @@ def test_hand_tagged_with_create_tags_an_instance_without_bootstrap_waits_and_is
     """C33 with the real command line."""
     stranger = up.aws("ec2", "run-instances", "--image-id", "ami-0a1b2c3d4e5f60718", "--instance-type", "c5.large")["Instances"][0]["InstanceId"]
     up.aws("ec2", "create-tags", "--resources", stranger, "--tags", f"Key={TAG},Value=")
-    up.wait_for(lambda: up.node(stranger).get("status") == "WAITING", 30, "it shows as WAITING")
+    up.wait_for_status(stranger, "WAITING", seconds=30, description="it shows as WAITING")
     up.aws("ec2", "delete-tags", "--resources", stranger, "--tags", f"Key={TAG}")
-    up.wait_for(lambda: up.node(stranger).get("status") == "REMOVED", 30, "it is let go")
+    up.wait_for_status(stranger, "REMOVED", seconds=30, description="it is let go")
     assert up.state(stranger) == "running"
 
 

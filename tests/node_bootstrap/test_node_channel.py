@@ -17,6 +17,7 @@ def test_n5_signal_is_kept_while_the_coordinator_is_down(tmp_path: Path) -> None
 
     async def scenario() -> None:
         with world(tmp_path) as here:
+            here.configure(liveness_seconds=7.0)
             here.publish(dead_endpoint(), token="an earlier token")
             async with living(here.setting()):
                 await wait_until(lambda: "no connection to the coordinator" in here.logged(), "the failure is logged")
@@ -32,10 +33,9 @@ def test_n5_signal_is_kept_while_the_coordinator_is_down(tmp_path: Path) -> None
                 assert second.hellos[0].worker_pid == pid
                 assert len(here.workers_started()) == 1  # the worker survives its coordinator
                 assert second.endpoint is not None
-                url = second.endpoint.url
-                await wait_until(
-                    lambda: ControlFile.model_validate_json(here.layout.control_file.read_text()).url == url, "the worker can find it too"
-                )
+                url, file = second.endpoint.url, here.layout.control_file
+                await wait_until(lambda: ControlFile.model_validate_json(file.read_text()).url == url, "the worker can find it too")
+                assert ControlFile.model_validate_json(file.read_text()).liveness_seconds == 7.0  # else it would look for another time
                 await second.stop()
 
     asyncio.run(scenario())
