@@ -62,6 +62,7 @@ class PsGroup:
         self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
         self._children, self._tell, self._timing = children, tell, timing
         self._server: tuple[Child, ForkServerLine] | None = None
+        self._turn = asyncio.Lock()  # the pool and an order may both find that there is no server
         self._pool: list[Process] = []
         self._live: dict[int, list[Process]] = {}
         self._stopped = 0
@@ -157,9 +158,10 @@ class PsGroup:
         return max(self._pool, key=lambda process: process.ready, default=None)
 
     async def _spawn(self) -> Process:
-        if self._server is None:
-            self._server = await self._start_server()
-        child, line = self._server
+        async with self._turn:
+            if self._server is None:
+                self._server = await self._start_server()
+            child, line = self._server
         process = Process(await line.fork())
         self._pool.append(process)
         self._watch(self._follow(process, child))

@@ -56,6 +56,11 @@ def start(generation: int, *kinds: str) -> StartGroup:
     )
 
 
+def parents_of(directory: Path) -> set[int]:
+    """Of all processes that were started for this test."""
+    return {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in processes_of(directory)}
+
+
 def end(here: World, pid: object, code: int) -> None:
     path = here.directory / f"end-{pid}"
     path.with_suffix(".new").write_text(str(code))
@@ -354,4 +359,27 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
             await group.stop_all()
 
     assert asyncio.run(scenario()) == (5, 7)  # with the server
+    assert processes_of(tmp_path) == []
+
+
+def test_an_order_that_comes_while_the_server_is_started_starts_no_second_one(tmp_path: Path) -> None:
+    """Nobody would know of it: it would keep its memory for as long as the node lives."""
+
+    async def scenario() -> set[object]:
+        with world(tmp_path) as here:
+            program = BlankProgram(base_world(here).blank, {}, tmp_path / "log")
+            group = PsGroup(program, 2, "127.0.0.1", Children(str(tmp_path / "scope"), 1), lambda message: True, Timing())
+            running = asyncio.create_task(group.run())
+            try:
+                await asyncio.sleep(0)  # it begins
+                await group.start(start(1, "scheduler", "server"))
+                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "the roles are handed out")
+                await wait_until(lambda: any(isinstance(message, GroupReady) for message in group.state()), "the next group can be offered")
+                return {entry["server"] for entry in given} | set(parents_of(tmp_path) - {os.getpid()})
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await group.stop_all()
+
+    assert len(asyncio.run(scenario())) == 1
     assert processes_of(tmp_path) == []
