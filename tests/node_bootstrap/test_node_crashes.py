@@ -145,8 +145,9 @@ def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one
             here.publish(first.endpoint)
             async with living(here.setting(restart_budget=0)):
                 await wait_until(here.workers_started, "the worker is started")
-                await first.stop()
                 (here.mount / "crash").touch()
+                await wait_until(lambda: first.said(WorkerExited), "the crash is told")
+                await first.stop()
                 await wait_until(lambda: "worker_failed" in here.reports.outcomes(), "the node gives up")
                 lost_for = time.monotonic() + 3.0
                 await wait_until(lambda: time.monotonic() > lost_for, "the node counts as cut off")
