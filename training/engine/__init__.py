@@ -35,4 +35,5 @@ class Engine(Protocol):
         """Leave the generation without waiting for the others. Call it at a boundary only: nothing may be in flight."""
 
     def abandon(self) -> None:
-        """Let the process end without waiting for the generation's others, whatever is still in flight."""
+        """After this the process can only end, with its own exit code and without waiting for the generation's others, whatever is still in flight.
+        Nothing to do outside a generation."""

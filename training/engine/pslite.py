@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import time
@@ -15,6 +16,7 @@ from mxnet.base import _LIB, check_call
 
 from training.engine.store import PartedStore, split
 
+_LIBC = ctypes.CDLL(None)
 _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see training.engine.store
 
 
@@ -25,6 +27,7 @@ class PsLite:
         self._kind, self._host = kind, host
         self._native: Any = None
         self._store: PartedStore | None = None
+        atexit.register(self.abandon)
 
     @property
     def kvstore(self) -> PartedStore:
@@ -51,12 +54,16 @@ class PsLite:
         if self._native is None:
             return
         mx.nd.waitall()
-        self.abandon()
-        native, self._native, self._store = self._native, None, None
         # The group is left when the store is freed. To wait for its last reference would take a garbage collection, 0.07 s of a large model's pause.
+        native, self._native, self._store = self._native, None, None
         handle, native.handle = native.handle, ctypes.c_void_p()
+        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, ctypes.c_int(0)))
         check_call(_LIB.MXKVStoreFree(handle))
 
     def abandon(self) -> None:
         if self._native is not None:
-            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self._native.handle, ctypes.c_int(0)))
+            # To free the store could wait for ever, and stop the servers under the others. Not to free it makes ps-lite's destructors abort the
+            # process, so they must not run: the last function that is given to on_exit is called first, with the exit code of the script.
+            native, self._native, self._store = self._native, None, None
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+            _LIBC.on_exit(_LIBC._exit, None)
