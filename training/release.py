@@ -44,8 +44,6 @@ class Release:
     def pumped(self, instance: str, survivors: Collection[str]) -> list[Order]:
         return self.ask(survivors) if instance == self.pumping else []
 
-    def lost(self, instances: Collection[str], survivors: Collection[str]) -> list[Order]:
+    def lost(self, survivors: Collection[str]) -> list[Order]:
         """More are gone: whatever was known is old, unless the verdict is out."""
-        for instance in instances:
-            self.statuses.pop(instance, None)
         return [] if self.verdict is not None else self.ask(survivors)

@@ -154,6 +154,45 @@ def test_t17_a_verdict_that_one_has_heard_stands(three: Driver) -> None:
     assert {form.position.step for form in forms(orders).values()} == {1}
 
 
+def test_t17_a_survivor_that_missed_the_verdict_hears_it_when_the_next_generation_is_taken_back(three: Driver) -> None:
+    """It waits inside the void step: without the verdict it would never take the order to form."""
+    step = Position(epoch=0, offset=10, step=1)
+    three.exits(C)
+    for name in (A, B):
+        three.do("step_status", name, StepStatus(generation=1, phase="held", position=step, answered=0))
+    come_back(three, A, B)
+    three.node(C)
+    three.worker(A, generation=2, stage="prepares")
+    orders = three.worker(B, generation=1, stage="aborted", position=START)
+    assert words(orders)[0] == (B, "verdict")
+    assert set(forms(orders)) == {A, B}
+
+
+def test_t17_who_formed_and_missed_the_word_to_step_hears_it_from_the_coordinator_that_came_back(driver: Driver) -> None:
+    come_back(driver, A, B)
+    driver.worker(B, generation=1, stage="formed")
+    assert words(driver.do("worker_formed", B, Formed(generation=1, digest="same"))) == [], "nobody knows yet how far the others are"
+    assert words(driver.worker(A, generation=1, stage="trains", position=START)) == [(B, "proceed")]
+
+
+def test_t17_nothing_is_decided_while_a_member_that_came_back_is_without_a_connection(driver: Driver) -> None:
+    come_back(driver, A, B)
+    driver.worker(A, generation=1, stage="formed")
+    driver.do("worker_disconnected", A, 0xA)
+    assert words(driver.worker(B, generation=1, stage="trains", position=START)) == []
+    assert driver.session.phase is Phase.RECOVERING, "A would miss the word to step on"
+
+
+def test_t17_a_host_of_servers_that_connects_after_its_worker_is_waited_for(driver: Driver) -> None:
+    """Taken for lost, it would cost everybody a restart."""
+    come_back(driver, A)
+    for name in (A, B):
+        orders = driver.worker(name, generation=1, stage="trains", position=START)
+    assert (restarted(orders), driver.session.phase) == (set(), Phase.RECOVERING)
+    driver.node(B, worker_pid=0xB)
+    assert driver.session.phase is Phase.TRAINING
+
+
 def test_t17_a_worker_lost_while_the_coordinator_was_away_costs_one_step(three: Driver) -> None:
     come_back(three, A, B)
     three.worker(A, generation=1, stage="trains", position=START)
@@ -223,6 +262,10 @@ def test_a_word_lost_with_a_connection_is_said_again(driver: Driver) -> None:
     assert words(driver.check_in(A)) == [(A, "proceed")]
 
 
+def test_a_worker_that_formed_and_did_not_hear_the_word_to_step_hears_it_again(driver: Driver) -> None:
+    assert words(driver.do("worker_formed", B, Formed(generation=1, digest="same"))) == [(B, "proceed")]
+
+
 def test_no_decision_is_taken_while_a_member_is_without_a_connection(driver: Driver) -> None:
     driver.check_in(A)
     driver.do("worker_disconnected", A, 0xA)
@@ -260,6 +303,33 @@ def test_t6_a_node_whose_worker_left_is_called_back_by_a_coordinator_that_does_n
     assert restarted(driver.want(A, B, C)) == {C}, "its supervisor starts a worker unless one runs"
 
 
+def leaving_c(three: Driver) -> None:
+    three.want(A, B)
+    assert (C, "leave") in words(three.check_in(A, B, C))
+
+
+def test_t6_a_node_that_is_wanted_again_before_its_worker_has_left_gets_another_when_it_has(three: Driver) -> None:
+    leaving_c(three)
+    assert restarted(three.want(A, B, C)) == set(), "its worker is there"
+    assert restarted(three.do("worker_left", C)) == {C}
+
+
+def test_t6_a_wanted_node_that_connects_without_a_worker_is_told_to_start_one(driver: Driver) -> None:
+    driver.want(A, B, C)
+    before = len(driver.orders)
+    driver.node(C, base=False)
+    assert restarted(driver.orders[before:]) == {C}
+
+
+def test_after_the_end_nobody_is_called_back(three: Driver) -> None:
+    leaving_c(three)
+    three.do("worker_left", C)
+    three.form(A, B)
+    three.check_in(A, B, epoch=3)
+    assert three.session.phase is Phase.OVER
+    assert restarted(three.want(A, B, C)) == set()
+
+
 def test_a_worker_that_hangs_while_it_stands_by_is_replaced(driver: Driver) -> None:
     driver.node(C, base=False)
     driver.worker(C)
@@ -268,6 +338,16 @@ def test_a_worker_that_hangs_while_it_stands_by_is_replaced(driver: Driver) -> N
     assert restarted(driver.do("tick")) == set(), "it may come back"
     driver.now += 2
     assert restarted(driver.do("tick")) == {C}
+
+
+def test_a_stander_that_vanished_does_not_keep_a_job_from_its_end(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.worker(C)
+    driver.do("worker_disconnected", C, 0xC)
+    driver.check_in(A, B, epoch=3)
+    driver.do("worker_left", A)
+    driver.now += driver.options.clocks.formation + driver.options.clocks.patience + 1
+    assert any(isinstance(order, Over) for _ in range(3) for order in driver.do("tick")), "B never said that it left"
 
 
 def test_a_running_worker_that_never_finds_the_coordinator_is_replaced(driver: Driver) -> None:
