@@ -29,6 +29,7 @@ class Program:
     cwd: str
     environment: Mapping[str, str]
     log_path: Path
+    inherited: Sequence[int] = ()
 
 
 @dataclass(eq=False)
@@ -116,7 +117,7 @@ class Spares:
                 environment={**program.environment, **line.environment},
                 cwd=program.cwd,
                 nice=QUIET,
-                inherited=(line.theirs,),
+                inherited=(line.theirs, *program.inherited),
             )
             stack.pop_all()  # from here on its watcher closes it
         line.handed_over()

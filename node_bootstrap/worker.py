@@ -1,4 +1,7 @@
-"""Keeps the node's one worker process: starts it for a job, and after a crash does what the coordinator says."""
+"""Keeps the node's one worker process: starts it for a job, and after a crash does what the coordinator says.
+
+The workers inherit memory of the node, one after another: what a worker packed there is there for the next one (`training.safe_memory`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 from node_bootstrap.errors import NodeError
@@ -16,6 +20,7 @@ from node_bootstrap.processes import Child, Children
 from node_bootstrap.restarts import Reason, Step, after_crash
 from node_bootstrap.spares import Program, Spares
 from training.protocol import FromNode, WorkerExited, WorkerStarted
+from training.safe_memory import SafeMemory
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,8 @@ class Worker:
         timing: Timing,
         spares: int = 0,
     ) -> None:
+        self._memory = SafeMemory()
+        program = replace(program, environment={**program.environment, **self._memory.environment}, inherited=self._memory.descriptors)
         self._program, self._children, self._timing = program, children, timing
         self.spares = Spares(program, spares, children, lambda: self.state is State.RUNNING, timing)
         self._tell, self._failed, self._revived = tell, failed, revived
@@ -137,9 +144,12 @@ class Worker:
 
     async def run(self) -> None:
         """Watches the process and acts on its end, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.spares.run())
-            await self._keep()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.spares.run())
+                await self._keep()
+        finally:
+            self._memory.close()
 
     async def _keep(self) -> None:
         while True:
@@ -202,7 +212,12 @@ class Worker:
         try:
             spare = self.spares.take()
             self._child = spare or await self._children.start(
-                "worker", program.command, log_path=program.log_path, environment=program.environment, cwd=program.cwd
+                "worker",
+                program.command,
+                log_path=program.log_path,
+                environment=program.environment,
+                cwd=program.cwd,
+                inherited=program.inherited,
             )
         except (OSError, NodeError) as error:
             log.error("the worker cannot be started", extra={"reason": str(error)})

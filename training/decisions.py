@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from training.formation import Formation
 from training.generation import Reason, settle
-from training.knowledge import START, Phase
+from training.knowledge import Phase
 from training.orders import Announce, Order, ToWorker
+from training.origin import Origin, choose_origin
 from training.planning import choose_scheduler, segment_record
 from training.protocol import Position, Verdict
 from training.release import Release
@@ -48,8 +49,8 @@ class Decisions(Formation):
         self._pause(None if decision.members else decision.reason, now)
         if not decision.members:
             return []
-        start, commit = self.commit or (START, None)
-        return self._form(decision.members, start, commit, (), now)
+        ready = {instance: self.roster.standing[instance] for instance in decision.members}
+        return self._form(decision.members, choose_origin(self.commit, self.line, ready, self.spoiled), (), now)
 
     def _group_at_hand(self, now: float) -> bool:
         return choose_scheduler(self._servers()) is not None and now >= self.trouble.until
@@ -80,7 +81,7 @@ class Decisions(Formation):
         if intact and decision.members == self.generation.instances:
             self.checked_in.clear()
             return orders + self._proceed(committer=current[0])
-        return orders + self._form(decision.members, position, None, current, now)
+        return orders + self._form(decision.members, Origin(position), current, now)
 
     def _may_change_in_mid_epoch(self) -> bool:
         if self.options.boundary == "segment" or self.target is None:
@@ -119,7 +120,7 @@ class Decisions(Formation):
             return self._end(now)
         decision = settle(current, self.roster.ready(), self._wanted_next(), self.options.limits, self._group_at_hand(now), intact=False)
         self._pause(None if decision.members else decision.reason, now)
-        return self._form(decision.members, self.position, None, current, now) if decision.members else []
+        return self._form(decision.members, Origin(self.position), current, now) if decision.members else []
 
     def _paused_for_too_long(self, now: float) -> list[Order]:
         """A start without any failure may wait for its nodes as long as they take: their preparation has bounds of its own."""

@@ -2,7 +2,7 @@
 
 Members first prepare (leave the old group, lay the state ready) and wait; when all have, the word to go takes them into ps-lite together. A
 member lost before that word costs the others nothing: the generation is taken back. After it nobody can be freed from ps-lite's barriers,
-so all are restarted.
+so all are restarted; their state is safe by then.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from training.generation import Cause, Generation, Member, Reason, cause_of
 from training.knowledge import Knowledge, Phase
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from training.origin import Origin
 from training.planning import Node, choose_scheduler, plan_formation, plan_group, slowest
-from training.protocol import Go, Leave, Position, Proceed, RestartWorker, Retire, StopGroup
+from training.protocol import Go, Leave, Proceed, RestartWorker, Retire, StopGroup
 
 
 @dataclass
@@ -66,19 +67,21 @@ class Formation(Knowledge):
 
     # ---- towards a generation
 
-    def _form(self, members: tuple[str, ...], position: Position, commit: str | None, holders: Collection[str], now: float) -> list[Order]:
-        """Settle the next generation and order it. `holders` have the state in memory; nobody: the source makes it, or loads the commit."""
+    def _form(self, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
+        """Settle the next generation and order it. `holders` have the state in memory; nobody: the origin says where it is."""
         servers = self._servers()
         scheduler = choose_scheduler(servers)
         assert scheduler is not None
         previous = {member.instance_id: member for member in self.generation.members} if self.generation and holders else {}
         self.number += 1
+        position = origin.position
         self.position, self.holders = position, frozenset(holders) & frozenset(members)
+        self.line = self.line.settled(self.number, position)
         self.generation = Generation(
             number=self.number,
             members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
             position=position,
-            source=next((i for i in members if i in self.holders), members[0]),
+            source=origin.source or next((i for i in members if i in self.holders), members[0]),
         )
         self.roster.leaving.update({instance: hello for instance, hello in self.roster.members.items() if instance not in members})
         self.roster.members = {i: self.roster.members[i] if i in self.roster.members else self.roster.standing.pop(i) for i in members}
@@ -99,23 +102,24 @@ class Formation(Knowledge):
             self.holders or {self.generation.source},
             group.environment,
             self.transfer_token(),
-            commit,
+            origin,
             self.options.checkpoint_dir,
             self.options.segment_steps,
         )
         form = [ToWorker(instance, message) for instance, message in self.forms.items()]
         leave = [ToWorker(instance, Leave(generation=self.number - 1, reason="not in the target")) for instance in self.roster.leaving]
         joining = [i for i in members if i not in previous]
-        cause = cause_of(previous, self.holders, self.roster.leaving, commit)
-        return [*self._settled(commit, joining, cause, now), *group.orders, *leave, *form]
+        cause = cause_of(previous, self.holders, self.roster.leaving, origin)
+        return [*self._settled(origin, joining, cause, now), *group.orders, *leave, *form]
 
-    def _settled(self, commit: str | None, joining: list[str], cause: Cause, now: float) -> list[Order]:
+    def _settled(self, origin: Origin, joining: list[str], cause: Cause, now: float) -> list[Order]:
         """What is journaled and announced of a generation before anything is ordered."""
         assert self.generation is not None
         source = self.roster.members[self.generation.source]
         agreed = source.model_dump(include={"samples", "global_batch", "seed", "batching"})
         job = {"kind": "job", "job": self.options.job, **agreed, "at": now}
-        at = {"number": self.number, "members": list(self.generation.instances), "position": self.position.model_dump(), "commit": commit, "at": now}
+        start = {"position": self.position.model_dump(), "commit": origin.commit, "safe": origin.source}
+        at = {"number": self.number, "members": list(self.generation.instances), **start, "at": now}
         recovery = {"pids": self.pids, "holders": sorted(self.holders), "hosts": self.group_hosts}
         orders: list[Order] = [Journal(job)] if self.number == 1 else []
         orders.append(Journal({"kind": "generation", **at, **recovery}))
@@ -185,7 +189,7 @@ class Formation(Knowledge):
         return orders
 
     def _restart(self, reason: str, now: float) -> list[Order]:
-        """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from the last commit."""
+        """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from what is safe outside them."""
         commit = self.commit[0].model_dump() if self.commit else None
         orders: list[Order] = [Announce("restart", {"generation": self.number, "reason": reason, "commit": commit})]
         orders.append(Journal({"kind": "restart", "generation": self.number, "reason": reason, "at": now}))

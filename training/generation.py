@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from training.origin import Origin
 from training.protocol import Position
 
 
@@ -53,14 +54,15 @@ class Cause(Enum):
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
+    SAFE = "the job goes on from the state that its workers kept at their last change"
     LOSS = "a worker was lost"
     CHANGE = "the target wants other members"
 
 
-def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], commit: str | None) -> Cause:
+def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
     """`previous` members who neither hold the state any more nor leave have been lost, also if a new process of theirs joins."""
     if not holders:
-        return Cause.START if commit is None else Cause.COMMIT
+        return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
     return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
 
 

@@ -11,6 +11,7 @@ from controller.contract import JobReport, Target
 from training.clocks import Clocks
 from training.generation import Generation, Limits, Reason
 from training.layout import COMMITS_KEPT
+from training.origin import START, Line
 from training.planning import report_members
 from training.protocol import (
     CheckIn,
@@ -25,12 +26,11 @@ from training.roster import Budget, Roster
 from training.trouble import Trouble
 
 PAUSE_SECONDS = 3600.0
-START = Position(epoch=0, offset=0, step=0)
 
 
 class Phase(Enum):
     RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
-    WAITING = "waiting"  # nobody holds the state: the next generation starts from the last commit
+    WAITING = "waiting"  # nobody holds the state: the next generation starts from a safe state or the last commit
     PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
     PREPARING = "preparing"  # the orders to form are out; nobody has begun to, so all can be called back
     FORMING = "forming"  # the word to go is out: members may be inside ps-lite, where nobody can be called back
@@ -71,6 +71,8 @@ class Knowledge:
     position: Position = START
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits before it that are still kept, oldest first
+    line: Line = field(default_factory=Line)  # the last generations that were settled at one position
+    spoiled: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of safe states that could not be read
     target: Target | None = None
     checked_in: dict[str, CheckIn] = field(default_factory=dict)
     formed: dict[str, Formed] = field(default_factory=dict)

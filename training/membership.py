@@ -11,18 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
 from controller.contract import ControlFile
-from training.background import Stopwatch, in_background
 from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from training.client import CoordinatorClient, CoordinatorLost, read_control_file
 from training.engine import Engine
 from training.engine.pslite import PsLite
+from training.handover import Handover, JobState
 from training.kvstore import ElasticKVStore
 from training.layout import JobFolder
 from training.ledger import IntentLog
@@ -46,37 +46,13 @@ from training.protocol import (
 )
 from training.sharding import Indices
 from training.standby import wait_until_needed
-from training.state import digest
-from training.statistics import Doubles, averaged, weighted
+from training.statistics import averaged, weighted
 from training.step import StepGuard
-from training.transfer import StateServer, fetch
 
 STATISTICS = "statistics"  # the key behind those of the gradients
 PROGRESS_SECONDS = 1.0
 QUIET = 10  # niceness of what can wait
 log = logging.getLogger(__name__)
-
-
-class Superseded(RuntimeError):
-    """Another order to form came in the place of this one; nobody waits for its state."""
-
-
-class JobState(Protocol):
-    """What is handed to joiners and committed: a TrainingState, or what looks like one to a Module."""
-
-    @property
-    def layout(self) -> str: ...
-
-    @property
-    def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]: ...
-
-    def statistics(self) -> tuple[Doubles, Doubles]: ...
-
-    def set_statistics(self, means: Doubles, variances: Doubles) -> None: ...
-
-    def pack(self, position: Position) -> memoryview: ...
-
-    def install(self, block: bytes | bytearray | memoryview) -> Position: ...
 
 
 class Membership:
@@ -153,7 +129,7 @@ class CoordinatedMembership(Membership):
         self._control = control
         self._engine = engine
         super().__init__(ElasticKVStore(engine))
-        self._server = StateServer(control.private_ip)
+        self._handover = Handover(control)
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._folder = folder
         self._commits: CommitStore | None = None
@@ -166,7 +142,6 @@ class CoordinatedMembership(Membership):
         self._proceeded = self._stepped = self._progressed = time.monotonic()
         self._step_seconds = 0.0
         self._first = False  # the next step is the generation's first
-        self._installing = threading.Lock()  # of the state: an order to form that was taken back may still be at work
         self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
         self._over = False  # the job's last order was taken
@@ -183,13 +158,14 @@ class CoordinatedMembership(Membership):
             instance_id=self._control.instance_id,
             private_ip=self._control.private_ip,
             pid=os.getpid(),
-            state_port=self._server.port,
+            state_port=self._handover.port,
             epochs=epochs,
             samples=samples,
             global_batch=global_batch,
             seed=seed,
             batching=batching,
             layout=state.layout,
+            safe=self._handover.open(self._control.job, state),
         )
         self._client = CoordinatorClient(self._control, hello, self._guard.handle)
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
@@ -229,6 +205,7 @@ class CoordinatedMembership(Membership):
         self._phases = {"check_in": time.monotonic() - self._stepped}
         if isinstance(order, Form):
             self._survivor = True
+            self._handover.reached(position)
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
@@ -242,81 +219,52 @@ class CoordinatedMembership(Membership):
 
     def _form(self, order: Form) -> Position:
         """Forms this generation, or the one that is ordered in its place before all are formed."""
+        while isinstance(answer := self._formed(order), Form):
+            order = answer
+        if isinstance(answer, Leave):
+            self._leave(answer)
+            raise SystemExit(0)
+        return order.position
+
+    def _formed(self, order: Form) -> Form | Leave | None:
+        """None: the generation is formed. Else what came instead: a member was lost meanwhile, or this one is not wanted any more."""
         began = time.monotonic()
         self._generation = order.generation
         if self._commits is None:
             self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
-        state = in_background(lambda: self._state_for(order))  # while this thread waits for the others and for ps-lite
+        preparation = self._handover.prepare(order, self._commits)
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began
         prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
-        if order.commit:
-            try:
-                state.result()
-            except CommitDamaged as error:  # now, while everybody can still be told to form from the one before
-                prepared = CommitUnreadable(generation=order.generation, name=order.commit, reason=str(error))
+        waiting = time.monotonic()
+        try:
+            preparation.wait_until_safe()
+        except CommitDamaged as error:  # now, while everybody can still be told to form from another state
+            prepared = CommitUnreadable(generation=order.generation, name=order.safe or order.commit or "", reason=str(error))
+        self._phases["safe"] = time.monotonic() - waiting
         waiting = time.monotonic()
         self._client.say(prepared, awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator: it goes on without whoever is not prepared
         if not isinstance(answer, Go):
-            return self._instead(answer, order)
+            return _instead(answer, order)
         self._phases["wait"] = time.monotonic() - waiting
         self._phases |= self._engine.form(order.environment, self._keys)
         formed = time.monotonic()
-        block, summary, background = state.result()
+        kept = preparation.state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._guard.formed(order.generation, order.position)
         self._phases["state"] = time.monotonic() - formed
-        self._client.say(Formed(generation=order.generation, digest=summary, phases=self._phases, background=background), awaits_answer=True)
+        formation = Formed(generation=order.generation, digest=kept.digest, phases=self._phases, background=kept.seconds)
+        self._client.say(formation, awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline
         if not isinstance(answer, Proceed):
-            return self._instead(answer, order)
+            return _instead(answer, order)
         self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
-        if order.source == self._control.instance_id:
-            threading.Thread(target=self._server.withdraw, args=(order.receivers, 60.0), daemon=True).start()
+        self._handover.release(order)
         self._first = True
-        self._proceed(answer, order.position, block)
-        return order.position
-
-    def _instead(self, answer: FromCoordinator, order: Form) -> Position:
-        """What came instead of the word to go on with `order`: a member was lost meanwhile, or this one is not wanted any more."""
-        if isinstance(answer, Form):
-            return self._form(answer)
-        if isinstance(answer, Leave):
-            self._leave(answer)
-            raise SystemExit(0)
-        raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")
-
-    def _state_for(self, order: Form) -> tuple[memoryview, str, dict[str, float]]:
-        """The state at `order.position`, its digest and what that took: fetched and taken over, or copied from memory, where the source first
-        loads the commit it was told of. Nothing else touches the parameters until the word to proceed."""
-        token = order.transfer_token.get_secret_value()
-        source = order.source == self._control.instance_id
-        watch = Stopwatch()
-        if order.fetch:
-            block = fetch(order.source_host, order.source_port, order.generation, token)
-            watch.lap("transfer")
-        with self._installing:
-            if order.generation != self._generation:
-                raise Superseded(f"generation {order.generation} was taken back")
-            if order.fetch:
-                self._state.install(block)
-                watch.lap("install")
-            else:
-                if source and order.commit:
-                    assert self._commits is not None
-                    found = self._state.install(self._commits.read(order.commit))
-                    if found != order.position:
-                        raise CheckpointError(f"commit {order.commit} is of step {found.step}, not {order.position.step} as the coordinator says")
-                    watch.lap("load")
-                block = self._state.pack(order.position)
-                watch.lap("copy")
-                if source:
-                    self._server.offer(order.generation, token, block)
-        summary = digest(block)
-        watch.lap("digest")
-        return block, summary, watch.laps
+        self._proceed(answer, order.position, kept.block)
+        return None
 
     def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
         if order.commit and not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
@@ -394,7 +342,13 @@ class CoordinatedMembership(Membership):
 
     def close(self) -> None:
         self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it
-        self._server.close()
+        self._handover.close()
         self._intents.close()
         if hasattr(self, "_client"):
             self._client.close()
+
+
+def _instead(answer: FromCoordinator, order: Form) -> Form | Leave:
+    if isinstance(answer, Form | Leave):
+        return answer
+    raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")

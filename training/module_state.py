@@ -5,10 +5,11 @@ Module binds new arrays when a batch of another size comes by (validation does t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import training.numpy_aliases  # noqa: F401  # before mxnet
+from training.block import allocate
 from training.protocol import Position
 from training.state import TrainingState
 from training.statistics import Doubles
@@ -94,8 +95,12 @@ class ModuleState:
         self._now().set_statistics(means, variances)
         self._module._params_dirty = True
 
-    def pack(self, position: Position) -> memoryview:
-        return self._now().pack(position)
+    @property
+    def nbytes(self) -> int:
+        return self._now().nbytes
+
+    def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
+        return self._now().pack(position, allocate)
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
         position = self._now().install(block)

@@ -52,6 +52,7 @@ from training.protocol import (
     WorkerExited,
     WorkerStarted,
 )
+from training.safe_memory import SafeMemory
 from training.standby import StandbyLine
 
 MAX_LINE = 256 * 1024
@@ -124,6 +125,7 @@ class Node:
         self._spares: list[tuple[asyncio.subprocess.Process, StandbyLine]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing, self._sparing = asyncio.Lock(), asyncio.Lock()
+        self._memory = SafeMemory()
         self._listed = True
         self._over = asyncio.Event()
 
@@ -143,6 +145,7 @@ class Node:
             grace = GRACE_SECONDS if self._worker is not None else 0.0
             children = [*(spare for spare, _ in self._spares), *([self._forks[0]] if self._forks else [])]  # the blanks die with their server
             await asyncio.gather(*(stop(child) for child in children), *([stop(self._worker, grace)] if self._worker else []))
+            self._memory.close()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -256,14 +259,19 @@ class Node:
 
     async def _start_worker(self) -> None:
         spare = self._take_spare()
-        self._worker = spare or await start(self._post.command, self._worker_environment)
+        self._worker = spare or await start(self._post.command, self._worker_environment, inherited=self._memory.descriptors)
         await self._say(WorkerStarted(pid=self._worker.pid, spare=spare is not None))  # is nobody there, the next hello says it
         self._spawn(self._watch_worker(self._worker))
         self._spawn(self._keep_spares())
 
     @property
     def _worker_environment(self) -> dict[str, str]:
-        return {**self._post.worker_environment, "DYNTRAIN_CONTROL_FILE": str(self._control), "ELASTIC_TRAINING_ENABLED": "1"}
+        return {
+            **self._post.worker_environment,
+            **self._memory.environment,
+            "DYNTRAIN_CONTROL_FILE": str(self._control),
+            "ELASTIC_TRAINING_ENABLED": "1",
+        }
 
     def _take_spare(self) -> asyncio.subprocess.Process | None:
         while self._spares:
@@ -278,7 +286,8 @@ class Node:
             while len(self._spares) < self._post.warm_spares:
                 await asyncio.sleep(SPARE_SECONDS)
                 line = StandbyLine()
-                process = await start(self._post.command, {**self._worker_environment, **line.environment}, inherited=(line.theirs,))
+                inherited = (line.theirs, *self._memory.descriptors)
+                process = await start(self._post.command, {**self._worker_environment, **line.environment}, inherited=inherited)
                 line.handed_over()
                 self._spares.append((process, line))
                 self._spawn(_close_after(process, line))

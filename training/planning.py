@@ -9,6 +9,7 @@ from typing import Any, Literal
 from controller.contract import JobMember
 from training.generation import Generation
 from training.orders import Announce, Order, ToNode
+from training.origin import Origin
 from training.protocol import CheckIn, Form, GroupReady, NodeHello, Position, PsProcess, StartGroup, WorkerHello
 
 AGREED = ("epochs", "samples", "global_batch", "seed", "batching", "layout")  # what all workers of a job must have in common
@@ -65,7 +66,7 @@ def plan_formation(
     holders: Collection[str],
     environment: dict[str, str],
     token: str,
-    commit: str | None,
+    origin: Origin,
     checkpoint_dir: str | None,
     segment_steps: int | None,
 ) -> dict[str, Form]:
@@ -84,7 +85,8 @@ def plan_formation(
             transfer_token=token,
             fetch=instance not in holders,
             receivers=len(set(generation.instances) - set(holders)),
-            commit=commit if instance == generation.source else None,
+            commit=origin.commit if instance == generation.source else None,
+            safe=origin.safe if instance == generation.source else None,
             checkpoint_dir=checkpoint_dir,
             segment_steps=segment_steps,
         )

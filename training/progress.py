@@ -36,8 +36,8 @@ def describe(order: Announce) -> str | None:
             return f"generation {fields['generation']} is taken back before it began: {fields['reason']}"
         case "restart":
             at = fields["commit"]
-            where = f"step {at['step']} (epoch {at['epoch']})" if at else "the beginning"
-            return f"restarting the workers from {where}: {fields['reason']}"
+            where = f"of step {at['step']} (epoch {at['epoch']})" if at else "none"
+            return f"restarting the workers; last commit: {where}: {fields['reason']}"
         case "commit_failed":
             return f"training goes on, but step {fields['step']} is not committed: {fields['reason']}"
         case "commit_unreadable":

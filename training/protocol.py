@@ -33,6 +33,14 @@ class Position(Message):
     step: int = Field(ge=0)
 
 
+class SafeCopy(Message):
+    """A whole state in memory of a node's supervisor: that of `position`, packed when `generation` was formed. `name` is its checksum."""
+
+    generation: int
+    position: Position
+    name: str = Field(max_length=100)
+
+
 class Hello(Message):
     protocol: int = PROTOCOL
     cluster: str = Field(max_length=100)
@@ -170,7 +178,8 @@ class WorkerHello(Hello):
 
     `stage`: it stands by; prepares the generation that it was last ordered to form; was told to go, and may be inside ps-lite; has formed; trains;
     waits at a boundary; was told to abort; or is free of its broken group, at the verdict's `position`. In the other stages `position` is
-    where it was last told to step on from. `generation` is the one it was last ordered to form, None before the first.
+    where it was last told to step on from. `generation` is the one it was last ordered to form, None before the first. `safe` is what
+    an earlier process of the node left.
     """
 
     type: Literal["worker_hello"] = "worker_hello"
@@ -185,10 +194,12 @@ class WorkerHello(Hello):
     generation: int | None = None
     stage: Stage = "stands"
     position: Position | None = None
+    safe: SafeCopy | None = None
 
 
 class Prepared(Message):
-    """The worker is out of its old group and has its state at hand: it waits for the word to go, and can still be told to form another generation."""
+    """The worker is out of its old group and its state, if it holds it, is safe: it waits for the word to go, and can still be told to form another
+    generation."""
 
     type: Literal["prepared"] = "prepared"
     generation: int
@@ -214,8 +225,8 @@ class Formed(Message):
     type: Literal["formed"] = "formed"
     generation: int
     digest: str
-    phases: dict[str, float] = Field({}, description="seconds of what was done one after another: teardown, wait, create, init, state")
-    background: dict[str, float] = Field({}, description="seconds of what was done beside them: copy or transfer, install, digest")
+    phases: dict[str, float] = Field({}, description="seconds of what was done one after another: teardown, safe, wait, create, init, state")
+    background: dict[str, float] = Field({}, description="seconds of what was done beside them: copy and seal, or transfer and install; digest")
 
 
 class Left(Message):
@@ -254,7 +265,7 @@ class CommitFailed(Message):
 
 
 class CommitUnreadable(Message):
-    """The commit that this worker was to load, as the source of the generation being formed, is damaged for good."""
+    """The commit or safe state that this worker was to load, as the source of the generation being formed, is gone or damaged for good."""
 
     type: Literal["commit_unreadable"] = "commit_unreadable"
     generation: int
@@ -309,8 +320,8 @@ class Form(Message):
 
     Until the word to go comes, another order to form may come instead: a member was lost, this generation is void.
 
-    The state comes from `source` (an instance id): itself hands over from memory, or first loads `commit`; everyone whose state is not that
-    of `position` fetches it from `source_host:source_port` with `transfer_token`.
+    The state comes from `source` (an instance id): itself hands over from memory, or first loads `commit`, or the `safe` state of this name;
+    everyone whose state is not that of `position` fetches it from `source_host:source_port` with `transfer_token`.
     """
 
     type: Literal["form"] = "form"
@@ -326,6 +337,7 @@ class Form(Message):
     fetch: bool = Field(description="whether this worker lacks the state")
     receivers: int = Field(ge=0, description="how many will fetch from the source")
     commit: str | None = None
+    safe: str | None = None
     checkpoint_dir: str | None = Field(None, description="where this job's commits are; None: in its folder on the shared volume")
     segment_steps: int | None = Field(None, ge=1, description="steps between boundaries in mid-epoch; None: boundaries at epoch ends only")
 

@@ -49,6 +49,7 @@ class Recovery(Decisions):
 
     def _settled_before(self, record: dict[str, Any]) -> None:
         self.number, self.position = record["number"], Position(**record["position"])
+        self.line = self.line.settled(self.number, self.position)
         self.holders, self.pids, self.group_hosts = frozenset(record["holders"]), record["pids"], record["hosts"]
         members = tuple(Member(i, joined_epoch=self.position.epoch, joined_at=record["at"]) for i in record["members"])
         source = next((i for i in record["members"] if i in self.holders), record["members"][0])

@@ -2,8 +2,9 @@
 
 A generation lives through: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING (orders are out) -> FORMING (the
 word to go is out) -> TRAINING -> at each boundary TRAINING again, or PREPARING the next one -> OVER. A loss in mid-epoch leads through RELEASING
-to PARKED. One that may leave others blocked inside ps-lite leads to WAITING: their supervisors kill and restart the workers, and the next
-generation starts from the last commit. Messages are lost with connections only, so each (re)connection says again what may have been lost.
+to PARKED. One that may leave others blocked inside ps-lite leads to WAITING: their supervisors kill and restart the workers, and the next generation
+starts from what is safe outside them (`origin`). Messages are lost with connections only, so each (re)connection says again what may have been
+lost.
 
 Callers feed every event through a method with `now` (seconds), and carry out the returned orders in order.
 """
@@ -205,7 +206,7 @@ class Session(Recovery):
             case Phase.TRAINING if not set(instances) <= set(self.checked_in):
                 return orders + self._release(named, reason, now)
             case Phase.RELEASING if self.release is not None and self.roster.members:
-                orders += self.release.lost(instances, self.roster.members)
+                orders += self.release.lost(self.roster.members)
             case Phase.PREPARING:
                 orders += self._take_back(f"worker on {named} lost: {reason}", now)
             case Phase.RELEASING | Phase.FORMING:
@@ -306,10 +307,14 @@ class Session(Recovery):
         return [Announce("commit_failed", {"instance": instance, "step": message.position.step, "reason": message.reason})]
 
     def commit_unreadable(self, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
-        """What the source was to load is damaged: the commit before it is taken, at its own position. What was trained in between is void."""
+        """What the source was to load is damaged: another holder's safe state is taken, or the commit before it at its own position. What was
+        trained in between is void."""
         if not self._current(instance, message.generation) or self.phase is not Phase.PREPARING:
             return []
         orders: list[Order] = []
+        if (safe := self.roster.members[instance].safe) and safe.name == message.name:
+            self.spoiled.add((instance, message.name))
+            orders.append(Announce("safe_state_unreadable", {"instance": instance, "step": self.position.step, "reason": message.reason}))
         if self.commit and self.commit[1] == message.name:
             lost = self.commit[0]
             self.drop_commit()

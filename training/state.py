@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,8 @@ class TrainingState:
             slots += [_slot(f"o{i}.{j}", list(copies)) for j, copies in enumerate(zip(*leaves, strict=True))]
         return slots
 
-    def pack(self, position: Position) -> memoryview:
-        """A copy of the whole state. Waits for the engine's pending writes."""
+    def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
+        """A copy of the whole state, in memory from `allocate`. Waits for the engine's pending writes."""
         arrays = [*self._equal, *self._own]
         header = json.dumps(
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -117,6 +118,49 @@ def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
 
     dead, taken = asyncio.run(run())
     assert taken != dead
+
+
+MEMORY = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from training.safe_memory import inherited_memory
+from training.standby import wait_until_needed
+spare = wait_until_needed()
+memory, _ = inherited_memory()
+print("found", spare, os.pread(memory, 20, 0).decode(), flush=True)
+os.pwrite(memory, str(os.getpid()).encode(), 0)
+print("up", os.getpid(), spare, flush=True)
+time.sleep(600)
+"""
+
+
+def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_gone_with_the_node(tmp_path: Path) -> None:
+    def held() -> set[str]:
+        links = set()
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+                links.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return {link for link in links if "dyntrain-safe" in link}
+
+    async def run() -> tuple[int | None, str, bool]:
+        bed = Bed(tmp_path, spares=1, script=MEMORY)
+        try:
+            await bed.worker.welcomed("job-1")
+            first = bed.worker.pid
+            assert first is not None
+            await wait_until(lambda: f"up {first} False" in bed.log.read_text(), "the worker")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
+            os.kill(first, signal.SIGKILL)
+            await wait_until(lambda: bed.worker.state is State.CRASHED, "the spares")
+            await bed.worker.restart(first, "killed")
+            await wait_until(lambda: bed.took_over(bed.worker.pid), "the spares")
+            return first, bed.log.read_text(), bool(held())
+        finally:
+            await bed.close()
+
+    first, log, there = asyncio.run(run())
+    assert f"found True {first}\n" in log
+    assert (there, held()) == (True, set())
 
 
 def test_a_spare_of_an_earlier_job_is_not_taken_for_the_next(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from training.protocol import (
     WorkerExited,
     WorkerStarted,
 )
+from training.safe_memory import SafeMemory
 
 BED = {"cluster": "bed", "job": "job-1"}
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
@@ -87,6 +88,7 @@ class Supervisor:
         self._connection: Any = None
         self.task: asyncio.Task[None] | None = None
         self.retired = False
+        self.memory = SafeMemory()
         self._offering = asyncio.Lock()
         self._watchers: list[asyncio.Task[None]] = []
 
@@ -192,7 +194,9 @@ class Supervisor:
         self._control.with_suffix(".new").rename(self._control)
 
     async def _start_worker(self) -> None:
-        self.worker = self.bed.start(self.bed.command, log=f"worker-{self.name}.log", environment={"DYNTRAIN_CONTROL_FILE": str(self._control)})
+        environment = {"DYNTRAIN_CONTROL_FILE": str(self._control), **self.memory.environment}
+        log = f"worker-{self.name}.log"
+        self.worker = self.bed.start(self.bed.command, log=log, environment=environment, pass_fds=self.memory.descriptors)
         self.pids.append(self.worker.pid)
         await self._say(WorkerStarted(pid=self.worker.pid))
 
@@ -348,6 +352,8 @@ class JobBed:
             await asyncio.wait(tasks, timeout=5) if tasks else None
 
         self.call(stop())
+        for node in self.supervisors.values():
+            node.memory.close()
         for process in self._processes:
             process.kill()
         for process in self._processes:

@@ -1,301 +1,53 @@
-"""A job in memory that can go wrong anywhere: the real session and the dialogues of its workers, on links that break, in processes that die.
+"""A job in memory that can go wrong anywhere: the real session, and all that is around it, on links that break, in processes that die.
 
-Time passes only when told to. ps-lite is two facts: a group is formed when all its workers are inside, and a step ends when all of them have pushed.
+Time passes only when told to.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import numpy as np
+from session_processes import Group, History, Link, Node, Worker, instance
 
 from controller.contract import Target
-from training.dialogue import Dialogue
 from training.generation import Limits
 from training.knowledge import Options
 from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from training.protocol import (
-    Abort,
     CheckIn,
     Committed,
+    CommitUnreadable,
     FirstStep,
     Form,
     Formed,
     Go,
-    GroupReady,
-    Leave,
     Left,
-    NodeHello,
     Position,
     Prepared,
     Proceed,
-    Pump,
     Pumped,
-    RestartWorker,
-    Retire,
-    StartGroup,
     StepStatus,
-    StopGroup,
-    Verdict,
-    WorkerExited,
     WorkerHello,
-    WorkerStarted,
 )
 from training.session import Session
-from training.sharding import after_step, share
 
-SAMPLES, BATCH, EPOCHS = 5, 2, 3
 METHODS: dict[type, str] = {
     Prepared: "worker_prepared",
     CheckIn: "check_in",
     Formed: "worker_formed",
     FirstStep: "first_step",
     Committed: "committed",
+    CommitUnreadable: "commit_unreadable",
     StepStatus: "step_status",
     Pumped: "pumped",
 }
 
 
-def instance(letter: str) -> str:
-    return f"i-{ord(letter):08x}"
-
-
 class Killed(Exception):
     """The coordinator dies between two orders."""
-
-
-@dataclass
-class Group:
-    """The ps-lite side of a generation."""
-
-    size: int
-    started: bool = False
-    inside: set[int] = field(default_factory=set)
-    pushed: dict[int, set[int]] = field(default_factory=dict)  # step: pids
-    zeros: set[int] = field(default_factory=set)  # steps that somebody pushed for the dead
-    stopped: bool = False
-
-
-class Worker:
-    """A process: its control thread is `hear`, its training thread `act`."""
-
-    def __init__(self, world: World, name: str, pid: int) -> None:
-        self.world, self.name, self.pid = world, name, pid
-        self.dialogue = Dialogue()
-        self.link: Link | None = None
-        self.orders: deque[Any] = deque()
-        self.alive, self.hung, self.exit_code = True, False, 1
-        self.position = Position(epoch=0, offset=0, step=0)
-        self.applied = 0  # the state: how many steps are in it
-        self.form: Form | None = None
-        self.doing = "order"  # waits for an order; or: create, step, wait
-        self.aborted, self.verdict = False, None
-        self.first = False
-
-    def hello(self) -> WorkerHello:
-        return WorkerHello(
-            cluster="c",
-            instance_id=self.name,
-            private_ip="10.0.0.1",
-            pid=self.pid,
-            state_port=9000,
-            epochs=EPOCHS,
-            samples=SAMPLES,
-            global_batch=BATCH,
-            seed=0,
-            layout="x",
-            **self.dialogue.where(),
-        )
-
-    def say(self, message: Any, awaits: bool = False) -> None:
-        if awaits:
-            self.dialogue.said(message)
-        if self.link:
-            self.link.up.append(message)
-
-    @property
-    def group(self) -> Group:
-        assert self.form is not None
-        return self.world.groups[self.form.generation]
-
-    # ---- the control thread
-
-    def hear(self, order: Any) -> None:
-        if not self.dialogue.hears(order):
-            return
-        if not isinstance(order, Abort | Pump | Verdict):
-            self.orders.append(order)
-        elif self.form is None or order.generation != self.form.generation:
-            return
-        elif isinstance(order, Abort):
-            self.aborted = True
-            waits = self.doing == "wait" and not self._answered()
-            phase = "wait" if waits else "held" if self.doing == "wait" else "out"
-            self.say(StepStatus(generation=order.generation, phase=phase, position=self.position, answered=0))
-        elif isinstance(order, Pump):
-            self.group.zeros.add(self.position.step)
-            self.say(Pumped(generation=order.generation, rounds=1, seconds=0.0))
-        else:
-            self.verdict = order.position
-
-    def _answered(self) -> bool:
-        return self.position.step in self.group.zeros or len(self.group.pushed.get(self.position.step, ())) >= self.group.size
-
-    # ---- the training thread
-
-    def act(self) -> bool:
-        """One move, if there is one to make."""
-        if self.doing == "order":
-            if not self.orders:
-                return False
-            self._obey(self.orders.popleft())
-            return True
-        if self.doing == "create":
-            return self._create()
-        return self._step()
-
-    def _obey(self, order: Any) -> None:
-        match order:
-            case Form():
-                self.form, self.aborted, self.verdict = order, False, None
-                self.world.groups.setdefault(order.generation, Group(order.workers))
-                if order.source == self.name:
-                    if order.commit:
-                        self.position, self.applied = self.world.commits[order.commit]
-                    assert self.position == order.position, "the source has the state that it hands over"
-                    self.world.offers[order.generation] = self.applied
-                elif not order.fetch:
-                    assert self.position == order.position, "a holder has the state of the position"
-                self.say(Prepared(generation=order.generation), awaits=True)
-            case Go():
-                self.group.inside.add(self.pid)
-                self.doing = "create"
-            case Proceed():
-                assert order.position == self.position
-                if order.commit:
-                    assert self.form is not None
-                    name = f"commit-{self.position.step}-{self.form.generation}"
-                    self.world.commits[name] = (self.position, self.applied)
-                    self.say(Committed(generation=self.form.generation, position=self.position, name=name))
-                self.doing = "step"
-            case Leave():
-                self.say(Left(generation=order.generation))
-                self.exit(0)
-            case _:
-                raise AssertionError(f"the training thread got {order}")
-
-    def _create(self) -> bool:
-        assert self.form is not None
-        if len(self.group.inside) < self.form.workers or self.group.stopped or not self.group.started:
-            return False
-        if self.form.fetch:
-            self.position, self.applied = self.form.position, self.world.offers[self.form.generation]
-        self.first, self.doing = True, "order"
-        self.say(Formed(generation=self.form.generation, digest=str(self.applied)), awaits=True)
-        return True
-
-    def _step(self) -> bool:
-        assert self.form is not None
-        if self.doing == "step":
-            if self.aborted:
-                self.doing = "order"
-                return True
-            self._intend()
-            self.group.pushed.setdefault(self.position.step, set()).add(self.pid)
-            self.doing = "wait"
-            return True
-        after = after_step(self.position, SAMPLES, BATCH)
-        if not self._answered() or self.group.stopped or (self.aborted and self.verdict is None):
-            return False
-        if self.verdict is not None and self.verdict.step < after.step:
-            self.doing = "order"
-            return True
-        assert not (self.position.step in self.group.zeros and not self.aborted), "a step with zeros in it is not applied unseen"
-        before, self.position, self.applied = self.position, after, self.applied + 1
-        assert self.applied == self.position.step, "the state holds each step once"
-        if self.first:
-            self.first = False
-            self.say(FirstStep(generation=self.form.generation))
-        self.doing = "step"
-        if self.aborted:
-            self.doing = "order"
-        elif after.epoch > before.epoch or self.world.segments:
-            self.doing = "order"
-            self.say(CheckIn(generation=self.form.generation, position=after, pid=self.pid), awaits=True)
-        return True
-
-    def _intend(self) -> None:
-        assert self.form is not None
-        taken = share(np.arange(SAMPLES), BATCH, self.position.offset, self.form.number, self.form.workers)
-        here = {"e": self.position.epoch, "o": self.position.offset, "s": self.position.step}
-        self.world.intents.append({"g": self.form.generation, **here, "i": [int(i) for i in taken]})
-
-    def exit(self, code: int) -> None:
-        """As the supervisor sees it."""
-        self.alive, self.exit_code = False, code
-        self.world.cut(self)
-        if code:
-            self.world.nodes[self.name].tell(WorkerExited(pid=self.pid, code=code, reason="killed"))
-
-
-@dataclass
-class Link:
-    """One connection. What is under way on it is lost with it."""
-
-    worker: Worker
-    up: deque[Any] = field(default_factory=deque)
-    down: deque[Any] = field(default_factory=deque)
-    greeted: bool = False
-
-
-class Node:
-    def __init__(self, world: World, name: str, base: bool) -> None:
-        self.world, self.name, self.base = world, name, base
-        self.connected = self.retired = False
-        self.worker = Worker(world, name, next(world.pids))
-
-    def connect(self) -> None:
-        self.connected = True
-        pid = self.worker.pid if self.worker.alive else None
-        hello = NodeHello(
-            cluster="c", instance_id=self.name, private_ip=f"10.0.0.{int(self.name[2:], 16)}", attempt=1, base=self.base, worker_pid=pid
-        )
-        self.world.do("node_connected", hello)
-        if not self.worker.alive and self.worker.exit_code:
-            self.tell(WorkerExited(pid=self.worker.pid, code=1, reason="killed"))
-        self.offer()
-
-    def offer(self) -> None:
-        if self.base and self.connected:
-            self.world.do("group_ready", self.name, GroupReady(scheduler_port=10_000, blanks=2))
-
-    def tell(self, message: WorkerExited | WorkerStarted) -> None:
-        if self.connected:
-            self.world.do(message.type, self.name, message)
-
-    def obey(self, order: Any) -> None:
-        match order:
-            case StartGroup():
-                size = int(order.processes[0].environment["DMLC_NUM_WORKER"])
-                self.world.groups.setdefault(order.generation, Group(size)).started = True
-                self.world.later.append(self.offer)
-            case StopGroup():
-                for generation, group in self.world.groups.items():
-                    group.stopped = group.stopped or generation <= order.generation
-            case RestartWorker():
-                left = not self.worker.alive and self.worker.exit_code == 0
-                if self.worker.pid == order.pid or (order.pid == 0 and left):
-                    if self.worker.alive:
-                        self.worker.alive = False
-                        self.world.cut(self.worker)
-                    self.worker = Worker(self.world, self.name, next(self.world.pids))
-                    self.tell(WorkerStarted(pid=self.worker.pid))
-            case Retire():
-                self.retired = True
 
 
 class World:
@@ -309,8 +61,9 @@ class World:
         self.intents: list[dict[str, Any]] = []
         self.announced: list[Announce] = []
         self.groups: dict[int, Group] = {}
-        self.offers: dict[int, int] = {}
-        self.commits: dict[str, tuple[Position, int]] = {}
+        self.offers: dict[int, History] = {}
+        self.commits: dict[str, tuple[Position, History]] = {}
+        self.results: list[History] = []  # what leaving workers took along
         self.later: deque[Callable[[], None]] = deque()
         self.settled: dict[int, tuple[Any, ...]] = {}
         self.gone: set[int] = set()
@@ -318,7 +71,8 @@ class World:
         self.orders_left: int | None = None  # the coordinator dies after so many
         self.target = Target.of(1, tuple(map(instance, base)))
         self.session: Session | None = None
-        self.nodes = {instance(letter): Node(self, instance(letter), letter in base) for letter in base + elastic}
+        self.nodes: dict[str, Node] = {}
+        self.nodes |= {instance(letter): Node(self, instance(letter), letter in base) for letter in base + elastic}
         self.start()
 
     # ---- the coordinator
@@ -392,6 +146,17 @@ class World:
         worker = self.nodes[order.instance_id].worker
         if worker.link and worker.link.greeted:
             worker.link.down.append(message)
+
+    def history(self) -> History:
+        """What the journal says of the finished job: for each step, the generation in which it counts."""
+        steps: list[int] = []
+        last = 0
+        for record in self.journal:
+            if record["kind"] in ("generation", "finished"):
+                start = record["position"]["step"]
+                steps = [*steps, *[last] * (start - len(steps))][:start]
+                last = record.get("number", 0)
+        return tuple(steps)
 
     # ---- links
 

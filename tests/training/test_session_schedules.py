@@ -12,11 +12,21 @@ from typing import Any
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from session_world import EPOCHS, SAMPLES, World
+from session_processes import EPOCHS, SAMPLES
+from session_world import World
 
 from training.audit import audit
 
 EXAMPLES = int(os.environ.get("DYNTRAIN_SCHEDULES", "150"))
+
+
+def check(world: World) -> None:
+    """Every sample of every epoch once, and the weights were made from just what the audit counts."""
+    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    assert world.over == "finished"
+    result = audit(world.journal, world.intents, SAMPLES)
+    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
+    assert {state for state in world.results if len(state) == len(world.history())} <= {world.history()}
 
 
 def faults(world: World) -> list[Callable[[], Any]]:
@@ -30,10 +40,18 @@ def faults(world: World) -> list[Callable[[], Any]]:
     def die_soon(orders: int) -> None:
         world.orders_left = orders
 
+    def spoil(node: Any) -> None:
+        node.safe.damaged = True
+
+    def forget(node: Any) -> None:
+        node.safe = None
+
     return [
         *(lambda worker=worker: worker.exit(-9) for worker in running),
         *(lambda worker=worker: world.cut(worker) for worker in running if worker.link),
         *(lambda worker=worker: hang(worker) for worker in running if worker.link and worker.link.greeted),
+        *(lambda node=node: spoil(node) for node in world.nodes.values() if node.safe),
+        *(lambda node=node: forget(node) for node in world.nodes.values() if node.safe),
         world.crash,
         *(lambda orders=orders: die_soon(orders) for orders in range(6)),
         *(lambda names=names: world.want(names) for names in ("ab", "abc", "abcd", "ac", "bd", "b")),
@@ -83,10 +101,8 @@ def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bo
     world = World("ab", "cd", segments=segments)
     play(world, schedule)
     calm(world)
-    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    check(world)
     assert world.over == "finished"
-    result = audit(world.journal, world.intents, SAMPLES)
-    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -96,7 +112,5 @@ def test_t22_whatever_happens_while_a_base_node_is_replaced_no_sample_is_lost_an
     play(world, schedule, faults_and_replacement)
     world.promote("c")
     calm(world, "bcd", "ac")
-    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    check(world)
     assert world.over == "finished"
-    result = audit(world.journal, world.intents, SAMPLES)
-    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)

@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from job_bed import free_port
+
+from training.forkserver import ForkServerLine
 
 SCRIPT = """
 import ctypes, json, os, sys
 os.environ.update(json.loads(sys.argv[1]))
 from training.engine.pslite import PsLite
 engine = PsLite("dist_sync", "127.0.0.1")
-engine.form({{}}, [("w", (3,), "float32")])
+engine.form({}, [("w", (3,), "float32")])
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._native))  # as a traceback that is never let go of
 print("formed", flush=True)
-{end}
+exec(sys.argv[2])
 """
 HOST = "127.0.0.1"
 
 
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A scheduler and a server for one worker."""
-    environment = {"DMLC_PS_ROOT_URI": HOST, "DMLC_PS_ROOT_PORT": str(free_port(HOST)), "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
-    blanks = []
-    try:
-        for role in ("scheduler", "server"):
-            blank = subprocess.Popen([sys.executable, "-m", "training.engine.blank"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-            blanks.append(blank)
-            assert blank.stdin is not None
-            blank.stdin.write(json.dumps({"role": role, "environment": {**environment, "DMLC_NODE_HOST": HOST}}).encode() + b"\n")
-            blank.stdin.close()
-        yield environment
-    finally:
+def end_inside_a_group(ends: list[str]) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of a worker that ends like that, alone in a group with a scheduler and a server; of one after the other."""
+
+    async def run() -> list[tuple[int, str, str]]:
+        line = ForkServerLine()
+        environment = {**os.environ, **line.environment, "OMP_NUM_THREADS": "1"}
+        command = (sys.executable, "-m", "training.engine.blank")
+        server = await asyncio.create_subprocess_exec(*command, env=environment, pass_fds=(line.theirs,))
+        line.handed_over()
+        try:
+            return [await one(line, end) for end in ends]
+        finally:
+            line.close()
+            server.kill()
+            await server.wait()
+
+    async def one(line: ForkServerLine, end: str) -> tuple[int, str, str]:
+        group = {"DMLC_PS_ROOT_URI": HOST, "DMLC_PS_ROOT_PORT": str(free_port(HOST)), "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
+        blanks = [await line.fork() for _ in range(2)]
+        for blank, role in zip(blanks, ("scheduler", "server"), strict=True):
+            assert await blank.started()
+            await blank.give(role, {**group, "DMLC_NODE_HOST": HOST})
+        command = [sys.executable, "-c", SCRIPT, json.dumps(group), end]
+        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=80, check=False)
         for blank in blanks:
-            blank.kill()
-            blank.wait(10)
+            await blank.stop()
+        return ended.returncode, ended.stdout, ended.stderr
+
+    return asyncio.run(run())
 
 
-@pytest.mark.parametrize(("end", "code"), [("raise RuntimeError('made to fail')", 1), ("sys.exit(3)", 3)])
-def test_t7_a_worker_that_ends_inside_its_group_ends_with_the_scripts_own_exit_code(group: dict[str, str], end: str, code: int) -> None:
-    """Otherwise ps-lite aborts it, and people look for a crash in C++ instead of their own error."""
-    command = [sys.executable, "-c", SCRIPT.format(end=end), json.dumps(group)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (ended.returncode, ended.stdout) == (code, "formed\n"), ended.stderr
-    assert ("made to fail" in ended.stderr) == (code == 1), "what Python has to say is said"
+def test_t7_a_worker_that_ends_inside_its_group_ends_with_the_scripts_own_exit_code() -> None:
+    """Otherwise ps-lite aborts it, and people look for a crash in C++ in place of their own error."""
+    (raised, before, told), (left, _, _) = end_inside_a_group(["raise RuntimeError('made to fail')", "sys.exit(3)"])
+    assert (raised, left, before) == (1, 3, "formed\n")
+    assert "RuntimeError: made to fail" in told, "what Python has to say is said"

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from job_bed import JobBed, instance
+
+from training.ledger import read_lines
 
 Make = Callable[..., JobBed]
 TINY = str(Path(__file__).parent / "tiny_job.py")
@@ -89,8 +92,31 @@ def test_t7_two_workers_killed_at_once_cost_the_third_one_step(make_bed: Make) -
     assert (bed.events("restart"), bed.audit().exact) == ([], True)
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_t9_a_joiner_that_dies_inside_the_formation_costs_no_step(make_bed: Make, moment: str) -> None:
+    """The others are inside ps-lite with it and have to be killed; the last commit is a segment behind."""
+    bed = make_bed("--epochs", "40", "--doom", moment, segment_steps=3, boundary="segment")
+    bed.begin()
+    bed.add_node("C")
+    bed.wait_for(bed.saw("worker_ready", "C"), 60, "C stands by")
+    (bed.folder / f"doom-{instance('C')}").touch()
+    bed.want("ABC")
+    bed.wait_for(lambda: bed.events("restart"), 60, "C dies and everybody is restarted")
+    bed.wait_for(bed.saw("joined", "C"), 60, "C's next process joins")
+    bed.finish()
+    lost, again = (event for event in bed.events("forming")[1:3])
+    assert (again["position"], again["safe"], again["commit"]) == (lost["position"], instance("A"), None)
+    generations: dict[int, set[int]] = {}
+    for path in bed.job.ledger.glob("*.intents.jsonl"):
+        for line in read_lines(path):
+            generations.setdefault(line["s"], set()).add(line["g"])
+    assert [step for step, begun in generations.items() if len(begun) > 1] == [], "no step was begun twice"
+    assert bed.audit().exact
+    assert [len(bed.supervisors[instance(letter)].pids) for letter in "ABC"] == [2, 2, 2]
+
+
 def test_t9_a_joiner_killed_at_any_moment_of_a_change_leaves_the_job_exact(make_bed: Make) -> None:
-    """Before the word to go the survivors keep their processes, inside ps-lite they start from the commit, after it a step is void."""
+    """Before the word to go the survivors keep their processes, inside ps-lite they start from their safe state, after it a step is void."""
     bed = make_bed("--epochs", "60", "--step-seconds", "0.3")
     bed.begin()
     bed.add_node("C")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.generation import Cause, Limits, Reason, cause_of, settle
+from training.origin import Origin
+from training.protocol import Position
 
 LIMITS = Limits(min_workers=1, max_workers=4)
 names = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -58,11 +62,13 @@ def test_when_a_member_is_gone_the_old_formation_cannot_go_on() -> None:
 
 
 def test_an_event_says_what_made_the_new_generation_necessary() -> None:
-    assert cause_of("", "", "", None) is Cause.START
-    assert cause_of("", "", "", "a commit") is Cause.COMMIT
-    assert cause_of("ab", "a", "b", None) is Cause.CHANGE
-    assert cause_of("ab", "ab", "", None) is Cause.CHANGE
-    assert cause_of("ab", "a", "", None) is Cause.LOSS, "also when b's next process takes part at once"
+    here = Origin(Position(epoch=1, offset=0, step=2))
+    assert cause_of("", "", "", here) is Cause.START
+    assert cause_of("", "", "", replace(here, commit="c1")) is Cause.COMMIT
+    assert cause_of("", "", "", replace(here, safe="5f")) is Cause.SAFE
+    assert cause_of("ab", "a", "b", here) is Cause.CHANGE
+    assert cause_of("ab", "ab", "", here) is Cause.CHANGE
+    assert cause_of("ab", "a", "", here) is Cause.LOSS, "also when b's next process takes part at once"
 
 
 @given(current=names, standing=names, target=st.none() | names, low=st.integers(1, 3), ready=st.booleans(), intact=st.booleans())

@@ -6,9 +6,11 @@ import argparse
 import hashlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,36 @@ from mxnet import autograd, gluon
 
 from training.batches import ArrayBatches
 from training.batching import FixedGlobal, PerWorker
+from training.client import read_control_file
+from training.engine.pslite import PsLite
 from training.job import ElasticJob
+from training.membership import CoordinatedMembership
+
+
+class MortalEngine(PsLite):
+    """Its process dies before or after it is in the group, once, where there is a file that says so."""
+
+    def __init__(self, host: str, doom: Path, moment: str) -> None:
+        super().__init__("dist_sync", host)
+        self._doom, self._moment = doom, moment
+
+    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
+        doomed = self._doom.exists()
+        self._doom.unlink(missing_ok=True)
+        if doomed and self._moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        phases = super().form(environment, keys)
+        if doomed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return phases
+
+
+def join(moment: str | None) -> ElasticJob:
+    control = read_control_file()
+    if moment is None or control is None:
+        return ElasticJob.join()
+    doom = Path(control.mount) / f"doom-{control.instance_id}"
+    return ElasticJob(CoordinatedMembership(control, MortalEngine(control.private_ip, doom, moment)))
 
 
 class Orders:
@@ -94,13 +125,14 @@ def main() -> None:
     parser.add_argument("--orders", type=Path, help="a folder for files that make a worker hang, load slowly, compute for ever or stand still")
     parser.add_argument("--load-seconds", type=float, default=0.0)
     parser.add_argument("--child", action="store_true", help="start a process that leaves this one's group and session, as some data loaders do")
+    parser.add_argument("--doom", choices=["before", "after"], help="die before or after ps-lite's create, where there is a file doom-<instance>")
     args = parser.parse_args()
     orders = Orders(args.orders)
     if args.child:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
     orders.hang()
 
-    job = ElasticJob.join()
+    job = join(args.doom)
     rng = np.random.default_rng(7)
     data = Loaded(rng.normal(size=(args.samples, 6)).astype(np.float32), rng.integers(0, 3, args.samples).astype(np.int32))
     data.orders, data.seconds = orders, args.load_seconds

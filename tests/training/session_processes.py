@@ -1,0 +1,317 @@
+"""What is around the coordinator in `session_world`: worker processes, their links, the nodes that start them, and ps-lite.
+
+ps-lite is two facts: a group is formed when all its workers are inside, and a step ends when all of them have pushed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from training.dialogue import Dialogue
+from training.protocol import (
+    Abort,
+    CheckIn,
+    Committed,
+    CommitUnreadable,
+    FirstStep,
+    Form,
+    Formed,
+    Go,
+    GroupReady,
+    Leave,
+    Left,
+    NodeHello,
+    Position,
+    Prepared,
+    Proceed,
+    Pump,
+    Pumped,
+    RestartWorker,
+    Retire,
+    SafeCopy,
+    StartGroup,
+    StepStatus,
+    StopGroup,
+    Verdict,
+    WorkerExited,
+    WorkerHello,
+    WorkerStarted,
+)
+from training.sharding import after_step, share
+
+if TYPE_CHECKING:
+    from session_world import World
+
+SAMPLES, BATCH, EPOCHS = 5, 2, 3
+History = tuple[int, ...]  # a state: for each step in it, the generation that made it
+
+
+def instance(letter: str) -> str:
+    return f"i-{ord(letter):08x}"
+
+
+@dataclass
+class Group:
+    """The ps-lite side of a generation."""
+
+    size: int
+    started: bool = False
+    inside: set[int] = field(default_factory=set)
+    pushed: dict[int, set[int]] = field(default_factory=dict)  # step: pids
+    zeros: set[int] = field(default_factory=set)  # steps that somebody pushed for the dead
+    stopped: bool = False
+
+
+class Worker:
+    """A process: its control thread is `hear`, its training thread `act`."""
+
+    def __init__(self, world: World, name: str, pid: int) -> None:
+        self.world, self.name, self.pid = world, name, pid
+        self.dialogue = Dialogue()
+        self.link: Link | None = None
+        self.orders: deque[Any] = deque()
+        self.alive, self.hung, self.exit_code = True, False, 1
+        self.position = Position(epoch=0, offset=0, step=0)
+        self.applied: History = ()
+        self.left = world.nodes[name].safe if name in world.nodes else None  # by an earlier process
+        self.form: Form | None = None
+        self.doing = "order"  # waits for an order; or: create, step, wait
+        self.aborted, self.verdict = False, None
+        self.first = False
+
+    def hello(self) -> WorkerHello:
+        return WorkerHello(
+            cluster="c",
+            instance_id=self.name,
+            private_ip="10.0.0.1",
+            pid=self.pid,
+            state_port=9000,
+            epochs=EPOCHS,
+            samples=SAMPLES,
+            global_batch=BATCH,
+            seed=0,
+            layout="x",
+            safe=self.left and self.left.copy,
+            **self.dialogue.where(),
+        )
+
+    def say(self, message: Any, awaits: bool = False) -> None:
+        if awaits:
+            self.dialogue.said(message)
+        if self.link:
+            self.link.up.append(message)
+
+    @property
+    def group(self) -> Group:
+        assert self.form is not None
+        return self.world.groups[self.form.generation]
+
+    # ---- the control thread
+
+    def hear(self, order: Any) -> None:
+        if not self.dialogue.hears(order):
+            return
+        if not isinstance(order, Abort | Pump | Verdict):
+            self.orders.append(order)
+        elif self.form is None or order.generation != self.form.generation:
+            return
+        elif isinstance(order, Abort):
+            self.aborted = True
+            waits = self.doing == "wait" and not self._answered()
+            phase = "wait" if waits else "held" if self.doing == "wait" else "out"
+            self.say(StepStatus(generation=order.generation, phase=phase, position=self.position, answered=0))
+        elif isinstance(order, Pump):
+            self.group.zeros.add(self.position.step)
+            self.say(Pumped(generation=order.generation, rounds=1, seconds=0.0))
+        else:
+            self.verdict = order.position
+
+    def _answered(self) -> bool:
+        return self.position.step in self.group.zeros or len(self.group.pushed.get(self.position.step, ())) >= self.group.size
+
+    # ---- the training thread
+
+    def act(self) -> bool:
+        """One move, if there is one to make."""
+        if self.doing == "order":
+            if not self.orders:
+                return False
+            self._obey(self.orders.popleft())
+            return True
+        if self.doing == "create":
+            return self._create()
+        return self._step()
+
+    def _obey(self, order: Any) -> None:
+        match order:
+            case Form():
+                self.form, self.aborted, self.verdict = order, False, None
+                self.world.groups.setdefault(order.generation, Group(order.workers))
+                if not self._loaded(order):
+                    self.say(CommitUnreadable(generation=order.generation, name=order.safe or "", reason="damaged"), awaits=True)
+                    return
+                if order.source == self.name:
+                    if self.position != order.position:
+                        assert order.position.step == 0, "the source has the state that it hands over, unless the job begins anew"
+                        self.exit(1)
+                        return
+                    self.world.offers[order.generation] = self.applied
+                if not order.fetch:
+                    assert self.position == order.position, "a holder has the state of the position"
+                    self.world.nodes[self.name].safe = Safe.of(order, self.applied)
+                self.say(Prepared(generation=order.generation), awaits=True)
+            case Go():
+                self.group.inside.add(self.pid)
+                self.doing = "create"
+            case Proceed():
+                assert order.position == self.position
+                if order.commit:
+                    assert self.form is not None
+                    name = f"commit-{self.position.step}-{self.form.generation}"
+                    self.world.commits[name] = (self.position, self.applied)
+                    self.say(Committed(generation=self.form.generation, position=self.position, name=name))
+                self.doing = "step"
+            case Leave():
+                self.say(Left(generation=order.generation))
+                self.world.results.append(self.applied)
+                self.exit(0)
+            case _:
+                raise AssertionError(f"the training thread got {order}")
+
+    def _loaded(self, order: Form) -> bool:
+        if order.safe:
+            safe = self.world.nodes[self.name].safe
+            if safe is None or safe.damaged or safe.copy.name != order.safe:
+                return False
+            self.position, self.applied = safe.copy.position, safe.applied
+        elif order.commit:
+            self.position, self.applied = self.world.commits[order.commit]
+        return True
+
+    def _create(self) -> bool:
+        assert self.form is not None
+        if len(self.group.inside) < self.form.workers or self.group.stopped or not self.group.started:
+            return False
+        if self.form.fetch:
+            self.position, self.applied = self.form.position, self.world.offers[self.form.generation]
+        self.first, self.doing = True, "order"
+        self.say(Formed(generation=self.form.generation, digest=str(self.applied)), awaits=True)
+        return True
+
+    def _step(self) -> bool:
+        assert self.form is not None
+        if self.doing == "step":
+            if self.aborted:
+                self.doing = "order"
+                return True
+            self._intend()
+            self.group.pushed.setdefault(self.position.step, set()).add(self.pid)
+            self.doing = "wait"
+            return True
+        after = after_step(self.position, SAMPLES, BATCH)
+        if not self._answered() or self.group.stopped or (self.aborted and self.verdict is None):
+            return False
+        if self.verdict is not None and self.verdict.step < after.step:
+            self.doing = "order"
+            return True
+        assert not (self.position.step in self.group.zeros and not self.aborted), "a step with zeros in it is not applied unseen"
+        before, self.position, self.applied = self.position, after, (*self.applied, self.form.generation)
+        assert len(self.applied) == self.position.step, "the state holds each step once"
+        if self.first:
+            self.first = False
+            self.say(FirstStep(generation=self.form.generation))
+        self.doing = "step"
+        if self.aborted:
+            self.doing = "order"
+        elif after.epoch > before.epoch or self.world.segments:
+            self.doing = "order"
+            self.say(CheckIn(generation=self.form.generation, position=after, pid=self.pid), awaits=True)
+        return True
+
+    def _intend(self) -> None:
+        assert self.form is not None
+        taken = share(np.arange(SAMPLES), BATCH, self.position.offset, self.form.number, self.form.workers)
+        here = {"e": self.position.epoch, "o": self.position.offset, "s": self.position.step}
+        self.world.intents.append({"g": self.form.generation, **here, "i": [int(i) for i in taken]})
+
+    def exit(self, code: int) -> None:
+        """As the supervisor sees it."""
+        self.alive, self.exit_code = False, code
+        self.world.cut(self)
+        if code:
+            self.world.nodes[self.name].tell(WorkerExited(pid=self.pid, code=code, reason="killed"))
+
+
+@dataclass
+class Safe:
+    """What a node's supervisor keeps for the next worker."""
+
+    copy: SafeCopy
+    applied: History
+    damaged: bool = False
+
+    @classmethod
+    def of(cls, order: Form, applied: History) -> Safe:
+        name = "-".join(map(str, applied)) or "start"
+        return cls(SafeCopy(generation=order.generation, position=order.position, name=name), applied)
+
+
+@dataclass
+class Link:
+    """One connection. What is under way on it is lost with it."""
+
+    worker: Worker
+    up: deque[Any] = field(default_factory=deque)
+    down: deque[Any] = field(default_factory=deque)
+    greeted: bool = False
+
+
+class Node:
+    def __init__(self, world: World, name: str, base: bool) -> None:
+        self.world, self.name, self.base = world, name, base
+        self.connected = self.retired = False
+        self.safe: Safe | None = None
+        self.worker = Worker(world, name, next(world.pids))
+
+    def connect(self) -> None:
+        self.connected = True
+        pid = self.worker.pid if self.worker.alive else None
+        hello = NodeHello(
+            cluster="c", instance_id=self.name, private_ip=f"10.0.0.{int(self.name[2:], 16)}", attempt=1, base=self.base, worker_pid=pid
+        )
+        self.world.do("node_connected", hello)
+        if not self.worker.alive and self.worker.exit_code:
+            self.tell(WorkerExited(pid=self.worker.pid, code=1, reason="killed"))
+        self.offer()
+
+    def offer(self) -> None:
+        if self.base and self.connected:
+            self.world.do("group_ready", self.name, GroupReady(scheduler_port=10_000, blanks=2))
+
+    def tell(self, message: WorkerExited | WorkerStarted) -> None:
+        if self.connected:
+            self.world.do(message.type, self.name, message)
+
+    def obey(self, order: Any) -> None:
+        match order:
+            case StartGroup():
+                size = int(order.processes[0].environment["DMLC_NUM_WORKER"])
+                self.world.groups.setdefault(order.generation, Group(size)).started = True
+                self.world.later.append(self.offer)
+            case StopGroup():
+                for generation, group in self.world.groups.items():
+                    group.stopped = group.stopped or generation <= order.generation
+            case RestartWorker():
+                left = not self.worker.alive and self.worker.exit_code == 0
+                if self.worker.pid == order.pid or (order.pid == 0 and left):
+                    if self.worker.alive:
+                        self.worker.alive = False
+                        self.world.cut(self.worker)
+                    self.worker = Worker(self.world, self.name, next(self.world.pids))
+                    self.tell(WorkerStarted(pid=self.worker.pid))
+            case Retire():
+                self.retired = True

@@ -1,0 +1,138 @@
+"""How a worker comes by the state of a generation's first position: kept before anybody is lost, loaded by the next process, never passed off."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import SecretStr
+
+import training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from mxnet import gluon
+
+from controller.contract import ControlFile
+from training.background import in_background
+from training.block import allocate
+from training.checkpoint import CommitDamaged, CommitStore
+from training.handover import Handover, WrongState
+from training.origin import START
+from training.protocol import Form, Position
+from training.safe_memory import SafeMemory
+from training.safe_state import PAGE
+from training.state import TrainingState
+
+HERE, HOST = "i-0000000a", "127.0.0.1"
+AT = Position(epoch=1, offset=0, step=2)
+
+
+def form(generation: int, position: Position = AT, safe: str | None = None) -> Form:
+    return Form(
+        generation=generation,
+        number=0,
+        workers=1,
+        environment={},
+        position=position,
+        source=HERE,
+        source_host=HOST,
+        source_port=1,
+        transfer_token=SecretStr("t"),
+        fetch=False,
+        receivers=0,
+        safe=safe,
+    )
+
+
+class SlowState(TrainingState):
+    """Is not copied before it may be."""
+
+    may = threading.Event()
+
+    def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
+        assert self.may.wait(30)
+        return super().pack(position, allocate)
+
+
+class Process:
+    """What a worker process has of it."""
+
+    def __init__(self, memory: SafeMemory, value: float, folder: Path, kind: type[TrainingState] = TrainingState) -> None:
+        self.net = gluon.nn.Dense(2, in_units=3)
+        self.net.initialize(mx.init.Constant(value))
+        trainer: Any = gluon.Trainer(self.net.collect_params(), "sgd", {"momentum": 0.9}, kvstore=None)
+        control = ControlFile(
+            cluster="c", job="j", instance_id=HERE, private_ip=HOST, url="wss://x", certificate="", token=SecretStr("t"), mount=str(folder)
+        )
+        os.environ.update(memory.environment)
+        self.handover = Handover(control)
+        self.left = self.handover.open("j", kind(self.net, trainer))
+        self.commits = CommitStore(folder)
+
+    def weights(self) -> set[float]:
+        return set(np.unique(self.net.weight.data().asnumpy()))
+
+
+@pytest.fixture
+def memory() -> Iterator[SafeMemory]:
+    memory = SafeMemory()
+    yield memory
+    memory.close()
+
+
+def killed_inside_the_formation(memory: SafeMemory, folder: Path) -> None:
+    first = Process(memory, 7.0, folder)
+    assert first.left is None
+    first.handover.reached(AT)
+    first.handover.prepare(form(2), first.commits).wait_until_safe()
+    first.handover.close()
+
+
+def test_t9_the_next_process_goes_on_with_what_was_kept_before_the_word_prepared(memory: SafeMemory, tmp_path: Path) -> None:
+    killed_inside_the_formation(memory, tmp_path)
+    second = Process(memory, 0.5, tmp_path)
+    assert second.left is not None
+    assert (second.left.generation, second.left.position) == (2, AT)
+    preparation = second.handover.prepare(form(3, safe=second.left.name), second.commits)
+    preparation.wait_until_safe()
+    assert second.weights() == {7.0}
+    assert preparation.state.result(30).digest
+    assert Process(memory, 0.5, tmp_path).left == second.left.model_copy(update={"generation": 3}), "and is safe again"
+
+
+def test_t9_who_holds_the_state_is_not_prepared_before_it_is_copied(memory: SafeMemory, tmp_path: Path) -> None:
+    """The word to go would take it into ps-lite, where it is killed when somebody else dies."""
+    process = Process(memory, 7.0, tmp_path, SlowState)
+    process.handover.reached(AT)
+    prepared = in_background(process.handover.prepare(form(2), process.commits).wait_until_safe)
+    with pytest.raises(TimeoutError):
+        prepared.result(0.1)
+    SlowState.may.set()
+    prepared.result(30)
+    left = Process(memory, 0.5, tmp_path).left
+    assert left is not None
+    assert left.generation == 2
+
+
+def test_t9_a_damaged_safe_state_is_told_before_anybody_forms(memory: SafeMemory, tmp_path: Path) -> None:
+    killed_inside_the_formation(memory, tmp_path)
+    second = Process(memory, 0.5, tmp_path)
+    assert second.left is not None
+    for descriptor in memory.descriptors:
+        os.pwrite(descriptor, b"\1\2\3\4", PAGE + 200)
+    with pytest.raises(CommitDamaged):
+        second.handover.prepare(form(3, safe=second.left.name), second.commits).wait_until_safe()
+    assert second.weights() == {0.5}
+
+
+def test_a_process_that_has_trained_does_not_pass_its_weights_off_as_the_jobs_beginning(memory: SafeMemory, tmp_path: Path) -> None:
+    """It was left out of a generation, and that was lost before the first commit: the job begins anew, with samples that it has seen."""
+    process = Process(memory, 7.0, tmp_path)
+    process.handover.reached(AT)
+    with pytest.raises(WrongState, match="of step 2, not 0"):
+        process.handover.prepare(form(3, START), process.commits).wait_until_safe()

@@ -1,0 +1,149 @@
+"""Memory that outlives a worker: a state is there for the next process whole or not at all, and gone with the supervisor."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from training.checkpoint import CommitDamaged
+from training.protocol import Position
+from training.safe_memory import SafeMemory, inherited_memory
+from training.safe_state import PAGE, SLACK, SafeStates
+
+AT = Position(epoch=1, offset=0, step=2)
+SIZE = 100_000
+
+
+@pytest.fixture
+def memory() -> Iterator[SafeMemory]:
+    memory = SafeMemory()
+    yield memory
+    memory.close()
+
+
+def kept(states: SafeStates, fill: int, generation: int = 1, size: int = SIZE) -> memoryview:
+    block = states.allocate(size)
+    block[:] = bytes([fill]) * size
+    states.seal(block, generation, AT)
+    return block
+
+
+def test_the_next_process_finds_the_state_that_was_sealed_last(memory: SafeMemory) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    for generation in (1, 2, 3):
+        kept(states, generation, generation)
+    following = SafeStates(memory.descriptors, "j")
+    left = following.newest()
+    assert left is not None
+    assert (left.generation, left.position) == (3, AT)
+    assert bytes(following.read(left.name)) == bytes([3]) * SIZE
+
+
+def test_a_worker_that_dies_while_it_copies_leaves_the_state_before_and_no_half_one(memory: SafeMemory) -> None:
+    script = """
+import os, signal
+from training.protocol import Position
+from training.safe_memory import inherited_memory
+from training.safe_state import SafeStates
+states = SafeStates(inherited_memory(), "j")
+for generation in (1, 2):
+    block = states.allocate(1000)
+    block[:500] = b"x" * 500
+    if generation == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    states.seal(block, generation, Position(epoch=1, offset=0, step=2))
+    del block
+"""
+    environment = {**os.environ, **memory.environment}
+    died = subprocess.run([sys.executable, "-c", script], env=environment, pass_fds=memory.descriptors, timeout=60, check=False)
+    left = SafeStates(memory.descriptors, "j").newest()
+    assert (died.returncode, left and left.generation) == (-9, 1)
+
+
+def test_a_damaged_state_is_refused(memory: SafeMemory) -> None:
+    kept(SafeStates(memory.descriptors, "j"), 7)
+    following = SafeStates(memory.descriptors, "j")
+    left = following.newest()
+    assert left is not None
+    for descriptor in memory.descriptors:
+        if os.fstat(descriptor).st_size:
+            os.pwrite(descriptor, b"\0", PAGE + SIZE // 2)
+    with pytest.raises(CommitDamaged, match="step 2 on this host is damaged"):
+        following.read(left.name)
+    with pytest.raises(CommitDamaged, match="is gone"):
+        following.read("another")
+
+
+def test_a_state_of_another_job_is_nobodys(memory: SafeMemory) -> None:
+    kept(SafeStates(memory.descriptors, "j"), 7)
+    assert SafeStates(memory.descriptors, "another").newest() is None
+
+
+def test_a_state_that_is_still_read_is_not_written_over(memory: SafeMemory) -> None:
+    """A commit on slow storage takes longer than it takes to the next two changes."""
+    states = SafeStates(memory.descriptors, "j")
+    committing = kept(states, 1, 1)
+    for generation in (2, 3, 4):
+        kept(states, generation, generation)
+    assert bytes(committing) == bytes([1]) * SIZE
+    offered, unsafe = kept(states, 5, 5), kept(states, 6, 6)
+    assert (bytes(offered), bytes(unsafe)) == (bytes([5]) * SIZE, bytes([6]) * SIZE), "both buffers are in use: the third is plain memory"
+    left = states.newest()
+    assert left is not None
+    assert left.generation == 5
+
+
+def test_memory_is_taken_once_and_grows_with_the_state(memory: SafeMemory) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    states.reserve(SIZE)
+    before = [os.fstat(descriptor).st_size for descriptor in memory.descriptors]
+    for generation in range(4):
+        kept(states, generation, generation, SIZE + 1000)
+    assert [os.fstat(descriptor).st_size for descriptor in memory.descriptors] == before, "no change waits for memory"
+    assert bytes(kept(states, 9, 9, SIZE + 2 * SLACK)) == bytes([9]) * (SIZE + 2 * SLACK)
+
+
+@pytest.fixture
+def no_room() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PAGE, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_without_room_training_goes_on_unsafe_and_says_so_once(memory: SafeMemory, no_room: None, caplog: pytest.LogCaptureFixture) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    states.reserve(SIZE)
+    blocks = [bytes(kept(states, fill)) for fill in (1, 2)]
+    assert blocks == [bytes([fill]) * SIZE for fill in (1, 2)]
+    assert states.newest() is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "no shared memory for the state ([Errno 27] File too large): after a loss inside a formation the job goes on from its last commit"
+    ]
+
+
+def test_a_process_without_a_supervisor_keeps_its_state_to_itself() -> None:
+    states = SafeStates(inherited_memory(), "j")
+    assert bytes(kept(states, 3)) == bytes([3]) * SIZE
+    assert states.newest() is None
+
+
+def test_nothing_is_left_of_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    """Nobody could sweep it up after SIGKILL: hundreds of megabytes would be lost to the host."""
+    script = """
+import os, signal
+from training.safe_memory import SafeMemory
+memory = SafeMemory()
+names = [os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in memory.descriptors]
+assert all("(deleted)" in name for name in names), names
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    before = set(os.listdir("/dev/shm"))
+    died = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert (died.returncode, {name for name in set(os.listdir("/dev/shm")) - before if "dyntrain" in name}) == (-9, set())
