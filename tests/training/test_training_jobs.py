@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from job_bed import JobBed, instance
 
-from training.generation import Limits
-
 Make = Callable[..., JobBed]
 
 
@@ -60,15 +58,3 @@ def test_t14_batching_per_worker_batches_change_the_steps_of_an_epoch_and_no_sam
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 15)
     assert audit.epochs[14] == 16, "twice the workers, half the steps"
     assert audit.epochs[0] > 16
-
-
-def test_t10_below_the_minimum_the_job_pauses_until_a_worker_comes(make_bed: Make) -> None:
-    bed = make_bed(limits=Limits(2, 4))
-    bed.begin()
-    bed.want("A")
-    bed.wait_for(lambda: bed.hosts.reports and "minimum" in bed.hosts.reports[-1].reason, 60, "the pause is reported")
-    bed.add_node("C")
-    bed.want("AC")
-    bed.finish()
-    assert bed.saw("joined", "C")()
-    assert bed.audit().exact
