@@ -92,6 +92,7 @@ class Formation(Knowledge):
         self._pause(None, now)
 
         group = plan_group(self.number, servers, scheduler, len(members))
+        self.group_orders = group.orders
         self.group_hosts = {host: self.roster.nodes[host].hello.attempt for host in group.hosts}
         self.hosts_absent = {}
         for host in group.hosts:
@@ -154,6 +155,11 @@ class Formation(Knowledge):
             "background": slowest(formed.background for formed in self.formed.values()),
         }
         return [*orders, Announce("formed", fields)]
+
+    def _group_again(self, instance: str) -> list[Order]:
+        """The order to start ps-lite processes, to a node that connected again: without them the workers would wait out the formation's bound."""
+        due = self.phase in (Phase.PREPARING, Phase.FORMING) and instance in self.group_hosts
+        return [order for order in self.group_orders if order.instance_id == instance] if due else []
 
     def _proceed(self, committer: str) -> list[Order]:
         self.proceeded = self.position

@@ -11,6 +11,7 @@ from controller.contract import JobReport, Target
 from training.clocks import Clocks
 from training.generation import Generation, Limits, Reason
 from training.layout import COMMITS_KEPT
+from training.orders import ToNode
 from training.origin import START, Line
 from training.planning import report_members
 from training.protocol import (
@@ -79,6 +80,7 @@ class Knowledge:
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     active: set[str] = field(default_factory=set)
     release: Release | None = None
+    group_orders: tuple[ToNode, ...] = ()  # to start the generation's ps-lite processes, for whom they did not reach
     group_hosts: dict[str, int] = field(default_factory=dict)  # base nodes with the generation's ps-lite processes, and their attempt
     hosts_absent: dict[str, float] = field(default_factory=dict)
     proceeded: Position | None = None  # where the members were last told to step on

@@ -240,6 +240,8 @@ class Node:
         return self._worker.returncode == 0 if pid == 0 else self._worker.pid == pid or self._worker.returncode is not None
 
     async def _start_group(self, order: StartGroup) -> None:
+        if order.generation in self._groups:
+            return  # said again after a broken connection
         group = self._groups.setdefault(order.generation, [])
         if len(self._blanks) < len(order.processes):
             await self._say(GroupFailed(generation=order.generation, reason="not enough blank processes"))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from controller.contract import JobMember
 from training.generation import Generation
-from training.orders import Announce, Order, ToNode
+from training.orders import Announce, ToNode
 from training.origin import Origin
 from training.protocol import CheckIn, Form, GroupReady, NodeHello, Position, PsProcess, StartGroup, WorkerHello
 
@@ -32,7 +32,7 @@ class Group:
 
     environment: dict[str, str]
     hosts: tuple[str, ...]
-    orders: tuple[Order, ...]
+    orders: tuple[ToNode, ...]
 
 
 def choose_scheduler(nodes: Mapping[str, Node]) -> str | None:

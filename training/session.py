@@ -74,8 +74,9 @@ class Session(Recovery):
             if hello.worker_pid != self.pids.get(instance) and instance not in self.roster.members:
                 self.lost.add(instance)
             orders += self._recover(now)
-        elif earlier_life:
-            orders += self._group_lost(f"{instance} started again without its ps-lite processes", now)
+        else:
+            again = "started again without its ps-lite processes"
+            orders += self._group_lost(f"{instance} {again}", now) if earlier_life else self._group_again(instance)
         return orders + self._worker_of(hello, now) + self._advance(now)
 
     def worker_started(self, instance: str, message: WorkerStarted, now: float) -> list[Order]:

@@ -149,7 +149,7 @@ class Supervisor:
                 self._write_control_file(endpoint)
                 if self.worker is None:
                     await self._start_worker()
-            case StartGroup():
+            case StartGroup() if order.generation not in self.groups:
                 for process in order.processes:
                     blank = self.blanks.pop(0)
                     await blank.give(process.role, {**process.environment, "DMLC_NODE_HOST": self.ip})

@@ -5,13 +5,15 @@ from __future__ import annotations
 from session_driver import A, B, C, Driver, forms, restarted, words
 
 from training.knowledge import Phase
-from training.orders import DropWorker, Journal, Over
+from training.orders import DropWorker, Journal, Order, Over, ToNode
 from training.protocol import (
     CheckIn,
     Committed,
     Formed,
+    NodeHello,
     Position,
     Prepared,
+    StartGroup,
     StepStatus,
 )
 from training.roster import Budget, Roster
@@ -55,6 +57,28 @@ def test_t17_a_start_that_nobody_heard_of_is_made_again() -> None:
     come_back(driver, A, B)
     driver.worker(A)
     assert {name: form.generation for name, form in forms(driver.worker(B)).items()} == {A: 2, B: 2}
+
+
+def group_orders(orders: list[Order]) -> list[tuple[str, int]]:
+    return [(order.instance_id, order.message.generation) for order in orders if isinstance(order, ToNode) and isinstance(order.message, StartGroup)]
+
+
+def test_a_base_node_that_connects_again_hears_again_which_ps_lite_processes_to_start() -> None:
+    """The workers would wait for them inside ps-lite until the formation's bound, and be restarted."""
+    driver = Driver()
+    for name in (A, B):
+        driver.node(name)
+        driver.worker(name)
+    driver.want(A, B)
+    again = NodeHello(cluster="c", instance_id=A, private_ip="10.0.0.10", attempt=1, base=True, worker_pid=0xA)
+    driver.do("node_lost", A)
+    assert group_orders(driver.do("node_connected", again)) == [(A, 1)], "while the members prepare"
+    driver.prepare(A, B)
+    driver.do("node_lost", A)
+    assert group_orders(driver.do("node_connected", again)) == [(A, 1)], "while they form"
+    driver.form(A, B)
+    driver.do("node_lost", A)
+    assert group_orders(driver.do("node_connected", again)) == [], "nobody waits for them any more"
 
 
 def test_t17_nobody_is_waited_for_who_was_in_a_start_that_was_taken_back() -> None:
