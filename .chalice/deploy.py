@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -80,7 +81,7 @@ def _change(stack: str, url: str, mail: str, until: float) -> str:
     cloudformation = boto3.client("cloudformation")
     before = _stack(stack)
     new = before is None or before["StackStatus"] == "REVIEW_IN_PROGRESS"
-    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # two in one second are told apart
     cloudformation.create_change_set(
         StackName=stack,
         ChangeSetName=name,

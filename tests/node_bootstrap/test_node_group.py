@@ -153,7 +153,7 @@ def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting(blank_start=2.0)):
+            async with living(here.setting(blank_start=5.0)):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler"))
                 given = await wait_until(lambda: roles(here), "the role is handed out")
