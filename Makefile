@@ -49,7 +49,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SYNCED): pyproject.toml uv.lock $(UV)
-	$(UV) sync --frozen --all-extras --python "$(PYTHON)"
+	$(UV) sync --frozen --all-extras --compile-bytecode --python "$(PYTHON)"
 	@touch $@
 
 $(UV):
@@ -60,6 +60,6 @@ $(UV):
 # The AWS command line pins botocore, so it lives in an environment of its own.
 $(AWS): $(UV)
 	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/aws
-	$(UV) pip install --quiet --python $(TOOLS)/aws/bin/python awscli==1.45.11
+	$(UV) pip install --quiet --compile-bytecode --python $(TOOLS)/aws/bin/python awscli==1.45.11
 
 -include .chalice/deploy.mk

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +56,16 @@ class Turns:
             time.sleep(0.002)
 
 
-class InTurns:
+class InTurns(ArrayBatches):
     """The data, handed out when it is the variant's turn."""
 
-    def __init__(self, data: ArrayBatches, before_step: Callable[[], None]) -> None:
-        self._data, self._before_step = data, before_step
+    def __init__(self, arrays: Sequence[Any], before_step: Callable[[], None]) -> None:
+        super().__init__(*arrays)
+        self._before_step = before_step
 
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def rows(self, indices: Any) -> Any:
+    def rows(self, indices: Any) -> list[Any]:
         self._before_step()
-        return self._data.rows(indices)
+        return super().rows(indices)
 
 
 def forward_and_backward(net: Any, x: Any, y: Any) -> None:
@@ -76,24 +74,24 @@ def forward_and_backward(net: Any, x: Any, y: Any) -> None:
     loss.backward()
 
 
-def elastic(net: Any, data: ArrayBatches, batch: int, epochs: int, turns: Turns) -> None:
+def elastic(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns) -> None:
     job = ElasticJob.join()
     trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD), kvstore=job.kvstore)
-    mine = InTurns(data, lambda: turns.before_step(job.kvstore.rank))
-    for epoch in job.epochs(epochs, net=net, trainer=trainer, samples=len(data), global_batch=batch):
+    mine = InTurns(arrays, lambda: turns.before_step(job.kvstore.rank))
+    for epoch in job.epochs(epochs, net=net, trainer=trainer, samples=len(mine), global_batch=batch):
         for x, y in epoch.batches(mine):
             forward_and_backward(net, x, y)
             epoch.step(trainer)
 
 
-def plain(net: Any, data: ArrayBatches, batch: int, epochs: int, turns: Turns, on_kvstore: bool) -> None:
+def plain(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns, on_kvstore: bool) -> None:
     store = mx.kv.create("dist_sync")
     trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD), kvstore=store, update_on_kvstore=on_kvstore)
-    mine = InTurns(data, lambda: turns.before_step(store.rank))
+    mine = InTurns(arrays, lambda: turns.before_step(store.rank))
     share = batch // store.num_workers
     for number in range(epochs):
-        order = np.random.default_rng(number).permutation(len(data))
-        for start in range(store.rank * share, len(data), batch):
+        order = np.random.default_rng(number).permutation(len(mine))
+        for start in range(store.rank * share, len(mine), batch):
             x, y = mine.rows(order[start : start + share])
             forward_and_backward(net, x, y)
             trainer.step(batch)
@@ -110,7 +108,7 @@ def main() -> None:
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     samples = args.steps * args.batch_size
-    data = ArrayBatches(rng.normal(size=(samples, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, samples).astype(np.int32))
+    arrays = rng.normal(size=(samples, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, samples).astype(np.int32)
     mx.random.seed(1)
     net = getattr(gluon.model_zoo.vision, args.network)(classes=10)
     net.initialize(mx.init.Xavier())
@@ -118,9 +116,9 @@ def main() -> None:
     net(mx.nd.zeros((2, 3, 32, 32)))
     turns = Turns(args.folder, args.variant, args.turn_steps)
     if args.variant == "elastic":
-        elastic(net, data, args.batch_size, FOR_EVER, turns)
+        elastic(net, arrays, args.batch_size, FOR_EVER, turns)
     else:
-        plain(net, data, args.batch_size, FOR_EVER, turns, args.variant == "plain_on_kvstore")
+        plain(net, arrays, args.batch_size, FOR_EVER, turns, args.variant == "plain_on_kvstore")
 
 
 if __name__ == "__main__":
