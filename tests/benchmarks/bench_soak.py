@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,15 @@ def main(out: Path) -> list[Figure]:
             survivor = cluster.worker_pid("A")
             assert survivor is not None
             before, changes = _counts(cluster, survivor), len(cluster.events("forming"))
+            opened = _opened(survivor)
             memory = [_memory_mb(survivor)]
             for number in range(ROUNDS):
                 _round(cluster, rng)
                 memory.append(_memory_mb(survivor))
                 progress(f"round {number + 1} of {ROUNDS}: {memory[-1]:.0f} MB")
             after, changes = _counts(cluster, survivor), len(cluster.events("forming")) - changes
+            if after["descriptors"] > before["descriptors"]:
+                progress(f"opened meanwhile: {dict(_opened(survivor) - opened)}")
             same = cluster.worker_pid("A") == survivor
             audit = cluster.audit()
         finally:
@@ -138,6 +142,16 @@ def _look(survivor: int) -> Counts:
         "processes": len(started),
         "ports": sum(_listening(pid) for pid in [os.getpid(), *started]),
     }
+
+
+def _opened(survivor: int) -> Counter[str]:
+    """What the descriptors of the counted processes are, and how many of each."""
+    found: Counter[str] = Counter()
+    for pid in (survivor, os.getpid()):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed just now
+                found[f"{'worker' if pid == survivor else 'cluster'} {os.readlink(descriptor).split('[')[0]}"] += 1
+    return found
 
 
 def _descendants(pid: int) -> list[int]:
