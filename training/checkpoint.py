@@ -1,16 +1,16 @@
 """Commits: training state that is safe outside the workers.
 
-A commit is one file, `<generation>-<step>.commit`: 32 bytes SHA-256, then the packed state. It is written under another name, synced and
-renamed, so it is there whole or not at all. The last few are kept; the coordinator journals their names and decides which one a generation
-starts from, so a damaged one is only reported here: another state at its position would be a silent error.
+A commit is one file, `<generation>-<step>.commit`: its checksum (`block.checksum`), then the packed state. It is written under another name,
+synced and renamed, so it is there whole or not at all. The last few are kept; the coordinator journals their names and decides which one a
+generation starts from, so a damaged one is only reported here: another state at its position would be a silent error.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
+from training.block import CHECKSUM_BYTES, checksum
 from training.layout import COMMITS_KEPT
 
 SUFFIX = ".commit"
@@ -41,7 +41,7 @@ class CommitStore:
         partial = self._directory / f".{name}.{os.getpid()}"
         try:
             with partial.open("wb") as file:
-                file.write(hashlib.sha256(block).digest())
+                file.write(checksum(block))
                 file.write(block)
                 file.flush()
                 os.fsync(file.fileno())
@@ -54,7 +54,7 @@ class CommitStore:
             (self._directory / old).unlink(missing_ok=True)
         return name
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str) -> memoryview:
         """The packed state. Raises CommitDamaged, or CheckpointError when the directory cannot be read at present."""
         try:
             raw = (self._directory / name).read_bytes()
@@ -62,9 +62,10 @@ class CommitStore:
             raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
         except OSError as error:
             raise CheckpointError(f"commit {name} in {self._directory}: {error.strerror}; mend the directory, nothing in it was changed") from error
-        if hashlib.sha256(raw[32:]).digest() != raw[:32]:
+        block = memoryview(raw)[CHECKSUM_BYTES:]
+        if checksum(block) != raw[:CHECKSUM_BYTES]:
             raise CommitDamaged(f"commit {name} in {self._directory} is damaged: its checksum is wrong")
-        return raw[32:]
+        return block
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self._directory.glob(f"*{SUFFIX}"))

@@ -1,7 +1,8 @@
-"""A worker's state at a change of membership: where it comes from, where it is kept meanwhile, and how the joiners get it.
+"""A worker's state at a boundary: where it comes from, where it is kept, and how joiners get it.
 
-All of it happens beside the training thread, which leaves the old group and waits for ps-lite in the meantime. Whoever holds the state has it
-copied into memory of its supervisor before it says that it is prepared: once the word to go is out, nobody may be left to copy it.
+At a change of membership all of it happens beside the training thread, which leaves the old group and waits for ps-lite in the meantime. Whoever
+holds the state has it copied into memory of its supervisor before it says that it is prepared: once the word to go is out, nobody may be left to
+copy it. At other boundaries the worker that commits keeps its state there too: it is safe from a restart long before it is on slow storage.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Handover:
         self._safe = SafeStates((), control.job)
         self._installing = threading.Lock()  # of the state and its memory: an order to form that was taken back may still be at work
         self._generation = 0
+        self.sealing: Future[None] = Future()  # of what was kept last; nobody has to wait for it
         self._position = START  # of the state in memory
 
     @property
@@ -113,6 +115,13 @@ class Handover:
         self._generation = order.generation
         return Preparation(lambda safe: self._obtain(order, commits, safe), lacks=order.fetch)
 
+    def keep(self, generation: int, position: Position) -> memoryview:
+        """A copy of the state at a boundary, to be committed. It is safe a moment after that: its seal is set while the next step is made."""
+        with self._installing:
+            block = self._state.pack(position, self._safe.allocate)
+        self.sealing = in_background(lambda: self._seal(block, generation, position))
+        return block
+
     def release(self, order: Form) -> None:
         """The generation is formed: let go of the state once all receivers have it."""
         if order.source == self._control.instance_id:
@@ -120,6 +129,10 @@ class Handover:
 
     def close(self) -> None:
         self._server.close()
+
+    def _seal(self, block: memoryview, generation: int, position: Position) -> None:
+        with self._installing:
+            self._safe.seal(block, generation, position)
 
     def _reserve(self, size: int) -> None:
         with self._installing:

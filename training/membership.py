@@ -267,10 +267,11 @@ class CoordinatedMembership(Membership):
         return None
 
     def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
-        if order.commit and not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
-            block = self._state.pack(position) if block is None else block
-            self._committing = threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True)
-            self._committing.start()
+        if order.commit:
+            block = self._handover.keep(self._generation, position) if block is None else block
+            if not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
+                self._committing = threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True)
+                self._committing.start()
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()

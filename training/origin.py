@@ -1,17 +1,20 @@
 """What a generation starts from when nobody holds the state in memory. Pure.
 
-At a change of membership each survivor keeps the state in memory of its supervisor before anybody may be lost inside ps-lite (`training.safe_state`).
-So after such a loss the next process of any of these nodes has it, and nothing that was trained is trained again; a commit may be a segment behind.
+At each change of membership every survivor keeps the state in memory of its supervisor before anybody may be lost inside ps-lite, and at each
+boundary the worker that commits does so before it steps on (`training.safe_state`). So the next process of these nodes has it, and less is trained
+again than since the last commit, which takes its time on slow storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from training.protocol import Position, SafeCopy, WorkerHello
 
 START = Position(epoch=0, offset=0, step=0)
+GENERATIONS = 100  # that are remembered: safe states of earlier ones are behind any commit
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,32 @@ class Origin:
 
 @dataclass(frozen=True)
 class Line:
-    """The generations `first` to `last`, all settled at one position, with nothing before it undone in between: they began with one state."""
+    """The generations of which something still counts, oldest first, with their first positions: none begins before the one that it follows.
 
-    first: int = 1
-    last: int = 0
-    position: Position = START
+    A generation that begins before others did undoes them, and what the one before it had trained beyond that point.
+    """
+
+    starts: tuple[tuple[int, Position], ...] = ()
 
     def settled(self, number: int, position: Position) -> Line:
-        return Line(self.first if position == self.position else number, number, position)
+        stand = [(earlier, start) for earlier, start in self.starts if start.step <= position.step]
+        return Line((*stand[1 - GENERATIONS :], (number, position)))
 
     def has(self, copy: SafeCopy) -> bool:
-        return self.first <= copy.generation <= self.last and copy.position == self.position
+        """Whether what its generation had trained by then still counts. That a worker kept the state says that all had come to this position."""
+        for (number, start), following in zip_longest(self.starts, self.starts[1:]):
+            if number == copy.generation:
+                return start.step <= copy.position.step and (following is None or copy.position.step <= following[1].step)
+        return False
 
 
 def choose_origin(commit: tuple[Position, str] | None, line: Line, ready: Mapping[str, WorkerHello], spoiled: Collection[tuple[str, str]]) -> Origin:
-    """A safe state when it is further than the last commit, else that; the job's start when there is neither. Of its holders the first that is
-    `ready`; those whose (instance, name) is among the `spoiled` could not read theirs."""
-    if commit is None or commit[0].step < line.position.step:
-        for instance, hello in ready.items():
-            if hello.safe is not None and line.has(hello.safe) and (instance, hello.safe.name) not in spoiled:
-                return Origin(line.position, safe=hello.safe.name, source=instance)
-    return Origin(*commit) if commit else Origin(START)
+    """The furthest safe state when it is further than the last commit, else that; the job's start when there is neither. Of its holders the first
+    that is `ready`; those whose (instance, name) is among the `spoiled` could not read theirs."""
+    best = Origin(*commit) if commit else Origin(START)
+    for instance, hello in ready.items():
+        copy = hello.safe
+        further = copy is not None and (copy.position.step > best.position.step or best == Origin(START))
+        if copy is not None and further and line.has(copy) and (instance, copy.name) not in spoiled:
+            best = Origin(copy.position, safe=copy.name, source=instance)
+    return best

@@ -34,7 +34,7 @@ class Position(Message):
 
 
 class SafeCopy(Message):
-    """A whole state in memory of a node's supervisor: that of `position`, packed when `generation` was formed. `name` is its checksum."""
+    """A whole state in memory of a node's supervisor: that of `position`, where `generation` began or came to a boundary. `name` is its checksum."""
 
     generation: int
     position: Position

@@ -1,7 +1,7 @@
 """Memory that outlives a worker: its supervisor makes it, and the workers that it starts inherit it, one after another.
 
 Anonymous files in memory: nobody finds them by a name, no limit of a `/dev/shm` holds for them, and their pages go with the supervisor's process,
-however that ends. Two, so that a state can be written while the one before is still read.
+however that ends. Three: a state is written while the one before is whole, and while a slow commit still reads an earlier one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class SafeMemory:
     def __init__(self) -> None:
         self.descriptors: tuple[int, ...] = ()
         try:
-            for letter in "ab":
+            for letter in "abc":
                 self.descriptors += (os.memfd_create(f"dyntrain-safe-{letter}"),)
         except OSError as error:
             self.close()
-            log.warning("no shared memory for the workers' state (%s): after a loss inside a formation the job goes on from its last commit", error)
+            log.warning("no shared memory for the workers' state (%s): a restart goes on from the last commit", error)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A worker's safe states: what it packed at the last changes of membership, in memory of its supervisor, for the process that comes after it.
+"""A worker's safe states: what it packed at the last boundaries, in memory of its supervisor, for the process that comes after it.
 
 A buffer is one page with the seal, then the packed state. The seal goes before the buffer is written again and comes back when the state is
 whole, so a worker may die at any moment; it holds a checksum all the same, which is the state's name.
@@ -51,6 +51,10 @@ class _Buffer:
         return any(view() is not None for view in self._views)
 
     @property
+    def reserved(self) -> bool:
+        return self._memory is not None
+
+    @property
     def seal(self) -> Seal | None:
         if self._memory is None:
             return None
@@ -97,24 +101,25 @@ class SafeStates:
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
         self._job = job
         self._buffers = [_Buffer(descriptor) for descriptor in descriptors]
-        self._last: _Buffer | None = max((b for b in self._buffers if b.seal), key=lambda b: b.seal.generation if b.seal else 0, default=None)
+        self._last: _Buffer | None = max((b for b in self._buffers if b.seal), key=lambda b: _age(b.seal), default=None)
         self._told = False
 
     def reserve(self, size: int) -> None:
-        """Have the memory for states of about so many bytes at hand, so that no change has to wait for it."""
-        for buffer in self._buffers:
+        """Have the memory for states of about so many bytes at hand, so that no change has to wait for it. The third is for slow commits only."""
+        for buffer in self._buffers[:2]:
             self._reserved(buffer, size)
 
     def newest(self) -> SafeCopy | None:
         """The latest whole state of this job, as an earlier process left it; whether it is undamaged shows when it is read."""
         seals = [buffer.seal for buffer in self._buffers]
-        newest = max((seal for seal in seals if seal and seal.job == self._job), key=lambda seal: seal.generation, default=None)
+        newest = max((seal for seal in seals if seal and seal.job == self._job), key=_age, default=None)
         return SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
 
     def allocate(self, size: int) -> memoryview:
-        """Room for a state: a buffer that nobody reads any more, preferably not the one that was sealed last; else memory of the process."""
+        """Room for a state: a buffer that nobody reads any more, preferably not the one that was sealed last, nor one without memory yet; else
+        memory of the process."""
         free = [buffer for buffer in self._buffers if not buffer.in_use]
-        for buffer in sorted(free, key=lambda buffer: buffer is self._last):
+        for buffer in sorted(free, key=lambda buffer: (buffer is self._last, not buffer.reserved)):
             if self._reserved(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)
@@ -143,10 +148,15 @@ class SafeStates:
             buffer.reserve(size)
         except OSError as error:
             if not self._told:
-                log.warning("no shared memory for the state (%s): after a loss inside a formation the job goes on from its last commit", error)
+                log.warning("no shared memory for the state (%s): a restart goes on from the last commit", error)
             self._told = True
             return False
         return True
+
+
+def _age(seal: Seal | None) -> tuple[int, int]:
+    """The higher the newer: a generation may begin before the one ahead of it ended."""
+    return (seal.generation, seal.position.step) if seal else (-1, -1)
 
 
 def available() -> int:

@@ -1,8 +1,8 @@
 """What elasticity does to a model: accuracy and weights of elastic jobs beside static ones.
 
 With a fixed global batch, LeNet on digits and a small ResNet on a made-up set like CIFAR-10 are trained by one worker, by four, and by 2->4->1->3.
-LeNet has no BatchNorm, so only the order of summation differs and the weights must agree; the ResNet normalises over each worker's share of a batch,
-so its weights depend on the number of workers, in a static job too.
+LeNet, in its smooth form, has no BatchNorm and no choice between pixels, so only the order of summation differs and the weights must
+agree; the ResNet normalises over each worker's share of a batch, so its weights depend on the number of workers, in a static job too.
 
 With a batch per worker, LeNet goes from one worker to four after two epochs, with the rate at once and momentum as it is (`plain`) and with the rate
 over a ramp and momentum scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the change over the one before it.

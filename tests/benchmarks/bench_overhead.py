@@ -26,7 +26,7 @@ from cluster import ENVIRONMENT, HERE, Cluster, mortal
 from figures import Figure, at_most, progress, told, write
 from overhead_job import TURN, VARIANTS
 
-NETWORK, BATCH, STEPS, TURN_STEPS, EPOCHS = "resnet18_v1", 128, 24, 4, 4
+NETWORK, BATCH, STEPS, TURN_STEPS, EPOCHS = "resnet18_v1", 128, 24, 4, 10
 TURNS = STEPS // TURN_STEPS  # in an epoch
 WORKERS = SERVERS = 2
 BOUND = 1.03

@@ -162,7 +162,7 @@ class Worker:
                     self.world.offers[order.generation] = self.applied
                 if not order.fetch:
                     assert self.position == order.position, "a holder has the state of the position"
-                    self.world.nodes[self.name].safe = Safe.of(order, self.applied)
+                    self._keep(order.generation)
                 self.say(Prepared(generation=order.generation), awaits=True)
             case Go():
                 self.group.inside.add(self.pid)
@@ -171,9 +171,9 @@ class Worker:
                 assert order.position == self.position
                 if order.commit:
                     assert self.form is not None
-                    name = f"commit-{self.position.step}-{self.form.generation}"
-                    self.world.commits[name] = (self.position, self.applied)
-                    self.say(Committed(generation=self.form.generation, position=self.position, name=name))
+                    self._keep(self.form.generation)
+                    if self.position == self.form.position or not self.world.slow_storage:
+                        self._commit(self.form.generation)
                 self.doing = "step"
             case Leave():
                 self.say(Left(generation=order.generation))
@@ -181,6 +181,14 @@ class Worker:
                 self.exit(0)
             case _:
                 raise AssertionError(f"the training thread got {order}")
+
+    def _keep(self, generation: int) -> None:
+        self.world.nodes[self.name].safe = Safe.of(generation, self.position, self.applied)
+
+    def _commit(self, generation: int) -> None:
+        name = f"commit-{self.position.step}-{generation}"
+        self.world.commits[name] = (self.position, self.applied)
+        self.say(Committed(generation=generation, position=self.position, name=name))
 
     def _loaded(self, order: Form) -> bool:
         if order.safe:
@@ -255,9 +263,9 @@ class Safe:
     damaged: bool = False
 
     @classmethod
-    def of(cls, order: Form, applied: History) -> Safe:
+    def of(cls, generation: int, position: Position, applied: History) -> Safe:
         name = "-".join(map(str, applied)) or "start"
-        return cls(SafeCopy(generation=order.generation, position=order.position, name=name), applied)
+        return cls(SafeCopy(generation=generation, position=position, name=name), applied)
 
 
 @dataclass

@@ -51,8 +51,9 @@ class Killed(Exception):
 
 
 class World:
-    def __init__(self, base: str, elastic: str = "", segments: bool = False, **options: Any) -> None:
-        self.now, self.segments = 100.0, segments
+    def __init__(self, base: str, elastic: str = "", segments: bool = False, slow_storage: bool = False, **options: Any) -> None:
+        """On `slow_storage` no commit but a generation's first one comes to its end."""
+        self.now, self.segments, self.slow_storage = 100.0, segments, slow_storage
         self.pids = count(100)
         self.options = Options(
             cluster="c", job="j", started_at=1.0, limits=Limits(1, 8), workers=len(base), boundary="segment" if segments else "epoch", **options

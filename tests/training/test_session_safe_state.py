@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from session_processes import EPOCHS, SAMPLES, Worker, instance
 from session_world import World
 
 from training.audit import audit
 from training.knowledge import Phase
-from training.origin import START, Line, Origin, choose_origin
+from training.origin import GENERATIONS, START, Line, Origin, choose_origin
 from training.protocol import Formed, Position, SafeCopy, WorkerHello
 
 A, B, C = map(instance, "abc")
@@ -132,6 +134,25 @@ def test_t9_a_second_loss_inside_the_next_formation_costs_no_more_than_the_first
     assert trained_twice(world) == set()
 
 
+def restarted_in_mid_segment(*spared: str) -> World:
+    """A job whose storage takes longer for a commit than a segment does; b dies well after the third boundary."""
+    world = World("ab", segments=True, slow_storage=True, recovery="restart")
+    until(world, lambda: len(worker(world, A).applied) == len(worker(world, B).applied) == 4)
+    until(world, lambda: worker(world, A).doing == worker(world, B).doing == "wait")
+    for name in {A, B} - {*spared}:
+        world.nodes[name].safe = None
+    worker(world, B).exit(-9)
+    return finished(world)
+
+
+def test_a_restart_costs_at_most_a_segment_however_slow_the_storage_is() -> None:
+    assert len(trained_twice(restarted_in_mid_segment(A, B))) == 1, "the step that b died in"
+
+
+def test_when_the_node_that_kept_the_boundarys_state_is_gone_the_restart_takes_the_last_commit() -> None:
+    assert len(trained_twice(restarted_in_mid_segment(B))) == 5
+
+
 # ---- which safe state may be used
 
 ONE, TWO = Position(epoch=0, offset=2, step=1), Position(epoch=0, offset=4, step=2)
@@ -153,14 +174,46 @@ def hello(generation: int, position: Position, name: str = "5f") -> WorkerHello:
     )
 
 
+def taken(line: Line, generation: int, position: Position) -> str | None:
+    return choose_origin(None, line, {A: hello(generation, position)}, set()).safe
+
+
 def test_a_safe_state_of_a_past_that_was_undone_is_never_taken() -> None:
     """Step 2 was trained by generation 1 and, after a fall back to step 1, again by generation 4: their states may differ."""
     line = Line()
     for number, position in ((1, START), (2, TWO), (3, ONE), (4, TWO), (5, TWO)):
         line = line.settled(number, position)
-    taken = {generation: choose_origin(None, line, {A: hello(generation, TWO)}, set()).safe for generation in (2, 4, 5, 6)}
-    assert taken == {2: None, 4: "5f", 5: "5f", 6: None}
-    assert choose_origin(None, line, {A: hello(5, ONE)}, set()).safe is None, "of another position"
+    assert {generation: taken(line, generation, TWO) for generation in (1, 2, 3, 4, 5, 6)} == {1: None, 2: None, 3: "5f", 4: "5f", 5: "5f", 6: None}
+    assert taken(line, 1, ONE) == "5f", "what generation 1 had trained before the fall back still counts"
+    assert taken(line, 5, ONE) is None, "it began after that"
+
+
+@given(starts=st.lists(st.integers(0, 9), max_size=12))
+def test_a_safe_state_counts_exactly_while_nothing_before_it_was_undone(starts: list[int]) -> None:
+    """Each generation trains on to step 9 and keeps a state at every boundary, of which the next generation's start says how many count."""
+    line = Line()
+    for number, step in enumerate(starts):
+        line = line.settled(number, Position(epoch=0, offset=2 * step, step=step))
+    for generation, start in enumerate(starts):
+        kept = [Position(epoch=0, offset=2 * step, step=step) for step in range(start, 10)]
+        counting = [position.step for position in kept if taken(line, generation, position)]
+        assert counting == list(range(start, min([9, *starts[generation + 1 :]]) + 1))
+
+
+def test_the_furthest_of_several_safe_states_is_taken() -> None:
+    line = Line().settled(1, START)
+    ready = {A: hello(1, ONE, "a1"), B: hello(1, TWO, "b2"), C: hello(1, ONE, "c1")}
+    assert choose_origin(None, line, ready, set()) == Origin(TWO, safe="b2", source=B)
+    assert choose_origin(None, line, ready, {(B, "b2")}) == Origin(ONE, safe="a1", source=A)
+    assert choose_origin((ONE, "commit"), line, ready, {(B, "b2")}) == Origin(ONE, commit="commit")
+
+
+def test_a_job_of_many_generations_remembers_the_last_ones() -> None:
+    line = Line()
+    for number in range(3 * GENERATIONS):
+        line = line.settled(number, ONE)
+    assert [taken(line, number, ONE) for number in (0, 2 * GENERATIONS, 3 * GENERATIONS - 1)] == [None, "5f", "5f"]
+    assert len(line.starts) == GENERATIONS
 
 
 def test_a_commit_that_is_as_far_as_the_safe_state_is_taken() -> None:

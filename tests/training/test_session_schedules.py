@@ -96,9 +96,9 @@ schedules = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1000)), max_si
 
 @pytest.mark.parametrize("segments", [False, True])
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(schedule=schedules)
-def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bool, schedule: list[tuple[int, int]]) -> None:
-    world = World("ab", "cd", segments=segments)
+@given(schedule=schedules, slow_storage=st.booleans())
+def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bool, schedule: list[tuple[int, int]], slow_storage: bool) -> None:
+    world = World("ab", "cd", segments=segments, slow_storage=slow_storage)
     play(world, schedule)
     calm(world)
     check(world)

@@ -105,6 +105,26 @@ def test_t9_the_next_process_goes_on_with_what_was_kept_before_the_word_prepared
     assert Process(memory, 0.5, tmp_path).left == second.left.model_copy(update={"generation": 3}), "and is safe again"
 
 
+def test_what_was_kept_at_a_boundary_is_there_for_the_next_process_and_for_the_commit(memory: SafeMemory, tmp_path: Path) -> None:
+    """A commit takes longer than a short segment; until it is written, nothing else is left of what was trained since the one before."""
+    later = Position(epoch=1, offset=4, step=4)
+    first = Process(memory, 7.0, tmp_path)
+    first.handover.reached(AT)
+    first.handover.prepare(form(2), first.commits).state.result(30)
+    first.net.weight.set_data(mx.nd.full((2, 3), 8.0))
+    block = first.handover.keep(2, later)
+    first.net.weight.set_data(mx.nd.full((2, 3), 9.0))
+    first.handover.sealing.result(30)
+    first.handover.close()
+    second = Process(memory, 0.5, tmp_path)
+    assert second.left is not None
+    assert (second.left.generation, second.left.position) == (2, later)
+    second.handover.prepare(form(3, later, safe=second.left.name), second.commits).wait_until_safe()
+    assert second.weights() == {8.0}
+    name = first.commits.write(later.step, 2, block)
+    assert first.commits.read(name) == bytes(block), "the next process has not written over what is committed"
+
+
 def test_t9_who_holds_the_state_is_not_prepared_before_it_is_copied(memory: SafeMemory, tmp_path: Path) -> None:
     """The word to go would take it into ps-lite, where it is killed when somebody else dies."""
     process = Process(memory, 7.0, tmp_path, SlowState)

@@ -85,6 +85,11 @@ def test_a_state_of_another_job_is_nobodys(memory: SafeMemory) -> None:
     assert SafeStates(memory.descriptors, "another").newest() is None
 
 
+def generation_left(states: SafeStates) -> int | None:
+    left = states.newest()
+    return left.generation if left else None
+
+
 def test_a_state_that_is_still_read_is_not_written_over(memory: SafeMemory) -> None:
     """A commit on slow storage takes longer than it takes to the next two changes."""
     states = SafeStates(memory.descriptors, "j")
@@ -92,11 +97,40 @@ def test_a_state_that_is_still_read_is_not_written_over(memory: SafeMemory) -> N
     for generation in (2, 3, 4):
         kept(states, generation, generation)
     assert bytes(committing) == bytes([1]) * SIZE
-    offered, unsafe = kept(states, 5, 5), kept(states, 6, 6)
-    assert (bytes(offered), bytes(unsafe)) == (bytes([5]) * SIZE, bytes([6]) * SIZE), "both buffers are in use: the third is plain memory"
-    left = states.newest()
+    offered, joined, unsafe = kept(states, 5, 5), kept(states, 6, 6), kept(states, 7, 7)
+    assert [bytes(block) for block in (offered, joined, unsafe)] == [bytes([fill]) * SIZE for fill in (5, 6, 7)]
+    assert generation_left(states) == 6, "all buffers are in use: the fourth is plain memory"
+
+
+def test_there_is_a_whole_state_at_any_moment_also_while_a_slow_commit_reads_an_earlier_one(memory: SafeMemory) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    committing = kept(states, 1, 1)
+    for generation in (2, 3, 4, 5):
+        half = states.allocate(SIZE)
+        assert generation_left(SafeStates(memory.descriptors, "j")) == generation - 1, "a worker that is killed now"
+        states.seal(half, generation, AT)
+        del half
+    assert bytes(committing) == bytes([1]) * SIZE
+
+
+def test_of_one_generations_states_the_one_of_its_last_boundary_is_left(memory: SafeMemory) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    for step in (2, 3, 4, 5):
+        states.seal(states.allocate(SIZE), 1, AT.model_copy(update={"step": step}))
+    following = SafeStates(memory.descriptors, "j")
+    half = following.allocate(SIZE)
+    left = following.newest()
     assert left is not None
-    assert left.generation == 5
+    assert left.position.step == 5, "and the process that comes after does not write over it first"
+    assert len(half) == SIZE
+
+
+def test_the_third_state_takes_memory_only_where_commits_are_slow(memory: SafeMemory) -> None:
+    states = SafeStates(memory.descriptors, "j")
+    states.reserve(SIZE)
+    for generation in range(6):
+        kept(states, generation, generation)
+    assert [os.fstat(descriptor).st_size > 0 for descriptor in memory.descriptors] == [True, True, False]
 
 
 def test_memory_is_taken_once_and_grows_with_the_state(memory: SafeMemory) -> None:
@@ -124,7 +158,7 @@ def test_without_room_training_goes_on_unsafe_and_says_so_once(memory: SafeMemor
     assert blocks == [bytes([fill]) * SIZE for fill in (1, 2)]
     assert states.newest() is None
     assert [record.getMessage() for record in caplog.records] == [
-        "no shared memory for the state ([Errno 27] File too large): after a loss inside a formation the job goes on from its last commit"
+        "no shared memory for the state ([Errno 27] File too large): a restart goes on from the last commit"
     ]
 
 
