@@ -20,7 +20,8 @@ from node_bootstrap.pacing import Timing
 from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
 from training.forkserver import Blank, ForkServerLine
-from training.protocol import FromNode, GroupFailed, GroupReady, StartGroup
+from training.protocol import GroupFailed, GroupReady, StartGroup
+from training.wire import FromNode
 
 PORTS = range(10000, 30000)  # below the ports that the kernel gives to outgoing connections
 log = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from node_bootstrap.pacing import Timing, spread
 from node_bootstrap.ports import Parameters
 from training.channel import connect, decode, encode, greet
 from training.clocks import DEFAULT, Clocks
-from training.protocol import FromCoordinator, FromNode, NodeHello, Refused, Welcome
+from training.protocol import NodeHello, Refused, Welcome
+from training.wire import FromCoordinator, FromNode
 
 CLOSE_SECONDS = 1.0
 log = logging.getLogger(__name__)

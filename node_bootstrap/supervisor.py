@@ -23,8 +23,6 @@ from node_bootstrap.worker import Worker
 from training.clocks import DEFAULT, Clocks
 from training.protocol import (
     CoolDown,
-    FromCoordinator,
-    FromNode,
     Listed,
     NodeHello,
     NodeNotice,
@@ -34,6 +32,7 @@ from training.protocol import (
     StopGroup,
     Welcome,
 )
+from training.wire import FromCoordinator, FromNode
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,9 @@ from node_bootstrap.prepare import explain
 from node_bootstrap.processes import Child, Children
 from node_bootstrap.restarts import Reason, Step, after_crash
 from node_bootstrap.spares import Program, Spares
-from training.protocol import FromNode, WorkerExited, WorkerStarted
+from training.protocol import WorkerExited, WorkerStarted
 from training.safe_memory import SafeMemory
+from training.wire import FromNode
 
 log = logging.getLogger(__name__)
 

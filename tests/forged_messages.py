@@ -14,8 +14,6 @@ from training.protocol import (
     CommitUnreadable,
     FirstStep,
     Formed,
-    FromNode,
-    FromWorker,
     GroupFailed,
     GroupReady,
     Left,
@@ -30,6 +28,7 @@ from training.protocol import (
     WorkerHello,
     WorkerStarted,
 )
+from training.wire import FromNode, FromWorker
 
 NODE, OTHER, ADDRESS = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7"
 AT = Position(epoch=0, offset=0, step=0)

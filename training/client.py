@@ -23,7 +23,14 @@ from controller.contract import ControlFile
 from training.channel import OPEN_SECONDS, answer, connect_sync, decode, encode
 from training.clocks import Clocks
 from training.dialogue import Dialogue
-from training.protocol import Abort, FromCoordinator, FromWorker, Pump, Refused, Verdict, WorkerHello
+from training.protocol import (
+    Abort,
+    Pump,
+    Refused,
+    Verdict,
+    WorkerHello,
+)
+from training.wire import FromCoordinator, FromWorker
 
 Urgent = Abort | Pump | Verdict
 TEMPORARY_FAILURE = 75  # of sysexits.h: start me again

@@ -33,9 +33,6 @@ from training.protocol import (
     CommitUnreadable,
     FirstStep,
     Formed,
-    FromCoordinator,
-    FromNode,
-    FromWorker,
     GroupFailed,
     GroupReady,
     Left,
@@ -49,12 +46,11 @@ from training.protocol import (
     WorkerExited,
     WorkerHello,
     WorkerStarted,
-    WorkerWord,
-    parse_to_coordinator,
 )
-from training.protocol import ToNode as NodeMessage
-from training.protocol import ToWorker as WorkerMessage
 from training.session import Session
+from training.wire import FromCoordinator, FromNode, FromWorker, WorkerWord, parse_to_coordinator
+from training.wire import ToNode as NodeMessage
+from training.wire import ToWorker as WorkerMessage
 
 HELLO_SECONDS = 10.0
 QUEUE = 1000  # messages that a slow reader may be behind before it counts as gone

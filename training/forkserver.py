@@ -17,6 +17,8 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 
+from training.inherited import InheritedLine
+
 FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inherits
 MAX_LINE = 64 * 1024
 KILL_SECONDS = 5.0
@@ -69,27 +71,10 @@ def _blank(line: socket.socket, server: int, become: Become) -> int:
     return code if isinstance(code, int) else 1
 
 
-class ForkServerLine:
-    """The supervisor's end of the requests. `theirs` is for the server to inherit, with `environment`; then call `handed_over`."""
+class ForkServerLine(InheritedLine):
+    """For the requests."""
 
-    def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._ours.setblocking(False)
-
-    @property
-    def theirs(self) -> int:
-        return self._theirs.fileno()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {FORK_SOCKET: str(self.theirs)}
-
-    def handed_over(self) -> None:
-        self._theirs.close()
-
-    def close(self) -> None:
-        self._ours.close()
-        self._theirs.close()
+    variable, kind = FORK_SOCKET, socket.SOCK_SEQPACKET
 
     async def fork(self) -> Blank:
         """A blank, which is there when `started` says so: a server that still imports comes to it later. Raises OSError when the server is gone."""

@@ -34,7 +34,6 @@ from training.protocol import (
     FirstStep,
     Form,
     Formed,
-    FromCoordinator,
     Go,
     Leave,
     Left,
@@ -48,6 +47,7 @@ from training.sharding import Indices
 from training.standby import wait_until_needed
 from training.statistics import averaged, weighted
 from training.step import StepGuard
+from training.wire import FromCoordinator
 
 STATISTICS = "statistics"  # the key behind those of the gradients
 PROGRESS_SECONDS = 1.0
@@ -209,7 +209,7 @@ class CoordinatedMembership(Membership):
             position = self._form(order)
         elif isinstance(order, Leave):
             self._leave(order)
-            if position.epoch < self._epochs:
+            if position.epoch < self._epochs or order.generation != self._generation:  # it is at the end of a past that was undone
                 raise SystemExit(0)
         elif isinstance(order, Proceed):
             self._proceed(order, position, None)

@@ -37,8 +37,6 @@ from training.clocks import Clocks
 from training.forkserver import Blank, ForkServerLine
 from training.protocol import (
     CoolDown,
-    FromCoordinator,
-    FromNode,
     GroupFailed,
     GroupReady,
     Listed,
@@ -54,6 +52,7 @@ from training.protocol import (
 )
 from training.safe_memory import SafeMemory
 from training.standby import StandbyLine
+from training.wire import FromCoordinator, FromNode
 
 MAX_LINE = 256 * 1024
 READY_SECONDS = 120.0  # for the fork server to import MXNet, on a machine that is busy

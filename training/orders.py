@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from training.protocol import ToNode as NodeMessage
-from training.protocol import ToWorker as WorkerMessage
+from training.wire import ToNode as NodeMessage
+from training.wire import ToWorker as WorkerMessage
 
 
 @dataclass(frozen=True)

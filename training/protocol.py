@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 from controller.contract import SignedDocument
 
@@ -354,7 +354,8 @@ class Go(Message):
 
 
 class Leave(Message):
-    """Drop the store and exit with code 0: at a boundary after an admitted change, or when the job is over."""
+    """Drop the store and exit with code 0: at a boundary after an admitted change, or when the job is over. At the job's end a worker of another
+    generation than this has not come to the job's result, and must not keep its own."""
 
     type: Literal["leave"] = "leave"
     generation: int
@@ -389,25 +390,3 @@ class Refused(Message):
 
     type: Literal["refused"] = "refused"
     reason: str
-
-
-FromNode = NodeHello | GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice
-ToNode = Challenge | Welcome | Listed | StartGroup | StopGroup | RestartWorker | CoolDown | Retire | Refused
-WorkerWord = Prepared | CheckIn | Formed | Left | FirstStep | Committed | CommitFailed | CommitUnreadable | Progress | StepStatus | Pumped
-FromWorker = WorkerHello | WorkerWord
-ToWorker = Challenge | Proceed | Form | Go | Leave | Abort | Pump | Verdict | Refused
-ToCoordinator = FromNode | FromWorker
-FromCoordinator = ToNode | ToWorker
-
-_to_coordinator: TypeAdapter[ToCoordinator] = TypeAdapter(Annotated[ToCoordinator, Field(discriminator="type")])
-_from_coordinator: TypeAdapter[FromCoordinator] = TypeAdapter(Annotated[FromCoordinator, Field(discriminator="type")])
-
-
-def parse_to_coordinator(text: str | bytes) -> ToCoordinator:
-    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
-    return _to_coordinator.validate_json(text)
-
-
-def parse_from_coordinator(text: str | bytes) -> FromCoordinator:
-    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
-    return _from_coordinator.validate_json(text)

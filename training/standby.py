@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from types import TracebackType
+
+from training.inherited import InheritedLine
 
 STANDBY = "DYNTRAIN_STANDBY_SOCKET"  # the file descriptor that a spare inherits
 
@@ -29,30 +30,10 @@ def wait_until_needed() -> bool:
     raise SystemExit(0)
 
 
-class StandbyLine:
-    """The supervisor's end: keep it open until the spare's process has ended. `theirs` is for the child to inherit; then call `handed_over`."""
+class StandbyLine(InheritedLine):
+    """Keep it open until the spare's process has ended."""
 
-    def __init__(self) -> None:
-        self._ours, self._theirs = socket.socketpair()
-        self._ours.setblocking(False)
-
-    def __enter__(self) -> StandbyLine:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._ours.close()
-        self._theirs.close()
-
-    @property
-    def theirs(self) -> int:
-        return self._theirs.fileno()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {STANDBY: str(self.theirs)}
-
-    def handed_over(self) -> None:
-        self._theirs.close()
+    variable = STANDBY
 
     async def ready(self) -> bool:
         """Once the spare has built its model; False when it ended before."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,21 +46,11 @@ def local() -> None:
 @click.option("--resync-seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Period of the controller's resync.")
 @click.option("--namespaces", is_flag=True, help="Each machine is a network namespace with an address and a link of its own (Linux, root, iproute2).")
 @click.argument("command", nargs=-1)
-def up(
-    port: int,
-    name: str,
-    base_workers: int,
-    job: bool,
-    epochs: int,
-    directory: Path | None,
-    resync_seconds: float,
-    namespaces: bool,
-    command: tuple[str, ...],
-) -> None:
+def up(**chosen: Any) -> None:
     """Run the cloud with a cluster in it until Ctrl-C. COMMAND, after --, trains something else than the handwritten digits."""
     try:
         require_packages()
-        _serve(port, name, base_workers, job, epochs, directory, resync_seconds, namespaces, command)
+        _serve(_Up(**chosen))
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:
@@ -116,31 +107,36 @@ def chaos(duration: float, seed: int, report: Path, directory: Path | None, name
     raise SystemExit(code)
 
 
-def _serve(
-    port: int,
-    name: str,
-    base_workers: int,
-    job: bool,
-    epochs: int,
-    directory: Path | None,
-    resync_seconds: float,
-    namespaces: bool,
-    command: tuple[str, ...],
-) -> None:
+@dataclass(frozen=True)
+class _Up:
+    """The options of `up`, as click names them."""
+
+    port: int
+    name: str
+    base_workers: int
+    job: bool
+    epochs: int
+    directory: Path | None
+    resync_seconds: float
+    namespaces: bool
+    command: tuple[str, ...]
+
+
+def _serve(chosen: _Up) -> None:
     from controller.local.cloud import Cloud
     from controller.local.cluster import ClusterPlan, digits_command, provision, write_prepare_script
     from controller.local.options import Options
 
-    options = Options(namespaces=namespaces)
-    with ended_by_signals(), Cloud(port=port, state_dir=directory, resync_seconds=resync_seconds, options=options) as cloud:
+    options, resync_seconds = Options(namespaces=chosen.namespaces), chosen.resync_seconds
+    with ended_by_signals(), Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud:
         mount = cloud.state_dir / "shared"
         plan = ClusterPlan(
-            cluster=name,
+            cluster=chosen.name,
             mount=mount,
-            training_cmd=command or digits_command(mount, epochs),
+            training_cmd=chosen.command or digits_command(mount, chosen.epochs),
             prepare_script=write_prepare_script(mount),
-            base_workers=base_workers,
-            job=job,
+            base_workers=chosen.base_workers,
+            job=chosen.job,
             policy={"resync_seconds": resync_seconds},
             identity_keys=cloud.identity_keys,
         )

@@ -34,8 +34,9 @@ from training.clocks import Clocks
 from training.control import ControlServer
 from training.generation import Limits
 from training.knowledge import Options
-from training.protocol import NodeHello, Welcome, WorkerHello, parse_to_coordinator
+from training.protocol import NodeHello, Welcome, WorkerHello
 from training.session import Session
+from training.wire import parse_to_coordinator
 
 TOKEN = "the-token-of-this-job"
 CASES = 2_000  # of one round of the parser

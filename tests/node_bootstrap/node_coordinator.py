@@ -23,7 +23,15 @@ from websockets.exceptions import ConnectionClosed
 
 from controller.contract import CoordinatorEndpoint
 from training.admission import Gate
-from training.protocol import Challenge, Listed, NodeHello, Refused, Retire, ToCoordinator, ToNode, Welcome, parse_to_coordinator
+from training.protocol import (
+    Challenge,
+    Listed,
+    NodeHello,
+    Refused,
+    Retire,
+    Welcome,
+)
+from training.wire import ToCoordinator, ToNode, parse_to_coordinator
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from node_bootstrap.pacing import Backoff, Timing
 from node_bootstrap.processes import Child, Children
 from node_bootstrap.spares import Program
 from node_bootstrap.worker import State, Worker
-from training.protocol import FromNode, WorkerStarted
+from training.protocol import WorkerStarted
+from training.wire import FromNode
 
 TIMING = Timing(spare=0.0, blank=Backoff(0.01, 0.1))
 SCRIPT = """
@@ -126,7 +127,7 @@ sys.path.insert(0, {root!r})
 from training.safe_memory import inherited_memory
 from training.standby import wait_until_needed
 spare = wait_until_needed()
-memory, _ = inherited_memory()
+memory, *_ = inherited_memory()
 print("found", spare, os.pread(memory, 20, 0).decode(), flush=True)
 os.pwrite(memory, str(os.getpid()).encode(), 0)
 print("up", os.getpid(), spare, flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 from controller.contract import Target
 from training.generation import Limits
 from training.knowledge import Options, Phase
-from training.orders import Order, ToNode, ToWorker
+from training.orders import Journal, Order, ToNode, ToWorker
 from training.protocol import CheckIn, FirstStep, Form, Formed, GroupReady, NodeHello, Position, Prepared, RestartWorker, WorkerExited, WorkerHello
 from training.session import Session
 
@@ -90,3 +90,14 @@ def restarted(orders: list[Order]) -> set[str]:
 
 def words(orders: list[Order]) -> list[tuple[str, str]]:
     return [(order.instance_id, order.message.type) for order in orders if isinstance(order, ToWorker)]
+
+
+def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
+    """SIGKILL of the coordinator, and a new one with the journal as far as it was written; these nodes find it."""
+    journal = [order.record for order in driver.orders if isinstance(order, Journal)][:records]
+    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
+    driver.revision -= 1
+    driver.want(A, B)
+    for name in nodes:
+        driver.node(name, worker_pid=int(name[-1], 16))
+        driver.blanks(name)

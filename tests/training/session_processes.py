@@ -177,7 +177,8 @@ class Worker:
                 self.doing = "step"
             case Leave():
                 self.say(Left(generation=order.generation))
-                self.world.results.append(self.applied)
+                if self.form is not None and order.generation == self.form.generation:
+                    self.world.results.append(self.applied)
                 self.exit(0)
             case _:
                 raise AssertionError(f"the training thread got {order}")

@@ -32,8 +32,6 @@ from training.protocol import (
     PROTOCOL,
     Challenge,
     CheckIn,
-    FromNode,
-    FromWorker,
     GroupFailed,
     Left,
     NodeHello,
@@ -41,9 +39,8 @@ from training.protocol import (
     Refused,
     Welcome,
     WorkerHello,
-    parse_from_coordinator,
-    parse_to_coordinator,
 )
+from training.wire import FromNode, FromWorker, parse_from_coordinator, parse_to_coordinator
 
 NODE, OTHER, ADDRESS, TOKEN = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7", "the-token-of-this-job"
 FACTS = InstanceFacts(NODE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-east-1", "123456789012", 0.0, None)

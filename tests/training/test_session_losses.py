@@ -6,22 +6,17 @@ import pytest
 from session_driver import A, B, C, Driver, forms, restarted, words
 
 from training.knowledge import Phase
-from training.orders import Announce, Order, ToNode, ToWorker
+from training.orders import Announce, Order, ToWorker
 from training.protocol import (
     Committed,
-    CoolDown,
     GroupFailed,
     NodeHello,
-    NodeNotice,
     Position,
-    Progress,
     Pumped,
     StepStatus,
     Verdict,
     WorkerExited,
-    WorkerStarted,
 )
-from training.roster import Budget
 
 
 def test_t9_a_joiner_that_dies_while_it_waits_disturbs_nobody(driver: Driver) -> None:
@@ -60,163 +55,6 @@ def test_a_worker_that_dies_after_its_check_in_costs_nothing(driver: Driver) -> 
 def test_news_of_an_earlier_process_changes_nothing(driver: Driver) -> None:
     assert driver.do("worker_exited", B, WorkerExited(pid=999, code=1, reason="long ago")) == []
     assert driver.session.phase is Phase.TRAINING
-
-
-def crash(driver: Driver, name: str, pid: int) -> list[Order]:
-    driver.worker(name, pid=pid)
-    return driver.do("worker_exited", name, WorkerExited(pid=pid, code=1, reason="crash"))
-
-
-def cool_downs(driver: Driver) -> list[float]:
-    return [order.fields["seconds"] for order in driver.orders if isinstance(order, Announce) and order.event == "cooling_down"]
-
-
-def test_t12_a_flapping_node_cools_down_for_longer_each_time_and_is_readmitted(driver: Driver) -> None:
-    driver.node(C, base=False)
-    assert [bool(restarted(crash(driver, C, pid))) for pid in range(50, 58)] == [True] * 5 + [False] * 3
-    assert cool_downs(driver) == [60.0]
-    driver.now += 59
-    assert restarted(driver.do("tick")) == set()
-    driver.now += 2
-    assert driver.do("tick") != [], "readmitted"
-    for pid, wait in ((60, 121), (61, 241)):
-        assert restarted(crash(driver, C, pid)) == set(), "one failure more, and it cools down again"
-        driver.now += wait
-        assert restarted(driver.do("tick")) == {C}
-    assert cool_downs(driver) == [60.0, 120.0, 240.0]
-
-
-def test_t12_a_node_that_cools_down_is_not_taken_in_even_if_its_worker_stands_ready(driver: Driver) -> None:
-    driver.node(C, base=False)
-    for pid in range(50, 57):
-        crash(driver, C, pid)
-    driver.worker(C, pid=70)
-    driver.want(A, B, C)
-    driver.blanks(A)
-    assert forms(driver.check_in(A, B)) == {}
-
-
-def told_to_cool(orders: list[Order]) -> list[CoolDown]:
-    return [order.message for order in orders if isinstance(order, ToNode) and isinstance(order.message, CoolDown)]
-
-
-def test_t12_a_node_hears_how_long_it_cools_down_also_when_it_asks_again(driver: Driver) -> None:
-    """Its bootstrap would take the silence for a lost order, give the worker up, and the controller would release the node."""
-    driver.node(C, base=False)
-    orders = [order for pid in range(50, 56) for order in crash(driver, C, pid)]
-    assert told_to_cool(orders) == [CoolDown(pid=55, seconds=60.0)]
-    driver.now += 20
-    again = driver.do("worker_exited", C, WorkerExited(pid=55, code=1, reason="crash"))
-    assert told_to_cool(again) == [CoolDown(pid=55, seconds=40.0)]
-
-
-def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Driver) -> None:
-    driver.node(C, base=False)
-    for pid in range(50, 55):
-        crash(driver, C, pid)
-    said: list[CoolDown] = []
-    for pid in range(60, 66):
-        said += told_to_cool(crash(driver, C, pid))
-        driver.now += said[-1].seconds + 1
-        driver.session.heard = driver.now
-        assert restarted(driver.do("tick")) == {C}, "a base node has nobody to take its place, and is tried again"
-    assert [(one.seconds, one.given_up) for one in said] == [(60, False), (120, False), (240, False), (480, False), (960, True), (1920, True)]
-
-
-def test_t10_t12_a_job_without_enough_workers_waits_no_longer_than_a_first_cool_down() -> None:
-    """A cool-down spares the others; where too few are left to train, it would only keep the job from going on."""
-    driver = Driver(workers=1, budget=Budget(restarts=0))
-    driver.train(A)
-    for pid in (50, 51):
-        driver.exits(A, pid=driver.session.roster.members[A].pid)
-        driver.blanks(A)
-        driver.now += 61
-        assert restarted([*driver.do("tick"), *driver.do("tick")]) == {A}
-        driver.worker(A, pid=pid)
-        driver.form(A)
-    assert cool_downs(driver) == [60.0, 120.0]
-    assert driver.session.phase is Phase.TRAINING
-
-
-def test_t12_an_interrupted_machine_spends_no_budget(driver: Driver) -> None:
-    driver.node(C, base=False)
-    driver.do("node_notice", C, NodeNotice(kind="spot", deadline=500.0))
-    assert [bool(restarted(crash(driver, C, pid))) for pid in range(50, 60)] == [True] * 10
-
-
-def test_t8_a_job_whose_workers_cannot_even_start_fails_with_the_reason() -> None:
-    driver = Driver(workers=1)
-    driver.node(A)
-    driver.want(A)
-    for pid in range(50, 56):
-        driver.do("worker_exited", A, WorkerExited(pid=pid, code=1, reason="no module named train"))
-    driver.do("tick")
-    assert driver.session.report(driver.now).state == "failed"
-    failed = [order.fields["reason"] for order in driver.orders if isinstance(order, Announce) and order.event == "failed"]
-    assert "no module named train" in failed[0]
-
-
-def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:
-    driver = Driver(recovery="restart", budget=Budget(restarts=1000))
-    driver.train(A, B)
-    for round_ in range(1, 25):
-        if driver.session.phase is Phase.OVER:
-            break
-        driver.exits(B, pid=driver.session.roster.members[B].pid)
-        driver.now += 31
-        for name in (A, B):
-            driver.blanks(name)
-            driver.worker(name, pid=100 * round_ + int(name[-1], 16))
-        driver.form(A, B)
-    assert driver.session.outcome == "failed"
-
-
-def lost(driver: Driver, name: str) -> list[str]:
-    found = [order.fields for order in driver.orders if isinstance(order, Announce) and order.event == "worker_lost"]
-    return [fields["reason"] for fields in found if fields["instance"] == name]
-
-
-def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_cools_down_in_the_end(driver: Driver) -> None:
-    """Stuck in its imports it would keep its node out of the job for ever, and nobody would say why."""
-    driver.node(C, base=False)
-    start, within = driver.options.clocks.start, []
-    for pid in range(50, 56):
-        driver.do("worker_started", C, WorkerStarted(pid=pid))
-        driver.now += start - 1
-        steps = Progress(generation=driver.session.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0)
-        driver.do("progressed", A, steps)  # the others train
-        within += driver.do("tick")
-        driver.do("node_lost", C)
-        driver.node(C, base=False, worker_pid=pid)  # told again, it has no more time
-        driver.now += 2
-        driver.do("tick")
-    assert not restarted(within)
-    assert [reason.split(":")[0] for reason in lost(driver, C)] == [f"started, and not connected to the coordinator within {start + 1:.0f} s"] * 6
-    assert [order.message.pid for order in driver.orders if restarted([order]) == {C}] == [50, 51, 52, 53, 54]
-    assert cool_downs(driver) == [60.0], "they count together, however long each took"
-
-
-def test_a_worker_that_connects_in_time_or_has_left_is_not_waited_for(driver: Driver) -> None:
-    driver.node(C, base=False)
-    driver.do("worker_started", C, WorkerStarted(pid=50, spare=True))
-    driver.now += 2
-    ready = [order.fields for order in driver.worker(C, pid=50) if isinstance(order, Announce) and order.event == "worker_ready"]
-    driver.do("worker_started", C, WorkerStarted(pid=50))  # this word was slower than the worker
-    driver.blanks(A)
-    driver.want(A, B, C)
-    driver.check_in(A, B)
-    driver.form(A, B, C)
-    driver.want(A, B)
-    driver.blanks(A)
-    driver.check_in(A, B, C, epoch=2)
-    driver.form(A, B)
-    driver.do("worker_left", C)
-    driver.node(C, base=False, worker_pid=50)  # it still saves its model
-    driver.now += driver.options.clocks.start + 1
-    driver.check_in(A, B, epoch=3)
-    driver.do("tick")
-    assert ready == [{"instance": C, "pid": 50, "seconds": 2.0, "spare": True}]
-    assert lost(driver, C) == []
 
 
 @pytest.fixture

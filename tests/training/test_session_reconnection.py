@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from session_driver import A, B, C, Driver, forms, restarted, words
+from session_driver import A, B, C, Driver, come_back, forms, restarted, words
 
 from training.knowledge import Phase
-from training.orders import DropWorker, Journal, Order, Over, ToNode
+from training.orders import DropWorker, Order, Over, ToNode
 from training.protocol import (
     CheckIn,
     Committed,
@@ -17,7 +17,6 @@ from training.protocol import (
     StepStatus,
 )
 from training.roster import Budget, Roster
-from training.session import Session
 
 
 def test_a_check_in_of_an_earlier_generation_is_void(driver: Driver) -> None:
@@ -27,17 +26,6 @@ def test_a_check_in_of_an_earlier_generation_is_void(driver: Driver) -> None:
 
 START = Position(epoch=0, offset=0, step=0)
 ONE = Position(epoch=1, offset=0, step=2)
-
-
-def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
-    """SIGKILL of the coordinator, and a new one with the journal as far as it was written; these nodes find it."""
-    journal = [order.record for order in driver.orders if isinstance(order, Journal)][:records]
-    driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
-    driver.revision -= 1
-    driver.want(A, B)
-    for name in nodes:
-        driver.node(name, worker_pid=int(name[-1], 16))
-        driver.blanks(name)
 
 
 def test_t17_in_mid_epoch_the_workers_go_on_under_the_coordinator_that_came_back(driver: Driver) -> None:
@@ -240,22 +228,6 @@ def test_t20_a_resume_does_not_wait_for_processes_that_are_gone(driver: Driver) 
     for name, pid in ((A, 31), (B, 32)):
         orders = driver.worker(name, pid=pid)
     assert {(form.position.step, form.commit) for form in forms(orders).values()} == {(2, "c1"), (2, None)}
-
-
-def test_t17_after_the_end_whoever_missed_it_hears_it_and_no_new_job_begins(driver: Driver) -> None:
-    driver.check_in(A, B, epoch=3)
-    come_back(driver)
-    assert words(driver.worker(A, generation=1, stage="waits")) == [(A, "leave")]
-    driver.node(B)  # its worker has left
-    assert not any(isinstance(order, Over) for order in driver.orders)
-    assert any(isinstance(order, Over) for order in driver.do("worker_left", A))
-
-
-def test_t17_after_the_end_nobody_is_waited_for_for_ever(driver: Driver) -> None:
-    driver.check_in(A, B, epoch=3)
-    come_back(driver)
-    driver.now += driver.options.clocks.patience + 1
-    assert any(isinstance(order, Over) for order in driver.do("tick"))
 
 
 def test_the_order_to_form_is_said_again_to_whom_it_did_not_reach(driver: Driver) -> None:

@@ -22,7 +22,18 @@ from training import channel
 from training.certificate import Certificate, make_certificate
 from training.client import CoordinatorClient, CoordinatorLost
 from training.clocks import Clocks
-from training.protocol import Challenge, CheckIn, Form, Go, Position, Prepared, Proceed, Refused, WorkerHello, parse_to_coordinator
+from training.protocol import (
+    Challenge,
+    CheckIn,
+    Form,
+    Go,
+    Position,
+    Prepared,
+    Proceed,
+    Refused,
+    WorkerHello,
+)
+from training.wire import parse_to_coordinator
 
 START = Position(epoch=0, offset=0, step=0)
 FORM = Form(

@@ -19,10 +19,18 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon
 
 from training.engine.store import PartedStore, split
-from training.protocol import Abort, FromWorker, Position, Pump, Pumped, StepStatus, Verdict
+from training.protocol import (
+    Abort,
+    Position,
+    Pump,
+    Pumped,
+    StepStatus,
+    Verdict,
+)
 from training.state import TrainingState
 from training.statistics import averaged, weighted
 from training.step import StepGuard
+from training.wire import FromWorker
 
 AT = Position(epoch=1, offset=0, step=8)
 

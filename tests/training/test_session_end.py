@@ -1,0 +1,44 @@
+"""The end of a job: everybody hears of it, nobody is waited for in vain, and only those who took part keep the result."""
+
+from __future__ import annotations
+
+from session_driver import A, B, Driver, come_back, words
+
+from training.orders import Order, Over, ToWorker
+from training.protocol import Leave
+
+
+def test_t17_after_the_end_whoever_missed_it_hears_it_and_no_new_job_begins(driver: Driver) -> None:
+    driver.check_in(A, B, epoch=3)
+    come_back(driver)
+    assert words(driver.worker(A, generation=1, stage="waits")) == [(A, "leave")]
+    driver.node(B)  # its worker has left
+    assert not any(isinstance(order, Over) for order in driver.orders)
+    assert any(isinstance(order, Over) for order in driver.do("worker_left", A))
+
+
+def told_to_leave(orders: list[Order]) -> list[int]:
+    """Of which generation those who may keep what they have as the job's result."""
+    return [order.message.generation for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Leave)]
+
+
+def test_t17_who_came_to_the_end_of_a_past_that_was_undone_does_not_take_its_weights_for_the_jobs(driver: Driver) -> None:
+    """Both had trained all epochs when the coordinator died, and it gave up waiting for them: the last epochs are trained again without a."""
+    come_back(driver)
+    driver.now += driver.options.clocks.patience + 1
+    driver.do("tick")
+    driver.want(B)
+    assert told_to_leave(driver.worker(A, generation=1, stage="waits")) == [0]
+    driver.do("worker_left", A)
+    driver.node(B)
+    driver.worker(B, pid=32)
+    driver.form(B)
+    assert told_to_leave(driver.check_in(B, epoch=3)) == [2]
+    assert told_to_leave(driver.worker(A, generation=1, stage="waits")) == [2], "not the generation that it was in"
+
+
+def test_t17_after_the_end_nobody_is_waited_for_for_ever(driver: Driver) -> None:
+    driver.check_in(A, B, epoch=3)
+    come_back(driver)
+    driver.now += driver.options.clocks.patience + 1
+    assert any(isinstance(order, Over) for order in driver.do("tick"))
