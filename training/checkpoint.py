@@ -7,6 +7,7 @@ generation starts from, so a damaged one is only reported here: another state at
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -48,10 +49,12 @@ class CommitStore:
             partial.rename(self._directory / name)
             self._sync_directory()
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
             raise CheckpointError(f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact") from error
         for old in self._names()[: -self._keep]:
-            (self._directory / old).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the next commit tries again
+                (self._directory / old).unlink()
         return name
 
     def read(self, name: str) -> memoryview:

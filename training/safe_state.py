@@ -51,10 +51,6 @@ class _Buffer:
         return any(view() is not None for view in self._views)
 
     @property
-    def reserved(self) -> bool:
-        return self._memory is not None
-
-    @property
     def seal(self) -> Seal | None:
         if self._memory is None:
             return None
@@ -116,10 +112,9 @@ class SafeStates:
         return SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
 
     def allocate(self, size: int) -> memoryview:
-        """Room for a state: a buffer that nobody reads any more, preferably not the one that was sealed last, nor one without memory yet; else
-        memory of the process."""
+        """Room for a state: a buffer that nobody reads any more, preferably not the one that was sealed last; else memory of the process."""
         free = [buffer for buffer in self._buffers if not buffer.in_use]
-        for buffer in sorted(free, key=lambda buffer: (buffer is self._last, not buffer.reserved)):
+        for buffer in sorted(free, key=lambda buffer: buffer is self._last):  # stable: the third has no memory before it is needed
             if self._reserved(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)

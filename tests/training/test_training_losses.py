@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from job_bed import JobBed, instance
@@ -27,6 +28,30 @@ def test_t7_t20_in_mode_restart_a_killed_worker_costs_the_epoch_and_no_sample(ma
     assert killed not in bed.supervisors[instance("B")].pids[1:]
     resumed = bed.events("forming")[-1]
     assert resumed["position"]["epoch"] >= 2, "from the last commit, not from the beginning"
+
+
+def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_commits_is_broken(make_bed: Make, tmp_path: Path) -> None:
+    """Nor does it go back further where a commit takes longer than a segment."""
+    bed = make_bed("--orders", str(tmp_path), recovery="restart")
+    bed.begin()
+    commits = bed.job.commits
+    bed.wait_for(lambda: list(commits.glob("*.commit")), 60, "the first commit")
+    commits.rename(tmp_path / "away")
+    commits.touch()
+    bed.wait_for(lambda: len(bed.events("commit_failed")) >= 3, 60, "no commit can be written any more")
+    (tmp_path / "gate").touch()
+    bed.wait_for(lambda: len(list(tmp_path.glob("at-the-gate.*"))) == 2, 30, "both are inside a step")
+    commits.unlink()
+    (tmp_path / "away").rename(commits)
+    reached = bed.events("segment")[-1]["to"]
+    bed.kill_worker("B")
+    bed.wait_for(lambda: bed.events("restart"), 30, "the loss is noticed")
+    (tmp_path / "gate").unlink()
+    bed.finish()
+    resumed = bed.events("forming")[-1]
+    assert (resumed["position"], resumed["commit"]) == (reached, None)
+    assert resumed["safe"] is not None
+    assert bed.audit().exact
 
 
 def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
