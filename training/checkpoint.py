@@ -1,6 +1,6 @@
 """Commits: training state that is safe outside the workers.
 
-A commit is one file, `<generation>-<step>.commit`: its checksum (`block.checksum`), then the packed state. It is written under another name,
+A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). It is written under another name,
 synced and renamed, so it is there whole or not at all. The last few are kept; the coordinator journals their names and decides which one a
 generation starts from, so a damaged one is only reported here: another state at its position would be a silent error.
 """
@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from training.block import CHECKSUM_BYTES, checksum
+from training.direct import write_synced
 from training.layout import COMMITS_KEPT
 
 SUFFIX = ".commit"
@@ -41,11 +42,7 @@ class CommitStore:
         name = f"{generation:06d}-{step:012d}{SUFFIX}"
         partial = self._directory / f".{name}.{os.getpid()}"
         try:
-            with partial.open("wb") as file:
-                file.write(checksum(block))
-                file.write(block)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(partial, block, checksum(block))
             partial.rename(self._directory / name)
             self._sync_directory()
         except OSError as error:
@@ -65,8 +62,8 @@ class CommitStore:
             raise CommitDamaged(f"commit {name} is not in {self._directory}") from error
         except OSError as error:
             raise CheckpointError(f"commit {name} in {self._directory}: {error.strerror}; mend the directory, nothing in it was changed") from error
-        block = memoryview(raw)[CHECKSUM_BYTES:]
-        if checksum(block) != raw[:CHECKSUM_BYTES]:
+        block = memoryview(raw)[:-CHECKSUM_BYTES]
+        if checksum(block) != raw[-CHECKSUM_BYTES:]:
             raise CommitDamaged(f"commit {name} in {self._directory} is damaged: its checksum is wrong")
         return block
 

@@ -23,16 +23,16 @@ from training.batches import ArrayBatches
 from training.batching import Batching, FixedGlobal, PerWorker
 from training.examples.cifar10_data import load_binary
 from training.examples.cifar10_net import resnet
-from training.examples.digits import correct, load_digits
+from training.examples.digits import correct, lenet, load_digits
 from training.job import ElasticJob
 
 WEIGHTS, RESULT = "weights.npz", "result.json"
 
 
-def load(data: Path | None) -> tuple[ArrayBatches, ArrayBatches, Any]:
+def load(data: Path | None, smooth: bool) -> tuple[ArrayBatches, ArrayBatches, Any]:
     """(training, validation, net), of CIFAR-10's format in `data`, else digits."""
     if data is None:
-        return *load_digits(None, 16), smooth_lenet()
+        return *load_digits(None, 16), smooth_lenet() if smooth else lenet(6)
     return *load_binary(data), resnet(8, 8)
 
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="of the gates and of what is left behind")
     args = parser.parse_args()
     job = ElasticJob.join()
-    train, validation, net = load(args.data)
+    train, validation, net = load(args.data, smooth=not args.per_worker)
     mx.random.seed(args.seed)
     net.initialize(mx.init.Xavier())
     net(train.rows(np.arange(1))[0])

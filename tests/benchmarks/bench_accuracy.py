@@ -4,8 +4,9 @@ With a fixed global batch, LeNet on digits and a small ResNet on a made-up set l
 LeNet, in its smooth form, has no BatchNorm and no choice between pixels, so only the order of summation differs and the weights must
 agree; the ResNet normalises over each worker's share of a batch, so its weights depend on the number of workers, in a static job too.
 
-With a batch per worker, LeNet goes from one worker to four after two epochs, with the rate at once and momentum as it is (`plain`) and with the rate
-over a ramp and momentum scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the change over the one before it.
+With a batch per worker, LeNet with ReLU and max pooling, which a sudden change upsets more, goes from one worker to four after two epochs: with the
+rate at once and momentum as it is (`plain`), and with the rate over a ramp and momentum scaled with it (`compensated`), three seeds each. `peak` is
+the highest epoch loss after the change over the one before it.
 """
 
 from __future__ import annotations

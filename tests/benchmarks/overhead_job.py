@@ -1,8 +1,8 @@
 """The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it makes some steps whenever it is its turn.
 
-The turn is a file that holds `<variant> <number>`. Worker 0 writes to `<variant>.jsonl` beside it how many seconds each turn took: from the word to
-begin until the loop comes to the first step of the next turn, whatever it had to do on the way. The first turn has half the steps, so that the end
-of an epoch, with its boundary and commit, falls into the middle of a turn.
+The word to begin is a line in a FIFO of the worker's own, `<variant>-<rank>`: who waits for its turn takes nothing from the others. Worker 0 writes
+to `<variant>.jsonl` how many seconds each turn took: from the word to begin until the loop comes to the first step of the next turn, whatever it had
+to do on the way. The first turn has half the steps, so that the end of an epoch, with its boundary and commit, falls into the middle of a turn.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -25,15 +25,20 @@ from training.batches import ArrayBatches
 from training.job import ElasticJob
 
 VARIANTS = ("elastic", "plain", "plain_on_kvstore")
-TURN = "turn"
 FOR_EVER = 1_000_000  # epochs: the benchmark ends the job
 SGD = {"learning_rate": 0.001, "momentum": 0.9}
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
 
+def word_to(folder: Path, variant: str, rank: int) -> BinaryIO:
+    """The FIFO, from either side: open for both, so that neither waits for the other or sees its end."""
+    return (folder / f"{variant}-{rank}").open("r+b", buffering=0)
+
+
 class Turns:
     def __init__(self, folder: Path, variant: str, steps: int) -> None:
-        self._turn, self._results, self._variant, self._steps = folder / TURN, folder / f"{variant}.jsonl", variant, steps
+        self._folder, self._variant, self._steps = folder, variant, steps
+        self._word: BinaryIO | None = None
         self._number = 0
         self._made = 0
         self._began = 0.0
@@ -45,15 +50,13 @@ class Turns:
             return
         mx.nd.waitall()
         if self._number and rank == 0:
-            with self._results.open("a") as file:
+            with (self._folder / f"{self._variant}.jsonl").open("a") as file:
                 file.write(json.dumps({"turn": self._number, "seconds": time.monotonic() - self._began}) + "\n")
-        while True:
-            variant, number = self._turn.read_text().split()
-            if variant == self._variant and int(number) > self._number:
-                self._made = 1 if self._number else self._steps // 2 + 1
-                self._number, self._began = int(number), time.monotonic()
-                return
-            time.sleep(0.002)
+        if self._word is None:
+            self._word = word_to(self._folder, self._variant, rank)
+        self._word.readline()
+        self._made = 1 if self._number else self._steps // 2 + 1
+        self._number, self._began = self._number + 1, time.monotonic()
 
 
 class InTurns(ArrayBatches):
@@ -102,18 +105,19 @@ def main() -> None:
     parser.add_argument("--variant", choices=VARIANTS, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--network", required=True)
+    parser.add_argument("--image", type=int, required=True, help="pixels of a side")
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="in an epoch")
     parser.add_argument("--turn-steps", type=int, required=True, help="in a turn")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     samples = args.steps * args.batch_size
-    arrays = rng.normal(size=(samples, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, samples).astype(np.int32)
+    arrays = rng.normal(size=(samples, 3, args.image, args.image)).astype(np.float32), rng.integers(0, 10, samples).astype(np.int32)
     mx.random.seed(1)
     net = getattr(gluon.model_zoo.vision, args.network)(classes=10)
     net.initialize(mx.init.Xavier())
     net.hybridize(static_alloc=True)
-    net(mx.nd.zeros((2, 3, 32, 32)))
+    net(mx.nd.zeros((2, 3, args.image, args.image)))
     turns = Turns(args.folder, args.variant, args.turn_steps)
     if args.variant == "elastic":
         elastic(net, arrays, args.batch_size, FOR_EVER, turns)
