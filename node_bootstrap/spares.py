@@ -130,8 +130,15 @@ class Spares:
     async def _watch(self, spare: _Spare) -> None:
         """To the end of its process, also once it was taken."""
         with spare.line:
-            if await spare.line.ready():
-                spare.ready, self._deaths = True, 0
+            try:
+                async with asyncio.timeout(self._timing.spare_start):
+                    spare.ready = await spare.line.ready()
+            except TimeoutError:
+                if spare in self._waiting:  # one that was taken is the coordinator's to bound
+                    log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": self._timing.spare_start})
+                    await spare.child.stop()
+            if spare.ready:
+                self._deaths = 0
                 self._changed.set()
                 log.info("a warm spare stands by", extra={"pid": spare.child.pid})
             await spare.child.wait()

@@ -1,9 +1,9 @@
 """What elasticity costs while nothing changes: the elastic loop over a plain `dist_sync` loop of the same network, data, batch and servers.
 
 Two workers and two servers each, ResNet-18, 128 images in a step: of 64x64, as in Tiny ImageNet, and (`small_images`) of 32x32, where the network has
-so many parameters for so little to compute that a tenth of a step is the update itself. All three jobs are up for the whole run and take short
-turns, so that what the machine does besides meets all of them alike. The plain loop is the faster one of `update_on_kvstore` True and False. With True
-the servers update once what the elastic loop updates on each worker; where workers and servers share the processors, as here, that is the difference.
+so many parameters for so little to compute that a tenth of a step is the update itself. All three jobs are up for the whole run and take short turns,
+so that what the machine does besides meets all of them alike. The plain loop is the faster one of `update_on_kvstore` True and False. With True the
+servers update once what the elastic loop updates on each worker; where workers and servers share the processors, as here, that is the difference.
 
 `elastic_over_plain` is that of an epoch of 24 steps: the median over the pairs of neighbouring turns, where the turns with an epoch's end (boundary,
 statistics, commit of the whole state) have their own median and weigh as one turn of an epoch.

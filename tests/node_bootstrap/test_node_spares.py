@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ time.sleep(600)
 
 
 class Bed:
-    def __init__(self, folder: Path, spares: int, script: str = SCRIPT, children: Children | None = None) -> None:
+    def __init__(self, folder: Path, spares: int, script: str = SCRIPT, children: Children | None = None, timing: Timing = TIMING) -> None:
         root = str(Path(__file__).resolve().parents[2])
         self.log = folder / "worker.log"
         self.children = children or Children(str(folder), 1)
         self.said: list[FromNode] = []
         program = Program((sys.executable, "-c", script.format(root=root)), str(folder), {}, self.log)
-        self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, TIMING, spares)
+        self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, timing, spares)
         self._run = asyncio.create_task(self.worker.run())
 
     def _tell(self, message: FromNode) -> bool:
@@ -119,6 +120,29 @@ def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
 
     dead, taken = asyncio.run(run())
     assert taken != dead
+
+
+HANGS_ONCE = """
+import os, time
+if "DYNTRAIN_STANDBY_SOCKET" in os.environ and not os.path.exists("hung"):
+    open("hung", "w").write(str(os.getpid()))
+    time.sleep(600)
+"""
+
+
+def test_a_spare_that_hangs_in_its_imports_is_started_again(tmp_path: Path) -> None:
+    """Without a bound there would be no spare any more, and nobody would notice before the next loss."""
+
+    async def run() -> bool:
+        bed = Bed(tmp_path, spares=1, script=HANGS_ONCE + SCRIPT, timing=replace(TIMING, spare_start=5.0))
+        try:
+            await bed.worker.welcomed("job-1")
+            await wait_until(lambda: bed.worker.spares.ready == 1, "a spare that does not hang")
+            return alive(int((tmp_path / "hung").read_text()))
+        finally:
+            await bed.close()
+
+    assert asyncio.run(run()) is False, "the one that hung is gone"
 
 
 MEMORY = """
