@@ -97,7 +97,6 @@ class SafeStates:
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
         self._job = job
         self._buffers = [_Buffer(descriptor) for descriptor in descriptors]
-        self._last: _Buffer | None = max((b for b in self._buffers if b.seal), key=lambda b: _age(b.seal), default=None)
         self._told = False
 
     def reserve(self, size: int) -> None:
@@ -107,14 +106,14 @@ class SafeStates:
 
     def newest(self) -> SafeCopy | None:
         """The latest whole state of this job, as an earlier process left it; whether it is undamaged shows when it is read."""
-        seals = [buffer.seal for buffer in self._buffers]
-        newest = max((seal for seal in seals if seal and seal.job == self._job), key=_age, default=None)
+        newest = max((seal for buffer in self._buffers if (seal := self._mine(buffer))), key=_age, default=None)
         return SafeCopy(generation=newest.generation, position=newest.position, name=newest.checksum) if newest else None
 
     def allocate(self, size: int) -> memoryview:
-        """Room for a state: a buffer that nobody reads any more, preferably not the one that was sealed last; else memory of the process."""
+        """Room for a state: a buffer that nobody reads any more, preferably not the one with the newest state; else memory of the process."""
         free = [buffer for buffer in self._buffers if not buffer.in_use]
-        for buffer in sorted(free, key=lambda buffer: buffer is self._last):  # stable: the third has no memory before it is needed
+        newest = max(self._buffers, key=lambda buffer: _age(self._mine(buffer)), default=None)
+        for buffer in sorted(free, key=lambda buffer: buffer is newest):  # stable: the third has no memory before it is needed
             if self._reserved(buffer, size):
                 buffer.seal = None
                 return buffer.take(size)
@@ -126,7 +125,6 @@ class SafeStates:
             if buffer.gave(block):
                 name = checksum(block).hex()
                 buffer.seal = Seal(job=self._job, generation=generation, position=position, size=len(block), checksum=name)
-                self._last = buffer
 
     def read(self, name: str) -> memoryview:
         """The safe state of this name. Raises CommitDamaged."""
@@ -137,6 +135,10 @@ class SafeStates:
                     raise CommitDamaged(f"the safe state of step {seal.position.step} on this host is damaged: its checksum is wrong")
                 return block
         raise CommitDamaged("the safe state on this host is gone: it was overwritten, or the host's supervisor started again")
+
+    def _mine(self, buffer: _Buffer) -> Seal | None:
+        seal = buffer.seal
+        return seal if seal and seal.job == self._job else None
 
     def _reserved(self, buffer: _Buffer, size: int) -> bool:
         try:

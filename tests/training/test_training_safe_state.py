@@ -113,6 +113,18 @@ def test_there_is_a_whole_state_at_any_moment_also_while_a_slow_commit_reads_an_
     assert bytes(committing) == bytes([1]) * SIZE
 
 
+def test_a_state_that_is_sealed_late_does_not_make_way_for_itself(memory: SafeMemory) -> None:
+    """That of a boundary is sealed beside the steps; a loss and a change may come before it is."""
+    states = SafeStates(memory.descriptors, "j")
+    late = states.allocate(SIZE)
+    kept(states, 2, 2)
+    states.seal(late, 1, AT)
+    del late
+    half = states.allocate(SIZE)
+    assert generation_left(SafeStates(memory.descriptors, "j")) == 2, "a worker that is killed now"
+    assert len(half) == SIZE
+
+
 def test_of_one_generations_states_the_one_of_its_last_boundary_is_left(memory: SafeMemory) -> None:
     states = SafeStates(memory.descriptors, "j")
     for step in (2, 3, 4, 5):
