@@ -70,7 +70,7 @@ class Spares:
             self._waiting.remove(spare)
             self._changed.set()
             with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may take niceness back
-                os.setpriority(os.PRIO_PGRP, spare.child.pid, 0)
+                os.setpriority(os.PRIO_PGRP, spare.child.pid, os.getpriority(os.PRIO_PROCESS, 0))
             if spare.line.go():
                 log.info("a spare takes over", extra={"pid": spare.child.pid, "ready": spare.ready})
                 return spare.child

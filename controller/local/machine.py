@@ -21,6 +21,7 @@ FIRST_DELAY = 0.5
 LAST_DELAY = 10.0
 STEADY_SECONDS = 30.0
 KILL_SECONDS = 5.0
+BEHIND_THE_CLOUD = 5  # niceness: AWS has processors of its own, so training on all machines must not hold up the handlers here either
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
 
 
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--stop-seconds", type=float, required=True)
     arguments = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    os.nice(BEHIND_THE_CLOUD)
     adopt_orphans()
     die_with_parent(arguments.parent, signal.SIGUSR1)
     Init(json.loads(arguments.command), arguments.stop_seconds).run()

@@ -92,6 +92,12 @@ def tagged(toy: ToyCloud) -> str:
     )
 
 
+def test_what_runs_on_machines_does_not_hold_up_the_cloud(machines: ToyCloud) -> None:
+    """Many workers on few processors would delay the handlers until the controller took a job that trains for a silent one."""
+    priorities = {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids_of(machines, machines.run_instance())}
+    assert min(priorities) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_metadata_needs_a_token_with_a_valid_time_to_live(machines: ToyCloud) -> None:
     """Version 1 must not work here, or a node that forgets the token would pass."""
     metadata = Metadata(machines, tagged(machines))
