@@ -96,7 +96,7 @@ _WOULD_CHANGE = {
     Reason.WAITS_FOR_TARGET: "the next pass puts it into the target",
     Reason.ABOVE_MAXIMUM: "another worker leaves, or a higher max_workers in the policy",
     Reason.NO_JOB: "a coordinator that reports its job",
-    Reason.NO_BASE_NODE: "a base node that is prepared: it takes over from the last commit",
+    Reason.NO_BASE_NODE: "a base node that is prepared: it takes the job over",
     Reason.WAITS_FOR_BOUNDARY: "the next boundary of the job",
     Reason.JOINING: "its first step in the new generation",
     Reason.TRAINING: _RETAG,

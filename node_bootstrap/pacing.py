@@ -45,7 +45,7 @@ class Timing:
     coordinator_steady: float = 60.0  # a coordinator that lived this long starts its backoff anew
     coordinator_exit: float = 30.0
     spare: float = 3.0  # before a warm spare is started: what it replaces gets the processor first
-    spare_start: float = 600.0  # a spare that has not built its model after this, at its low priority, hangs and is started again
+    spare_start: float = 600.0  # a spare that has not built its model after this hangs and is started again, with twice as much time
     succession: float = 2.0  # how often a base node without a coordinator looks whether it is nominated
     formation: float = 2.0  # blanks that were used are replaced when the new group stands, at the latest after this: forks would slow it down
     blank: Backoff = field(default=Backoff(1.0, 30.0))

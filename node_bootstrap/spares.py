@@ -45,7 +45,7 @@ class Spares:
     def __init__(self, program: Program, count: int, children: Children, needed: Callable[[], bool], timing: Timing) -> None:
         self._program, self._count, self._children, self._needed, self._timing = program, count, children, needed, timing
         self._waiting: list[_Spare] = []
-        self._deaths = 0
+        self._deaths = self._hangs = 0
         self._discards = 0
         self._changed = asyncio.Event()
         self._watchers: set[asyncio.Task[None]] = set()
@@ -130,20 +130,26 @@ class Spares:
     async def _watch(self, spare: _Spare) -> None:
         """To the end of its process, also once it was taken."""
         with spare.line:
+            bound = self._timing.spare_start * 2.0 ** min(self._hangs, 10)  # it may just be slow, at its low priority
             try:
-                async with asyncio.timeout(self._timing.spare_start):
+                async with asyncio.timeout(bound):
                     spare.ready = await spare.line.ready()
             except TimeoutError:
                 if spare in self._waiting:  # one that was taken is the coordinator's to bound
-                    log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": self._timing.spare_start})
+                    log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": bound})
+                    self._hangs += 1
+                    self._gone(spare)
                     await spare.child.stop()
             if spare.ready:
-                self._deaths = 0
+                self._deaths = self._hangs = 0
                 self._changed.set()
                 log.info("a warm spare stands by", extra={"pid": spare.child.pid})
             await spare.child.wait()
         if spare in self._waiting:
-            self._waiting.remove(spare)
-            self._deaths += 1
             log.warning("a warm spare ended", extra={"pid": spare.child.pid})
-            self._changed.set()
+            self._gone(spare)
+
+    def _gone(self, spare: _Spare) -> None:
+        self._waiting.remove(spare)
+        self._deaths += 1
+        self._changed.set()

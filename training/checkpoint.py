@@ -49,7 +49,9 @@ class CommitStore:
             with contextlib.suppress(OSError):
                 partial.unlink()
             raise CheckpointError(f"commit {name} in {self._directory}: {error.strerror}; the previous commit is intact") from error
-        for old in self._names()[: -self._keep]:
+        # Of the generation before, a worker that went on may still be writing one.
+        torn = [path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"]
+        for old in [*self._names()[: -self._keep], *torn]:
             with contextlib.suppress(OSError):  # the next commit tries again
                 (self._directory / old).unlink()
         return name

@@ -27,6 +27,7 @@ from training.protocol import (
     Abort,
     Pump,
     Refused,
+    SafeCopy,
     Verdict,
     WorkerHello,
 )
@@ -49,7 +50,8 @@ def read_control_file() -> ControlFile | None:
 
 
 class CoordinatorClient:
-    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `clocks`: None: those of the control file."""
+    """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `safe` is asked at each (re)connection.
+    `clocks`: None: those of the control file."""
 
     def __init__(
         self,
@@ -58,9 +60,10 @@ class CoordinatorClient:
         urgent: Callable[[Urgent], None],
         clocks: Clocks | None = None,
         end: Callable[[int], None] = os._exit,
+        safe: Callable[[], SafeCopy | None] = lambda: None,
     ) -> None:
         self._end = end
-        self._control, self._hello, self._urgent = control, hello, urgent
+        self._control, self._hello, self._urgent, self._safe = control, hello, urgent, safe
         self._clocks = clocks or Clocks(control.liveness_seconds, control.progress_seconds)
         self._orders: queue.Queue[FromCoordinator | BaseException] = queue.Queue()
         self._lock = threading.Lock()  # of the dialogue and of writing: what was said and what was heard have one order
@@ -128,9 +131,9 @@ class CoordinatorClient:
 
     def _listen(self, connection: ClientConnection) -> None:
         """Greets, and says again what was not answered; nothing else can be said in between."""
-        challenge = connection.recv(timeout=OPEN_SECONDS)
+        challenge, safe = connection.recv(timeout=OPEN_SECONDS), self._safe()
         with self._lock:
-            hello = self._hello.model_copy(update={**self._dialogue.where(), "identity": self._control.identity})
+            hello = self._hello.model_copy(update={**self._dialogue.where(), "identity": self._control.identity, "safe": safe})
             connection.send(encode(answer(challenge, hello, self._control.token)))
             if self._dialogue.pending is not None:
                 connection.send(encode(self._dialogue.pending))

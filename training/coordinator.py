@@ -90,7 +90,7 @@ class Coordinator:
         self._journal.append(record)
         fields = {"instance": self._instance_id, "former": former, "generation": number, "at": now}
         self._events.append({"event": "takeover", **fields})
-        log.warning("%s takes the job over from %s, from the last commit", self._instance_id, former)
+        log.warning("%s takes the job over from %s", self._instance_id, former)
         return [record]
 
     async def run(self) -> None:

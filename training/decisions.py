@@ -50,7 +50,9 @@ class Decisions(Formation):
         if not decision.members:
             return []
         ready = {instance: self.roster.standing[instance] for instance in decision.members}
-        return self._form(decision.members, choose_origin(self.commit, self.line, ready, self.spoiled), (), now)
+        origin = choose_origin(self.commit, self.line, ready, self.spoiled)
+        self.trouble.got_to(origin.position.step)
+        return self._form(decision.members, origin, (), now)
 
     def _group_at_hand(self, now: float) -> bool:
         return choose_scheduler(self._servers()) is not None and now >= self.trouble.until

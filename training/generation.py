@@ -54,7 +54,7 @@ class Cause(Enum):
 
     START = "the job starts"
     COMMIT = "the job goes on from a commit"
-    SAFE = "the job goes on from the state that its workers kept at their last change"
+    SAFE = "the job goes on from the state that its workers kept at their last boundary"
     LOSS = "a worker was lost"
     CHANGE = "the target wants other members"
 

@@ -73,7 +73,8 @@ class Preparation:
         if lacks:
             self._safe.set()  # others have it
         self.state: Future[Kept] = in_background(lambda: work(self._safe))
-        self.state.add_done_callback(lambda _: self._safe.set())
+        safe = self._safe  # a cycle through self would keep the state's memory in use until it is collected
+        self.state.add_done_callback(lambda _: safe.set())
 
     def wait_until_safe(self) -> None:
         """Until this worker's death would not lose the state. Raises what has gone wrong by then."""
@@ -98,12 +99,21 @@ class Handover:
         """Where joiners fetch the state."""
         return self._server.port
 
-    def open(self, job: str, state: JobState) -> SafeCopy | None:
-        """Before the worker stands by. Returns what an earlier process of this node left."""
+    def open(self, job: str, state: JobState) -> None:
+        """Before the worker stands by."""
         self._state, self._safe = state, SafeStates(self._memory, job)
-        left, size = self._safe.newest(), state.nbytes
+        size = state.nbytes
         in_background(lambda: self._reserve(size))  # to fill new memory takes time, of which there is some until the worker is admitted
-        return left
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there is memory that outlives this process."""
+        return self._safe.there
+
+    def newest(self) -> SafeCopy | None:
+        """The latest safe state of this node, whichever process left it."""
+        with self._installing:
+            return self._safe.newest()
 
     def reached(self, position: Position) -> None:
         """The state in memory was trained up to there."""

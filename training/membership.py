@@ -165,9 +165,9 @@ class CoordinatedMembership(Membership):
             seed=seed,
             batching=batching,
             layout=state.layout,
-            safe=self._handover.open(self._control.job, state),
         )
-        self._client = CoordinatorClient(self._control, hello, self._guard.handle)
+        self._handover.open(self._control.job, state)
+        self._client = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
         order = self._client.order()  # admission may take an hour: what bounds it is the supervisor, who ends us with the job
         if isinstance(order, Leave):
@@ -267,9 +267,11 @@ class CoordinatedMembership(Membership):
         return None
 
     def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
-        if order.commit:
+        self._guard.stands(position)
+        writing = self._committing is not None and self._committing.is_alive()
+        if order.commit and (self._handover.keeps or not writing):
             block = self._handover.keep(self._generation, position) if block is None else block
-            if not (self._committing and self._committing.is_alive()):  # slow storage gets fewer commits, not a queue of states
+            if not writing:  # slow storage gets fewer commits, not a queue of states
                 self._committing = threading.Thread(target=self._commit, args=(self._generation, position, block), name="commit", daemon=True)
                 self._committing.start()
         self._metrics = {}

@@ -2,7 +2,7 @@
 
 At each change of membership every survivor keeps the state in memory of its supervisor before anybody may be lost inside ps-lite, and at each
 boundary the worker that commits does so before it steps on (`training.safe_state`). So the next process of these nodes has it, and less is trained
-again than since the last commit, which takes its time on slow storage.
+again than since the last commit, which may be old on slow storage.
 """
 
 from __future__ import annotations

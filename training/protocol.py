@@ -178,8 +178,8 @@ class WorkerHello(Hello):
 
     `stage`: it stands by; prepares the generation that it was last ordered to form; was told to go, and may be inside ps-lite; has formed; trains;
     waits at a boundary; was told to abort; or is free of its broken group, at the verdict's `position`. In the other stages `position` is
-    where it was last told to step on from. `generation` is the one it was last ordered to form, None before the first. `safe` is what
-    an earlier process of the node left.
+    where it was last told to step on from. `generation` is the one it was last ordered to form, None before the first. `safe` is the
+    newest safe state of its node, of this process or an earlier one.
     """
 
     type: Literal["worker_hello"] = "worker_hello"

@@ -35,7 +35,7 @@ class Release:
             return []
         blocked = sorted(i for i in survivors if self.statuses[i].phase == "wait")
         if not blocked:
-            self.verdict = max((self.statuses[i].position for i in survivors), key=lambda position: position.step)
+            self.verdict = max((self.statuses[i].position for i in survivors), key=lambda position: (position.step, position.epoch))
             return []
         self.pumping = blocked[0]
         first = min(self.statuses[i].answered for i in blocked)

@@ -99,6 +99,11 @@ class SafeStates:
         self._buffers = [_Buffer(descriptor) for descriptor in descriptors]
         self._told = False
 
+    @property
+    def there(self) -> bool:
+        """Whether states can be made safe: there is such memory, and none was refused."""
+        return bool(self._buffers) and not self._told
+
     def reserve(self, size: int) -> None:
         """Have the memory for states of about so many bytes at hand, so that no change has to wait for it. The third is for slow commits only."""
         for buffer in self._buffers[:2]:

@@ -17,6 +17,7 @@ from controller.contract import Target
 from training.knowledge import Phase
 from training.losses import Losses
 from training.orders import Announce, DropWorker, Journal, Order, ToNode, ToWorker
+from training.origin import choose_origin
 from training.planning import Node
 from training.protocol import (
     CheckIn,
@@ -114,7 +115,7 @@ class Session(Losses):
         if self.phase is Phase.RECOVERING and self._returned(hello):
             return orders + self._recover(now)
         if instance in self.roster.leaving:
-            return [*orders, ToWorker(instance, Leave(generation=self.number, reason="not in the target, or job finished"))]
+            return [*orders, self._leave(instance)]
         if instance in self.roster.members:
             return orders + self._member_back(hello, now)
         return orders + self._newcomer(hello, away, now) + self._recover(now)
@@ -141,16 +142,19 @@ class Session(Losses):
         if self.phase is Phase.OVER or (hello.stage in ("waits", "free") and not wanted):
             self.awaited.discard(instance)
             self.roster.leaving[instance] = hello
-            if self.phase is Phase.OVER:
-                return [ToWorker(instance, Leave(generation=self.number, reason="job finished"))]
-            return [
-                ToWorker(instance, Leave(generation=0, reason="not in the target"))
-            ]  # even at the last sample it has not come to the job's result
+            return [self._leave(instance)]
         if problem := self.roster.problem(hello):
             return [DropWorker(instance, problem), Announce("worker_refused", {"instance": instance, "reason": problem})]
         self.roster.stand(hello)
         took = {"seconds": now - away.since, "spare": away.spare} if away and away.pid == hello.pid else {}
         return [Announce("worker_ready", {"instance": instance, "pid": hello.pid, **took}), *self._advance(now)]
+
+    def _leave(self, instance: str) -> Order:
+        """While the job is not finished nobody has come to its result, also at the last sample: that may be in a past that was undone."""
+        finished = self.outcome == "finished"
+        return ToWorker(
+            instance, Leave(generation=self.number if finished else 0, reason=f"job {self.outcome}" if self.outcome else "not in the target")
+        )
 
     def _turn_away(self, hello: WorkerHello, reason: str) -> list[Order]:
         """No failure of its node, and no reason to wait until the process has noticed."""
@@ -238,8 +242,7 @@ class Session(Losses):
         # One of the same step is newer all the same: old ones are deleted by their generation.
         if message.generation <= self.void_until or (self.commit and message.position.step < self.commit[0].step):
             return []
-        if self.commit is None or message.position.step > self.commit[0].step:
-            self.trouble.committed()
+        self.trouble.got_to(message.position.step)
         self.note_commit(message.position, message.name)
         record = {"kind": "commit", "generation": message.generation, "position": message.position.model_dump(), "name": message.name}
         return [Journal(record)]
@@ -262,9 +265,13 @@ class Session(Losses):
             found = self.commit[0] if self.commit else None
             record = {"name": message.name, "position": lost.model_dump(), "instead": found and found.model_dump(), "reason": message.reason}
             orders += [Journal({"kind": "commit_unreadable", **record, "at": now}), Announce("commit_unreadable", record)]
-            if found is None and lost.step:
+            if found is None and lost.step and not self._safe_state_at_hand():
                 return orders + self._fail(f"no readable commit is left to go on from: {message.reason}", now)
         return [*orders, *self._take_back(message.reason, now), *self._advance(now)]
+
+    def _safe_state_at_hand(self) -> bool:
+        there = {**self.roster.standing, **self.roster.members}
+        return choose_origin(None, self.line, there, self.spoiled).safe is not None
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         if self._current(instance, message.generation):

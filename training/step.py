@@ -47,6 +47,11 @@ class StepGuard:
             self._generation, self._applied, self._phase = generation, position, "out"
             self.aborted, self._verdict = False, None
 
+    def stands(self, position: Position) -> None:
+        """At a boundary, where a position may have another name than after the last step: a verdict must not lead back over it."""
+        with self._changed:
+            self._applied = position
+
     def run(self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None], first: int = 0) -> bool:
         """Push, wait for the sums, update; `after` is the position then. False: the step is void or was not begun, and a new generation follows.
 

@@ -77,7 +77,6 @@ class Worker:
         self.alive, self.hung, self.exit_code = True, False, 1
         self.position = Position(epoch=0, offset=0, step=0)
         self.applied: History = ()
-        self.left = world.nodes[name].safe if name in world.nodes else None  # by an earlier process
         self.form: Form | None = None
         self.doing = "order"  # waits for an order; or: create, step, wait
         self.aborted, self.verdict = False, None
@@ -95,9 +94,13 @@ class Worker:
             global_batch=BATCH,
             seed=0,
             layout="x",
-            safe=self.left and self.left.copy,
+            safe=self._safe(),
             **self.dialogue.where(),
         )
+
+    def _safe(self) -> SafeCopy | None:
+        safe = self.world.nodes[self.name].safe
+        return safe and safe.copy
 
     def say(self, message: Any, awaits: bool = False) -> None:
         if awaits:

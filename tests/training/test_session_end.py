@@ -28,7 +28,8 @@ def test_t17_who_came_to_the_end_of_a_past_that_was_undone_does_not_take_its_wei
     driver.now += driver.options.clocks.patience + 1
     driver.do("tick")
     driver.want(B)
-    assert told_to_leave(driver.worker(A, generation=1, stage="waits")) == [0]
+    for _ in range(2):  # the word is lost with a connection, and said again
+        assert told_to_leave(driver.worker(A, generation=1, stage="waits")) == [0]
     driver.do("worker_left", A)
     driver.node(B)
     driver.worker(B, pid=32)
@@ -42,3 +43,10 @@ def test_t17_after_the_end_nobody_is_waited_for_for_ever(driver: Driver) -> None
     come_back(driver)
     driver.now += driver.options.clocks.patience + 1
     assert any(isinstance(order, Over) for order in driver.do("tick"))
+
+
+def test_a_worker_at_the_last_sample_of_a_job_that_failed_has_no_result(driver: Driver) -> None:
+    driver.check_in(A, epoch=3)
+    driver.check_in(B, epoch=2)
+    assert driver.session.outcome == "failed", "they stand at different positions"
+    assert told_to_leave(driver.worker(A, generation=1, stage="waits")) == [0]

@@ -18,8 +18,21 @@ from training.knowledge import Options, Phase
 from training.ledger import JOURNAL, read_lines
 from training.orders import Announce, Journal, Order, Over, ToWorker
 from training.progress import describe
-from training.protocol import CommitFailed, Committed, CommitUnreadable, Form, Formed, GroupReady, NodeHello, Position, Prepared, WorkerHello
+from training.protocol import (
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    Form,
+    Formed,
+    GroupReady,
+    NodeHello,
+    Position,
+    Prepared,
+    SafeCopy,
+    WorkerHello,
+)
 from training.session import Session
+from training.trouble import RESTARTS
 
 A = "i-0000000a"
 WHO = {"cluster": "c", "instance_id": A, "private_ip": "10.0.0.1"}
@@ -30,6 +43,15 @@ def test_a_commit_reads_back_and_the_last_few_are_kept(tmp_path: Path) -> None:
     names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15)]
     assert store.read(names[-1]) == b"state 15"
     assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == names[1:]
+
+
+def test_what_a_worker_left_half_written_when_it_was_killed_does_not_stay_for_ever(tmp_path: Path) -> None:
+    """A restart after each kill: on slow storage nearly every kill meets a commit that is being written."""
+    torn = [tmp_path / f".{generation:06d}-000000000005.commit.{100 + generation}" for generation in (1, 2, 3)]
+    for path in torn:
+        path.write_bytes(b"half")
+    CommitStore(tmp_path).write(10, 3, b"whole")
+    assert [path.exists() for path in torn] == [False, True, True], "of the last two generations somebody may still be writing"
 
 
 def test_a_commit_after_going_back_is_newer_than_those_it_went_back_over(tmp_path: Path) -> None:
@@ -100,7 +122,7 @@ class Coordinated:
         self.journal += [order.record for order in orders if isinstance(order, Journal)]
         return orders
 
-    def start(self, pid: int) -> Form:
+    def start(self, pid: int, safe: SafeCopy | None = None) -> Form:
         """A worker comes, and the generation that it is told to form."""
         self.do("group_ready", A, GroupReady(scheduler_port=10_000, blanks=2))
         hello = WorkerHello(
@@ -114,6 +136,7 @@ class Coordinated:
             global_batch=10,
             seed=0,
             layout="x",
+            safe=safe,
         )
         orders = self.do("worker_connected", hello)
         self.now += 35  # beyond the pause after several restarts
@@ -160,6 +183,30 @@ def test_a_damaged_newest_commit_leads_to_the_one_before_at_its_own_position() -
     revived = Coordinated(job.journal)
     assert revived.session.commit is not None
     assert revived.session.commit[1] == "c2", "a coordinator that comes back knows it too"
+
+
+def test_when_no_commit_can_be_read_a_safe_state_is_taken_though_it_is_no_further() -> None:
+    job = Coordinated()
+    job.start(1)
+    job.form()
+    job.commit(2, "c2")
+    job.lose(1)
+    safe = SafeCopy(generation=1, position=Position(epoch=2, offset=0, step=4), name="5f")
+    assert job.start(2, safe).commit == "c2"
+    job.unreadable("c2")
+    again = job.again()
+    assert (again.commit, again.safe, again.position) == (None, "5f", safe.position)
+
+
+def test_restarts_that_get_further_do_not_end_the_job_though_no_commit_is_written() -> None:
+    job = Coordinated()
+    for pid in range(1, 2 * RESTARTS):
+        position = Position(epoch=pid, offset=0, step=2 * pid)
+        job.start(pid, SafeCopy(generation=pid - 1, position=position, name=f"{pid}") if pid > 1 else None)
+        job.form()
+        job.lose(pid)
+        job.now += 3600  # its node's failures are long ago
+    assert job.session.phase is Phase.WAITING
 
 
 def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginning_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -71,7 +72,8 @@ class Process:
         )
         os.environ.update(memory.environment)
         self.handover = Handover(control)
-        self.left = self.handover.open("j", kind(self.net, trainer))
+        self.handover.open("j", kind(self.net, trainer))
+        self.left = self.handover.newest()
         self.commits = CommitStore(folder)
 
     def weights(self) -> set[float]:
@@ -123,6 +125,25 @@ def test_what_was_kept_at_a_boundary_is_there_for_the_next_process_and_for_the_c
     assert second.weights() == {8.0}
     name = first.commits.write(later.step, 2, block)
     assert first.commits.read(name) == bytes(block), "the next process has not written over what is committed"
+
+
+def test_changes_and_boundaries_leave_no_buffer_in_use(memory: SafeMemory, tmp_path: Path) -> None:
+    """Else there would soon be none left, and states would not be safe any more."""
+    gc.collect()
+    gc.disable()
+    try:
+        process = Process(memory, 7.0, tmp_path)
+        for generation in range(2, 8):
+            process.handover.reached(AT)
+            process.handover.prepare(form(generation), process.commits).state.result(30)
+            for _ in range(3):
+                process.handover.keep(generation, AT)
+                process.handover.sealing.result(30)
+            newest = process.handover.newest()
+            assert newest is not None
+            assert newest.generation == generation
+    finally:
+        gc.enable()
 
 
 def test_t9_who_holds_the_state_is_not_prepared_before_it_is_copied(memory: SafeMemory, tmp_path: Path) -> None:

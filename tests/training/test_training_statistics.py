@@ -27,6 +27,7 @@ from training.protocol import (
     StepStatus,
     Verdict,
 )
+from training.release import Release
 from training.state import TrainingState
 from training.statistics import averaged, weighted
 from training.step import StepGuard
@@ -117,6 +118,23 @@ def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what
         guard.handle(Verdict(generation=first + 1, position=AT))
         worker.join(20)
         assert taken == [1], "the position stands, so what arrived is taken"
+
+
+def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the_boundary() -> None:
+    """A Module counts batches: its last step's position names the epoch that ended, and a verdict there would have it trained again."""
+    said: list[FromWorker] = []
+    guard = StepGuard(Server([]), said.append)  # type: ignore[arg-type]
+    last, boundary = Position(epoch=0, offset=9, step=9), Position(epoch=1, offset=0, step=9)
+    guard.formed(1, Position(epoch=0, offset=8, step=8))
+    assert guard.run(last, lambda: None, [], lambda: None)
+    release = Release(1, 0.0)
+    for instance_id, here in (("a", last), ("b", boundary)):
+        guard.stands(here)
+        guard.handle(Abort(generation=1))
+        status = said.pop()
+        assert isinstance(status, StepStatus)
+        release.said(instance_id, status, ["a", "b"])
+    assert release.verdict == boundary, "also when one of them has not heard yet that it goes on"
 
 
 def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(make_bed: Callable[..., JobBed]) -> None:
