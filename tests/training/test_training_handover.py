@@ -132,10 +132,14 @@ def test_changes_and_boundaries_leave_no_buffer_in_use(memory: SafeMemory, tmp_p
     gc.collect()
     gc.disable()
     try:
-        process = Process(memory, 7.0, tmp_path)
+        process = Process(memory, 7.0, tmp_path, SlowState)
         for generation in range(2, 8):
             process.handover.reached(AT)
-            process.handover.prepare(form(generation), process.commits).state.result(30)
+            SlowState.may.clear()
+            preparation = process.handover.prepare(form(generation), process.commits)
+            SlowState.may.set()
+            preparation.state.result(30)
+            del preparation
             for _ in range(3):
                 process.handover.keep(generation, AT)
                 process.handover.sealing.result(30)
@@ -148,6 +152,7 @@ def test_changes_and_boundaries_leave_no_buffer_in_use(memory: SafeMemory, tmp_p
 
 def test_t9_who_holds_the_state_is_not_prepared_before_it_is_copied(memory: SafeMemory, tmp_path: Path) -> None:
     """The word to go would take it into ps-lite, where it is killed when somebody else dies."""
+    SlowState.may.clear()
     process = Process(memory, 7.0, tmp_path, SlowState)
     process.handover.reached(AT)
     prepared = in_background(process.handover.prepare(form(2), process.commits).wait_until_safe)
