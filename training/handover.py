@@ -24,6 +24,7 @@ from training.state import digest
 from training.statistics import Doubles
 from training.transfer import StateServer, fetch
 
+NEWEST_SECONDS = 5.0  # a worker that greets its coordinator has ten
 KEEP_SECONDS = 60.0  # how long a state is offered to joiners that do not come
 
 
@@ -111,9 +112,13 @@ class Handover:
         return self._safe.there
 
     def newest(self) -> SafeCopy | None:
-        """The latest safe state of this node, whichever process left it."""
-        with self._installing:
+        """The latest safe state of this node, whichever process left it. None also while one is loaded from storage that is slow."""
+        if not self._installing.acquire(timeout=NEWEST_SECONDS):
+            return None
+        try:
             return self._safe.newest()
+        finally:
+            self._installing.release()
 
     def reached(self, position: Position) -> None:
         """The state in memory was trained up to there."""
