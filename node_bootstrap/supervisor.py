@@ -21,17 +21,7 @@ from node_bootstrap.report import Reporter
 from node_bootstrap.shipping import LogShipping
 from node_bootstrap.worker import Worker
 from training.clocks import DEFAULT, Clocks
-from training.protocol import (
-    CoolDown,
-    Listed,
-    NodeHello,
-    NodeNotice,
-    RestartWorker,
-    Retire,
-    StartGroup,
-    StopGroup,
-    Welcome,
-)
+from training.protocol import CoolDown, Listed, NodeHello, NodeNotice, RestartWorker, Retire, StartGroup, StopGroup, Welcome
 from training.wire import FromCoordinator, FromNode
 
 log = logging.getLogger(__name__)

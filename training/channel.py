@@ -17,12 +17,7 @@ from websockets.sync.client import connect as connect_sync_client
 
 from training.admission import H, answering
 from training.clocks import DEFAULT, Clocks
-from training.protocol import (
-    MAX_BYTES,
-    Challenge,
-    NodeHello,
-    Refused,
-)
+from training.protocol import MAX_BYTES, Challenge, NodeHello, Refused
 from training.wire import FromCoordinator, ToCoordinator, parse_from_coordinator
 
 OPEN_SECONDS = 10.0

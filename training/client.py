@@ -23,14 +23,7 @@ from controller.contract import ControlFile
 from training.channel import OPEN_SECONDS, answer, connect_sync, decode, encode
 from training.clocks import Clocks
 from training.dialogue import Dialogue
-from training.protocol import (
-    Abort,
-    Pump,
-    Refused,
-    SafeCopy,
-    Verdict,
-    WorkerHello,
-)
+from training.protocol import Abort, Pump, Refused, SafeCopy, Verdict, WorkerHello
 from training.wire import FromCoordinator, FromWorker
 
 Urgent = Abort | Pump | Verdict

@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.protocol import (
-    Abort,
-    CheckIn,
-    Form,
-    Formed,
-    Go,
-    Leave,
-    Position,
-    Proceed,
-    Pump,
-    Stage,
-    Verdict,
-)
+from training.protocol import Abort, CheckIn, Form, Formed, Go, Leave, Position, Proceed, Pump, Stage, Verdict
 from training.wire import FromCoordinator, FromWorker
 
 

@@ -16,14 +16,7 @@ import training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from training.engine import Engine
-from training.protocol import (
-    Abort,
-    Position,
-    Pump,
-    Pumped,
-    StepStatus,
-    Verdict,
-)
+from training.protocol import Abort, Position, Pump, Pumped, StepStatus, Verdict
 from training.wire import FromWorker
 
 ROUND_SECONDS = 0.1  # without an answer for so long, the zeros that are still unanswered are pushed once more

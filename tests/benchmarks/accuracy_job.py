@@ -30,27 +30,14 @@ WEIGHTS, RESULT = "weights.npz", "result.json"
 
 
 def load(data: Path | None, smooth: bool) -> tuple[ArrayBatches, ArrayBatches, Any]:
-    """(training, validation, net), of CIFAR-10's format in `data`, else digits."""
+    """(training, validation, net), of CIFAR-10's format in `data`, else digits.
+
+    `smooth`: where weights are compared, max pooling would not do. When two pixels are equal but for rounding, the order of a sum decides which of
+    them gets the gradient, and from there on two jobs part that were both right.
+    """
     if data is None:
-        return *load_digits(None, 16), smooth_lenet() if smooth else lenet(6)
+        return *load_digits(None, 16), lenet(6, "tanh", gluon.nn.AvgPool2D) if smooth else lenet(6)
     return *load_binary(data), resnet(8, 8)
-
-
-def smooth_lenet() -> Any:
-    """LeNet-5 with average pooling and tanh, as in LeCun et al. 1998. Max pooling would not do where weights are compared: when two pixels are equal
-    but for rounding, the order of a sum decides which of them gets the gradient, and from there on two jobs part that were both right."""
-    net = gluon.nn.HybridSequential()
-    net.add(
-        gluon.nn.Conv2D(channels=6, kernel_size=5, activation="tanh"),
-        gluon.nn.AvgPool2D(pool_size=2, strides=2),
-        gluon.nn.Conv2D(channels=16, kernel_size=5, activation="tanh"),
-        gluon.nn.AvgPool2D(pool_size=2, strides=2),
-        gluon.nn.Flatten(),
-        gluon.nn.Dense(120, activation="tanh"),
-        gluon.nn.Dense(84, activation="tanh"),
-        gluon.nn.Dense(10),
-    )
-    return net
 
 
 def batching_of(args: argparse.Namespace) -> Batching:

@@ -23,14 +23,7 @@ from websockets.exceptions import ConnectionClosed
 
 from controller.contract import CoordinatorEndpoint
 from training.admission import Gate
-from training.protocol import (
-    Challenge,
-    Listed,
-    NodeHello,
-    Refused,
-    Retire,
-    Welcome,
-)
+from training.protocol import Challenge, Listed, NodeHello, Refused, Retire, Welcome
 from training.wire import ToCoordinator, ToNode, parse_to_coordinator
 
 

@@ -18,13 +18,7 @@ from node_bootstrap.group import PORTS, BlankProgram, PsGroup, free_port
 from node_bootstrap.node import RETIRED
 from node_bootstrap.pacing import Timing
 from node_bootstrap.processes import Children
-from training.protocol import (
-    GroupFailed,
-    GroupReady,
-    PsProcess,
-    StartGroup,
-    StopGroup,
-)
+from training.protocol import GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
 from training.wire import FromNode
 
 FORKS = """

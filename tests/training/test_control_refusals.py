@@ -27,19 +27,7 @@ from training.admission import Gate, Refusal, answering
 from training.certificate import make_certificate
 from training.clocks import Clocks
 from training.control import ControlServer
-from training.protocol import (
-    MAX_BYTES,
-    PROTOCOL,
-    Challenge,
-    CheckIn,
-    GroupFailed,
-    Left,
-    NodeHello,
-    Position,
-    Refused,
-    Welcome,
-    WorkerHello,
-)
+from training.protocol import MAX_BYTES, PROTOCOL, Challenge, CheckIn, GroupFailed, Left, NodeHello, Position, Refused, Welcome, WorkerHello
 from training.wire import FromNode, FromWorker, parse_from_coordinator, parse_to_coordinator
 
 NODE, OTHER, ADDRESS, TOKEN = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7", "the-token-of-this-job"

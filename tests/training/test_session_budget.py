@@ -6,14 +6,7 @@ from session_driver import A, B, C, Driver, forms, restarted
 
 from training.knowledge import Phase
 from training.orders import Announce, Order, ToNode
-from training.protocol import (
-    CoolDown,
-    NodeNotice,
-    Position,
-    Progress,
-    WorkerExited,
-    WorkerStarted,
-)
+from training.protocol import CoolDown, NodeNotice, Position, Progress, WorkerExited, WorkerStarted
 from training.roster import Budget
 
 

@@ -7,16 +7,7 @@ from session_driver import A, B, C, Driver, forms, restarted, words
 
 from training.knowledge import Phase
 from training.orders import Announce, Order, ToWorker
-from training.protocol import (
-    Committed,
-    GroupFailed,
-    NodeHello,
-    Position,
-    Pumped,
-    StepStatus,
-    Verdict,
-    WorkerExited,
-)
+from training.protocol import Committed, GroupFailed, NodeHello, Position, Pumped, StepStatus, Verdict, WorkerExited
 
 
 def test_t9_a_joiner_that_dies_while_it_waits_disturbs_nobody(driver: Driver) -> None:

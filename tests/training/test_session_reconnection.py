@@ -6,16 +6,7 @@ from session_driver import A, B, C, Driver, come_back, forms, restarted, words
 
 from training.knowledge import Phase
 from training.orders import DropWorker, Order, Over, ToNode
-from training.protocol import (
-    CheckIn,
-    Committed,
-    Formed,
-    NodeHello,
-    Position,
-    Prepared,
-    StartGroup,
-    StepStatus,
-)
+from training.protocol import CheckIn, Committed, Formed, NodeHello, Position, Prepared, StartGroup, StepStatus
 from training.roster import Budget, Roster
 
 

@@ -22,17 +22,7 @@ from training import channel
 from training.certificate import Certificate, make_certificate
 from training.client import CoordinatorClient, CoordinatorLost
 from training.clocks import Clocks
-from training.protocol import (
-    Challenge,
-    CheckIn,
-    Form,
-    Go,
-    Position,
-    Prepared,
-    Proceed,
-    Refused,
-    WorkerHello,
-)
+from training.protocol import Challenge, CheckIn, Form, Go, Position, Prepared, Proceed, Refused, WorkerHello
 from training.wire import parse_to_coordinator
 
 START = Position(epoch=0, offset=0, step=0)

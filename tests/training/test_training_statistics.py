@@ -19,14 +19,7 @@ import mxnet as mx  # isort: skip
 from mxnet import gluon
 
 from training.engine.store import PartedStore, split
-from training.protocol import (
-    Abort,
-    Position,
-    Pump,
-    Pumped,
-    StepStatus,
-    Verdict,
-)
+from training.protocol import Abort, Position, Pump, Pumped, StepStatus, Verdict
 from training.release import Release
 from training.state import TrainingState
 from training.statistics import averaged, weighted

@@ -44,17 +44,17 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
     return ArrayBatches(images[:-VALIDATION], labels[:-VALIDATION]), ArrayBatches(images[-VALIDATION:], labels[-VALIDATION:])
 
 
-def lenet(width: int) -> Any:
-    """LeNet-5's shape (LeCun et al. 1998) with ReLU and max pooling; `width` is the first layer's number of filters."""
+def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) -> Any:
+    """LeNet-5's shape (LeCun et al. 1998), by default with ReLU and max pooling; `width` is the first layer's number of filters."""
     net = gluon.nn.HybridSequential()
     net.add(
-        gluon.nn.Conv2D(channels=width, kernel_size=5, activation="relu"),
-        gluon.nn.MaxPool2D(pool_size=2, strides=2),
-        gluon.nn.Conv2D(channels=2 * width, kernel_size=5, activation="relu"),
-        gluon.nn.MaxPool2D(pool_size=2, strides=2),
+        gluon.nn.Conv2D(channels=width, kernel_size=5, activation=activation),
+        pool(pool_size=2, strides=2),
+        gluon.nn.Conv2D(channels=2 * width, kernel_size=5, activation=activation),
+        pool(pool_size=2, strides=2),
         gluon.nn.Flatten(),
-        gluon.nn.Dense(120, activation="relu"),
-        gluon.nn.Dense(84, activation="relu"),
+        gluon.nn.Dense(120, activation=activation),
+        gluon.nn.Dense(84, activation=activation),
         gluon.nn.Dense(10),
     )
     return net
