@@ -183,8 +183,9 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(3, "scheduler", "server"))
                 given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
-                end(here, given[0]["pid"], 0)  # the workers left in good order
-                end(here, given[1]["pid"], 11)
+                pids = {entry["role"]: entry["pid"] for entry in given}  # which of the two is there first is chance
+                end(here, pids["scheduler"], 0)  # the workers left in good order
+                end(here, pids["server"], 11)
                 failed = await wait_until(lambda: coordinator.said(GroupFailed), "the death is told")
                 await coordinator.present.close()  # type: ignore[union-attr]
                 await wait_until(lambda: len(coordinator.said(GroupFailed)) == 2, "and told again on the next connection")

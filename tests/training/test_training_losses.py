@@ -40,7 +40,7 @@ def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_co
     commits.touch()
     bed.wait_for(lambda: len(bed.events("commit_failed")) >= 3, 60, "no commit can be written any more")
     (tmp_path / "gate").touch()
-    bed.wait_for(lambda: len(list(tmp_path.glob("at-the-gate.*"))) == 2, 30, "both are inside a step")
+    bed.wait_for(lambda: list(tmp_path.glob("at-the-gate.*")), 30, "one is inside a step, which the other cannot end without it")
     commits.unlink()
     (tmp_path / "away").rename(commits)
     reached = bed.events("segment")[-1]["to"]
