@@ -7,17 +7,29 @@ TOOLS := build/tools
 UV := $(TOOLS)/uv/bin/uv
 RUN := .venv/bin
 SYNCED := .venv/.synced
+HOROVOD := .venv/.horovod
+ENGINE_NEEDS_horovod := $(HOROVOD)
 AWS := $(TOOLS)/aws/bin/aws
 export UV_PYTHON_DOWNLOADS := never
-export PYTHONDONTWRITEBYTECODE := 1
+# Tests start hundreds of processes, each of which would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo chaos test check fmt clean
+.PHONY: help setup demo pictures chaos test jobs bare horovod packages check fmt clean
 help:
-	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (2 minutes)"
+	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (about a minute)"
 	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
-	@echo "make test    all tests"
+	@echo "make test    all tests but those of make jobs and make bare"
+	@echo "make jobs    tests of whole jobs: workers that join, are killed or hang, several hosts, the embedded cloud, a hunt"
+	@echo "make horovod the second engine into .venv, built once a machine (4 minutes); make jobs ENGINE=horovod then tests it"
+	@echo "make bare    the cluster template's user data on systems with a systemd of their own (root; 10 minutes)"
+	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"
+	@echo "make bench   measurements beside their bounds: BENCH=name"
+	@echo "make pictures   of the dashboard and of what the demo shows, for the documents"
+	@echo "make wheel   what nodes and people install"
+	@echo "make package, lint-template, deploy, destroy   the controller in AWS: STAGE=dev|prod"
+	@echo "make setup, packages   what the targets above need; they make it themselves"
 	@echo "make clean   remove what the other targets made"
 
 setup: $(SYNCED)
@@ -25,13 +37,39 @@ setup: $(SYNCED)
 demo: $(SYNCED)
 	$(RUN)/dyntrain local demo --report build/demo/report.json
 
+pictures: $(SYNCED) packages
+	$(RUN)/python tests/dashboard/pictures.py
+	$(RUN)/dyntrain local demo --report build/demo/report.json --picture controller/local/demo/demo.svg
+
 DURATION ?= 60
 SEED ?= 1
 chaos: $(SYNCED)
 	$(RUN)/dyntrain local chaos --duration $(DURATION) --seed $(SEED) --report build/chaos/report.json
 
-test: $(SYNCED) $(AWS)
-	DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+TESTED = DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+test: $(SYNCED) $(AWS) packages
+	$(TESTED) $(SPREAD) -m "not (bare or jobs or e2e or horovod)" $(PYTEST_ARGS)
+
+# With ENGINE=horovod: what the training tests prove of workers on ps-lite, of workers on Horovod, but for what only
+# servers can do.
+ENGINE ?= pslite
+ENGINE_TESTS_pslite := -m "(jobs or e2e) and not horovod" tests/e2e tests/training
+ENGINE_TESTS_horovod := -m "(jobs and not pslite) or horovod" tests/training
+jobs: $(SYNCED) $(AWS) packages $(ENGINE_NEEDS_$(ENGINE))
+	$(TESTED) $(SPREAD) --engine $(ENGINE) $(ENGINE_TESTS_$(ENGINE)) $(PYTEST_ARGS)
+
+horovod: $(HOROVOD)
+
+BARE := build/bare
+bare: $(SYNCED) $(AWS)
+	@.ci/packages bare
+	rm -rf $(BARE)/wheel && $(UV) build --quiet --wheel --out-dir $(BARE)/wheel
+	$(TESTED) -m bare tests/bare $(PYTEST_ARGS)
+
+# Some tests want an sshd, iproute2 and a browser.
+packages:
+	@.ci/packages
 
 check: $(SYNCED)
 	$(UV) lock --check --quiet
@@ -48,8 +86,16 @@ clean:
 	rm -rf .venv build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(SYNCED): pyproject.toml uv.lock $(UV)
-	$(UV) sync --frozen --all-extras --compile-bytecode --python "$(PYTHON)"
+$(SYNCED): pyproject.toml uv.lock training/face/hatch_build.py $(UV)
+	$(UV) sync --frozen --refresh-package dyntrain --all-extras --no-extra horovod --compile-bytecode --python "$(PYTHON)"
+	@touch $@
+
+# Its wheel stays in uv's cache: a second checkout on this machine takes it from there.
+$(HOROVOD): $(SYNCED)
+	@.ci/packages horovod
+	@echo "Horovod is being built against MXNet, unless this machine has it already: some minutes without a word"
+	$(UV) sync --frozen --all-extras --compile-bytecode
+	@$(RUN)/python -c "import dyntrain.training.numpy_aliases, horovod.mxnet" || { echo "Horovod wants Python 3.11" >&2; exit 1; }
 	@touch $@
 
 $(UV):

@@ -1,98 +1,66 @@
-"""The Lambda functions of the controller: one handler a rule. Which event goes where is said here, what it means in `controller`."""
+"""The Lambda functions of the controller: one handler a rule. The rules' patterns are in `controller.core.event_rules`,
+what the events mean in the rest of `controller`.
+"""
 
 from __future__ import annotations
 
 import gc
 
-gc.set_threshold(50_000)  # imports, models and clients are there to stay: the collector need not walk them again and again before the first event
+# Imports, models and clients are there to stay: the collector need not walk them again before the first event.
+gc.set_threshold(50_000)
 
 import os
 from typing import Any
 
-from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate
-
-from controller import wiring
+from chalice.app import Chalice, CloudWatchEvent, DynamoDBEvent, Rate, SNSEvent
+from dyntrain.controller import wiring
+from dyntrain.controller.core.heard.event_rules import rules
 
 gc.freeze()
 
 app = Chalice(app_name="dyntrain")
-TAG_SUFFIX = wiring.settings().elastic_suffix
-STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")  # the merge template names the real one
+RULES = rules(wiring.settings().elastic)
+# the merge template names the real one
+STREAM = os.environ.get("DYNTRAIN_STREAM_ARN", "arn:aws:dynamodb:*:*:table/dyntrain/stream/*")
+ALARMS = "arn:aws:sns:*:*:dyntrain"  # this one, too
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.tag"],
-        "detail-type": ["Tag Change on Resource"],
-        "detail": {"service": ["ec2"], "resource-type": ["instance"], "changed-tag-keys": [{"suffix": TAG_SUFFIX}]},
-    }
-)
+@app.on_cw_event(RULES["on_tag_change"])
 def on_tag_change(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.autoscaling"],
-        "detail-type": ["EC2 Instance-launch Lifecycle Action", "EC2 Instance-terminate Lifecycle Action"],
-    }
-)
+@app.on_cw_event(RULES["on_lifecycle"])
 def on_lifecycle(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.autoscaling"],
-        "detail-type": [
-            "EC2 Instance Launch Successful",
-            "EC2 Instance Launch Unsuccessful",
-            "EC2 Instance Terminate Successful",
-            "EC2 Instance Terminate Unsuccessful",
-        ],
-    }
-)
+@app.on_cw_event(RULES["on_launch_result"])
 def on_launch_result(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event({"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]})
+@app.on_cw_event(RULES["on_instance_state"])
 def on_instance_state(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.ec2"],
-        "detail-type": [
-            "EC2 Spot Instance Interruption Warning",
-            "EC2 Instance Rebalance Recommendation",
-            "EC2 Capacity Reservation Instance Interruption Warning",
-            "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
-        ],
-    }
-)
+@app.on_cw_event(RULES["on_interruption"])
 def on_interruption(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.health"],
-        "detail-type": ["AWS Health Event"],
-        "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
-    }
-)
+@app.on_cw_event(RULES["on_scheduled_change"])
 def on_scheduled_change(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event({"source": ["dyntrain.node"]})
+@app.on_cw_event(RULES["on_node_report"])
 def on_node_report(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
 
-@app.on_cw_event({"source": ["dyntrain.coordinator"]})
+@app.on_cw_event(RULES["on_job_report"])
 def on_job_report(event: CloudWatchEvent) -> dict[str, str]:
     return wiring.on_event(event.to_dict())
 
@@ -112,35 +80,16 @@ def rebalance(event: Any) -> dict[str, Any]:
     return wiring.on_pool_schedule()
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.ec2"],
-        "detail-type": [
-            "EC2 Capacity Reservation Scheduled",
-            "EC2 Capacity Reservation Active",
-            "EC2 Capacity Reservation Delayed",
-            "EC2 Capacity Reservation Unsupported",
-            "EC2 Capacity Reservation Failed",
-            "EC2 Capacity Reservation Expired",
-            "EC2 Capacity Reservation Cancelled",
-            "EC2 Capacity Reservation Interruptible Reclamation Complete",
-            "Capacity Block Delivered",
-            "Capacity Block Reservation Delivered",
-            "Capacity Block Expiration Warning",
-            "Capacity Block Reservation Expiration Warning",
-        ],
-    }
-)
+@app.on_cw_event(RULES["on_capacity_change"])
 def on_capacity_change(event: CloudWatchEvent) -> dict[str, Any]:
     return wiring.on_pool_event(event.to_dict())
 
 
-@app.on_cw_event(
-    {
-        "source": ["aws.ec2"],
-        "detail-type": ["EC2 Instance State-change Notification"],
-        "detail": {"state": ["pending", "shutting-down", "stopping", "stopped"]},
-    }
-)
+@app.on_cw_event(RULES["on_demand_change"])
 def on_demand_change(event: CloudWatchEvent) -> dict[str, Any]:
     return wiring.on_pool_event(event.to_dict())
+
+
+@app.on_sns_message(topic=ALARMS)
+def notify(event: SNSEvent) -> dict[str, Any]:
+    return wiring.on_alarm(event.to_dict())

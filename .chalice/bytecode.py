@@ -1,7 +1,8 @@
-"""Compiles the modules that the functions import: Lambda's copy of the zip is read-only, so Python would do it again at every cold start.
+"""Compiles the modules that the functions import: Lambda's copy of the zip is read-only, so Python would do it again at
+every cold start.
 
-Its own process, for the same bytes each time: what marshal writes depends on what else the interpreter has loaded. The files say that they
-need no check against their source (PEP 552), whose dates do not survive a zip.
+Its own process, for the same bytes each time: what marshal writes depends on what else the interpreter has loaded. The
+files say that they need no check against their source (PEP 552), whose dates do not survive a zip.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ TASK = Path("/var/task")  # where Lambda unpacks the zip: what tracebacks show
 def imported() -> set[str]:
     """The names of all modules that the app and the controller bring in."""
     importlib.import_module("app")
-    for package in ("controller", "controller.adapters"):
-        for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-            importlib.import_module(found.name)
-    contract = importlib.import_module("controller.contract")
+    controller = importlib.import_module("dyntrain.controller")
+    for found in pkgutil.walk_packages(controller.__path__, "dyntrain.controller."):
+        importlib.import_module(found.name)
+    contract = importlib.import_module("dyntrain.controller.contract.messages")
     contract.Target.of(0, ()).model_dump_json()  # models are built at their first use, which loads a little more
     return set(sys.modules)
 
@@ -33,7 +34,12 @@ def compiled(folder: Path, modules: set[str]) -> None:
         for source in (folder / f"{name.replace('.', '/')}.py", folder / name.replace(".", "/") / "__init__.py"):
             if source.exists():
                 shown = TASK / source.relative_to(folder)
-                py_compile.compile(str(source), dfile=str(shown), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+                py_compile.compile(
+                    str(source),
+                    dfile=str(shown),
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Puts a package into an account with CloudFormation, and takes it away again. Both are safe to repeat.
 
-up:   1. a private bucket for the stage's code, by account and region  2. the zip under its digest  3. a change set, run unless it is empty
+up:   1. a private bucket for the stage's code, by account and region
+      2. the zip under its digest
+      3. a change set, run unless it is empty
 down: the stack, then the bucket; the facts table stays (its policy is Retain), for the operator to delete by hand
 
 Uses the credentials, region and AWS_ENDPOINT_URL of the environment.
@@ -30,18 +32,23 @@ class DeployFailed(Exception):
     """One sentence: what failed, and what to do."""
 
 
-def up(stack: str, package: Path, template: str = "sam.json", mail: str = "", wait_seconds: float = WAIT_SECONDS) -> str:
-    """Returns created, updated or unchanged. `template`: SAM, or `translated.json` where CloudFormation has no transform."""
+def up(
+    stack: str, package: Path, template: str = "sam.json", mail: str = "", wait_seconds: float = WAIT_SECONDS
+) -> str:
+    """Returns created, updated or unchanged. `template`: SAM, or `translated.json` where CloudFormation has no
+    transform.
+    """
     archive = package / "deployment.zip"
     if not archive.is_file() or not (package / template).is_file():
         raise DeployFailed(f"there is no package in {package}: run make package first")
-    bucket = code_bucket(stack)
+    account, bucket = code_bucket(stack)
     key = f"{hashlib.sha256(archive.read_bytes()).hexdigest()}.zip"
-    _ensure_bucket(bucket)
-    boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.read_bytes())
+    _ensure_bucket(bucket, account)
+    boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=archive.read_bytes(), ExpectedBucketOwner=account)
     body = json.dumps(with_code(json.loads((package / template).read_text(encoding="utf-8")), bucket, key))
-    place = f"{hashlib.sha256(body.encode()).hexdigest()}.json"  # a template in the call itself may have 51,200 bytes only
-    boto3.client("s3").put_object(Bucket=bucket, Key=place, Body=body.encode())
+    # a template in the call itself may have 51,200 bytes only
+    place = f"{hashlib.sha256(body.encode()).hexdigest()}.json"
+    boto3.client("s3").put_object(Bucket=bucket, Key=place, Body=body.encode(), ExpectedBucketOwner=account)
     region = boto3.client("s3").meta.region_name
     url = f"https://{bucket}.s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/{place}"
     return _change(stack, url, mail, time.monotonic() + wait_seconds)
@@ -56,15 +63,21 @@ def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
         cloudformation.delete_stack(StackName=stack)
         while (left := _stack(found["StackId"])) is not None and left["StackStatus"] != "DELETE_COMPLETE":
             if left["StackStatus"].endswith("FAILED") or time.monotonic() > until:
-                raise DeployFailed(f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}")
+                raise DeployFailed(
+                    f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}"
+                )
             time.sleep(POLL_SECONDS)
-    _delete_bucket(code_bucket(stack))
+    account, bucket = code_bucket(stack)
+    _delete_bucket(bucket, account)
     return "deleted" if found is not None else "absent"
 
 
-def code_bucket(stack: str) -> str:
-    account = boto3.client("sts").get_caller_identity()["Account"]
-    return f"{stack.lower()}-code-{account}-{boto3.client('s3').meta.region_name}"[:63]
+def code_bucket(stack: str) -> tuple[str, str]:
+    """The account, and its bucket's name. Anybody may guess the name and have made the bucket: each call says whose it
+    has to be. CloudFormation would run a stranger's template with the right to make roles.
+    """
+    account = str(boto3.client("sts").get_caller_identity()["Account"])
+    return account, f"{stack.lower()}-code-{account}-{boto3.client('s3').meta.region_name}"[:63]
 
 
 def with_code(template: dict[str, Any], bucket: str, key: str) -> dict[str, Any]:
@@ -90,7 +103,10 @@ def _change(stack: str, url: str, mail: str, until: float) -> str:
         Parameters=[{"ParameterKey": "AlarmAddress", "ParameterValue": mail}],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
-    while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=name))["Status"] not in ("CREATE_COMPLETE", "FAILED"):
+    while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=name))["Status"] not in (
+        "CREATE_COMPLETE",
+        "FAILED",
+    ):
         _bounded(until, stack, change["Status"])
     if change["Status"] == "FAILED":
         cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
@@ -98,7 +114,8 @@ def _change(stack: str, url: str, mail: str, until: float) -> str:
         if "didn't contain changes" in reason or "No updates are to be performed" in reason:
             return "unchanged"
         raise DeployFailed(f"CloudFormation refuses the change of {stack}: {reason}")
-    cloudformation.execute_change_set(StackName=stack, ChangeSetName=name)
+    # the token: a change whose answer got lost is asked for again, and must not be refused as one under way
+    cloudformation.execute_change_set(StackName=stack, ChangeSetName=name, ClientRequestToken=name)
     while (now := _stack(stack)) is None or not now["StackStatus"].endswith(ENDED):
         _bounded(until, stack, now["StackStatus"] if now else "not there yet")
     if now["StackStatus"] not in GOOD:
@@ -122,27 +139,38 @@ def _stack(name: str) -> dict[str, Any] | None:
     return found
 
 
-def _ensure_bucket(bucket: str) -> None:
+def _ensure_bucket(bucket: str, account: str) -> None:
     s3 = boto3.client("s3")
     try:
-        s3.head_bucket(Bucket=bucket)
+        s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
         return
     except ClientError as error:
         if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
-            raise DeployFailed(f"the bucket {bucket} is not ours to use: {error}") from error
-    place = {} if s3.meta.region_name == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
+            raise DeployFailed(
+                f"the bucket {bucket} is not this account's, or not ours to use: {error}; give another STACK"
+            ) from error
+    place = (
+        {}
+        if s3.meta.region_name == "us-east-1"
+        else {"CreateBucketConfiguration": {"LocationConstraint": s3.meta.region_name}}
+    )
     s3.create_bucket(Bucket=bucket, **place)
-    closed = {"BlockPublicAcls": True, "IgnorePublicAcls": True, "BlockPublicPolicy": True, "RestrictPublicBuckets": True}
-    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=closed)
+    closed = {
+        "BlockPublicAcls": True,
+        "IgnorePublicAcls": True,
+        "BlockPublicPolicy": True,
+        "RestrictPublicBuckets": True,
+    }
+    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=closed, ExpectedBucketOwner=account)
 
 
-def _delete_bucket(bucket: str) -> None:
+def _delete_bucket(bucket: str, account: str) -> None:
     s3 = boto3.client("s3")
     try:
-        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, ExpectedBucketOwner=account):
             for entry in page.get("Contents", []):
-                s3.delete_object(Bucket=bucket, Key=entry["Key"])
-        s3.delete_bucket(Bucket=bucket)
+                s3.delete_object(Bucket=bucket, Key=entry["Key"], ExpectedBucketOwner=account)
+        s3.delete_bucket(Bucket=bucket, ExpectedBucketOwner=account)
     except ClientError as error:
         if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
             raise
@@ -159,7 +187,11 @@ def main() -> int:
     try:
         if arguments.what == "up" and arguments.package is None:
             raise DeployFailed("--package is missing")
-        done = up(arguments.stack, arguments.package, arguments.template, arguments.mail) if arguments.what == "up" else down(arguments.stack)
+        done = (
+            up(arguments.stack, arguments.package, arguments.template, arguments.mail)
+            if arguments.what == "up"
+            else down(arguments.stack)
+        )
     except (DeployFailed, BotoCoreError, ClientError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1

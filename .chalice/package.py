@@ -1,4 +1,5 @@
-"""Builds what is deployed, for one stage and architecture: `deployment.zip` and `sam.json`, in `build/package/<stage>-<arch>`.
+"""Builds what is deployed, for one stage and architecture: `deployment.zip` and `sam.json`, in
+`build/package/<stage>-<arch>`.
 
 1. stage: a project folder with exactly the files that belong into the zip, and a config that names the architecture
 2. build: `chalice package` in it, with `.chalice/resources.yaml` merged in
@@ -20,28 +21,36 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+
+from dyntrain.controller.local.lambdas.packaged import named
+from dyntrain.controller.local.pace import patient
 
 ROOT = Path(__file__).resolve().parents[1]
 BYTECODE = Path(__file__).resolve().parent / "bytecode.py"
 STAGES = ("dev", "prod")
 ARCHITECTURES = ("x86_64", "arm64")
 LIMIT_BYTES = 4_000_000
-SECONDS = 180.0
+SECONDS = 180.0  # of an idle machine
 DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
-NOT_DEPLOYED = (  # the embedded cloud and the command line
+# of the controller: what only people's machines run
+NOT_DEPLOYED = (
+    "cli",
+    "dashboard",
     "local",
-    "cli.py",
-    "cli_*.py",
-    "*_cli.py",
-    "memory.py",
-    "recorded.py",
-    "replay.py",
-    "provenance.py",
-    "__pycache__",
+    "jobs/submission",
+    "adapters/stacks.py",
+    "adapters/submission.py",
+    "adapters/board_bucket.py",
 )
-NOT_NEEDED = re.compile(  # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's past
-    r"aws_lambda_powertools/(event_handler/|utilities/(?!__init__\.py|jmespath_utils/))|pydantic/v1/"
+# Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
+# past, future and plug-in for mypy; schedules in words; types for checkers; lists of what was in a wheel, which is not
+# all here
+NOT_NEEDED = re.compile(
+    r"aws_lambda_powertools/(event_handler/|utilities/(?!__init__\.py|jmespath_utils/)|metrics/provider/datadog/)"
+    r"|pydantic/(v1/|experimental/|mypy\.py)|cronsim/explain\.py|annotated_types/test_cases\.py|.*\.pyi$"
+    r"|[^/]*\.dist-info/(RECORD$|sboms/)"
 )
 
 
@@ -52,7 +61,10 @@ class PackageFailed(Exception):
 def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
     """Writes the package to `out`, which is replaced as a whole, and returns the zip's path. Raises PackageFailed."""
     if stage not in STAGES or arch not in ARCHITECTURES:
-        raise PackageFailed(f"no such package: STAGE={stage} ARCH={arch}; stages are {', '.join(STAGES)}, architectures {', '.join(ARCHITECTURES)}")
+        raise PackageFailed(
+            f"no such package: STAGE={stage} ARCH={arch}; stages are {', '.join(STAGES)}, architectures "
+            f"{', '.join(ARCHITECTURES)}"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="package-", dir=out.parent) as scratch:
         project, built = Path(scratch) / "project", Path(scratch) / "built"
@@ -62,7 +74,9 @@ def package(stage: str, arch: str, out: Path, root: Path = ROOT) -> Path:
         slim(archive, project, Path(scratch))
         size = archive.stat().st_size
         if size > LIMIT_BYTES:
-            raise PackageFailed(f"the zip has {size} bytes, more than {LIMIT_BYTES}: see in requirements.txt what brought them in")
+            raise PackageFailed(
+                f"the zip has {size} bytes, more than {LIMIT_BYTES}: see in requirements.txt what brought them in"
+            )
         shutil.rmtree(out, ignore_errors=True)
         built.rename(out)
     return out / "deployment.zip"
@@ -73,27 +87,51 @@ def stage_project(project: Path, arch: str, root: Path = ROOT) -> None:
     project.mkdir(parents=True)
     for name in ("app.py", "requirements.txt"):
         shutil.copyfile(root / name, project / name)
-    shutil.copytree(root / "controller", project / "vendor" / "controller", ignore=shutil.ignore_patterns(*NOT_DEPLOYED))
+    package = project / "vendor" / "dyntrain"
+    shutil.copytree(root / "controller", package / "controller", ignore=_not_deployed(root / "controller"))
+    shutil.copyfile(root / "training" / "face" / "__init__.py", package / "__init__.py")
     (project / ".chalice").mkdir()
     for policy in sorted((root / ".chalice").glob("policy-*.json")):
         shutil.copyfile(policy, project / ".chalice" / policy.name)
     shutil.copyfile(root / ".chalice" / "resources.yaml", project / ".chalice" / "resources.yaml")
     config = json.loads((root / ".chalice" / "config.json").read_text(encoding="utf-8"))
-    (project / ".chalice" / "config.json").write_text(json.dumps({**config, "lambda_architecture": arch}, indent=2), encoding="utf-8")
+    (project / ".chalice" / "config.json").write_text(
+        json.dumps({**config, "lambda_architecture": arch}, indent=2), encoding="utf-8"
+    )
+
+
+def _not_deployed(controller: Path) -> Callable[[str, list[str]], set[str]]:
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return {
+            name
+            for name in names
+            if name == "__pycache__" or (Path(folder) / name).relative_to(controller).as_posix() in NOT_DEPLOYED
+        }
+
+    return ignored
 
 
 def slim(archive: Path, project: Path, scratch: Path) -> None:
-    """Rewrites the zip without what is not needed, with the bytecode of what is, and so that the same contents give the same bytes."""
+    """Rewrites the zip without what is not needed, with the bytecode of what is, and so that the same contents give the
+    same bytes.
+    """
     folder = scratch / "unpacked"
     with zipfile.ZipFile(archive) as zipped:
         zipped.extractall(folder, [name for name in zipped.namelist() if not NOT_NEEDED.match(name)])
+    for metadata in folder.glob("*.dist-info/METADATA"):  # a wheel's name and version stay, its README goes
+        metadata.write_bytes(metadata.read_bytes().partition(b"\n\n")[0] + b"\n")
     listed = _run([sys.executable, str(BYTECODE), "list"], project)
     _run([sys.executable, "-S", str(BYTECODE), str(folder)], project, listed)
     aside = archive.with_suffix(".new")
     with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
         for path in sorted(found for found in folder.rglob("*") if found.is_file()):
             entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), DATE)
-            entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, 0o100644 << 16, 3  # readable by Lambda's user
+            # readable by Lambda's user
+            entry.compress_type, entry.external_attr, entry.create_system = (
+                zipfile.ZIP_DEFLATED,
+                0o100644 << 16,
+                3,
+            )
             new.writestr(entry, path.read_bytes())
     aside.replace(archive)
 
@@ -114,7 +152,13 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
         "--stage",
         stage,
     ]
-    command += ["--merge-template", str(project / ".chalice" / "resources.yaml"), "--template-format", "json", str(built)]
+    command += [
+        "--merge-template",
+        str(project / ".chalice" / "resources.yaml"),
+        "--template-format",
+        "json",
+        str(built),
+    ]
     _run(command, project)
     found = [path for path in (built / "sam.yaml", built / "sam.json") if path.exists()]
     if not found:
@@ -123,6 +167,8 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
         import yaml  # type: ignore[import-untyped]
 
         template = yaml.safe_load(found[0].read_text(encoding="utf-8"))
+        config = json.loads((project / ".chalice" / "config.json").read_text(encoding="utf-8"))
+        template = named(template, config, stage)
         (built / "sam.json").write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         found[0].unlink()
 
@@ -130,11 +176,27 @@ def _chalice(project: Path, built: Path, stage: str) -> None:
 def _run(command: list[str], project: Path, told: str = "") -> str:
     """In the staged project, whose modules come first; it reads `told`. Returns what it printed."""
     path = os.pathsep.join([str(project / "vendor"), str(project)])
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": path, "AWS_DEFAULT_REGION": "us-east-1"}
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": path,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    longest = patient(SECONDS)
     try:
-        run = subprocess.run(command, cwd=project, env=environment, input=told, capture_output=True, text=True, timeout=SECONDS, check=False)
+        run = subprocess.run(
+            command,
+            cwd=project,
+            env=environment,
+            input=told,
+            capture_output=True,
+            text=True,
+            timeout=longest,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
-        raise PackageFailed(f"packaging took more than {SECONDS:.0f} s; is the package index reachable?") from error
+        raise PackageFailed(f"packaging took more than {longest:.0f} s; is the package index reachable?") from error
     if run.returncode:
         raise PackageFailed(f"packaging failed at {' '.join(command[:4])}:\n{run.stdout}{run.stderr}")
     return run.stdout

@@ -1,6 +1,8 @@
-"""SAM to plain CloudFormation, as the `AWS::Serverless` transform does it: what is linted, and what the embedded cloud can deploy.
+"""SAM to plain CloudFormation, as the `AWS::Serverless` transform does it: what is linted, and what the embedded cloud
+can deploy.
 
-Runs in an environment of its own (aws-sam-translator pins pydantic): `build/tools/lint/bin/python .chalice/translate.py sam.json out.json`.
+Runs in an environment of its own (aws-sam-translator pins pydantic): `build/tools/lint/bin/python .chalice/translate.py
+sam.json out.json`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ PLACEHOLDER = {"Bucket": "bucket-of-the-stage", "Key": "deployment.zip"}
 
 
 class NoManagedPolicies:
-    """Every role is written out; none is made from AWS's managed policies but the execution role's, whose ARN needs no look-up."""
+    """Every role is written out; none is made from AWS's managed policies but the execution role's, whose ARN needs no
+    look-up.
+    """
 
     def load(self) -> dict[str, str]:
         return {}

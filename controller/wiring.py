@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
-
-from controller.contract import NODE_SOURCE
-from controller.errors import Quarantined
-from controller.instance_identity import Keys
-from controller.intake import take_in
-from controller.ports import Ports
-from controller.settings import IDENTITY_KEYS, Settings
+from dyntrain.controller.adapters.on_aws import aws_pool_ports, aws_ports
+from dyntrain.controller.contract.errors import ControllerError, Quarantined
+from dyntrain.controller.contract.instance_identity import Keys
+from dyntrain.controller.contract.messages import COORDINATOR_SOURCE, NODE_SOURCE, sender
+from dyntrain.controller.contract.settings import IDENTITY_KEYS, Settings
+from dyntrain.controller.loops.intake import take_in
+from dyntrain.controller.loops.ports import Ports
 
 if TYPE_CHECKING:
-    from controller.adapters.aws import Clients
-    from controller.reserved_ports import PoolPorts
+    from dyntrain.controller.pool.ports import PoolPorts
 
 logger = Logger(service="dyntrain")  # loggers below "dyntrain" inherit its JSON format
 
@@ -30,49 +28,17 @@ def settings() -> Settings:
     return Settings.of(os.environ)
 
 
-def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None) -> Ports:
-    """Ports on AWS, over `clients` or ones of their own. Makes no client and calls nothing yet."""
-    from controller.adapters import aws
-    from controller.adapters.autoscaling import AutoScalingGroups  # botocore costs an intake handler nothing before its first event
-    from controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
-    from controller.adapters.ec2 import Ec2Instances
-    from controller.adapters.metrics import EmbeddedMetrics
-    from controller.adapters.ssm import SsmParameters
-
-    clients = clients or aws.Clients(attempts=attempts)
-    return Ports(
-        nodes=TableNodes(clients, table),
-        jobs=TableJobs(clients, table),
-        clusters=TableClusters(clients, table),
-        parameters=SsmParameters(clients),
-        instances=Ec2Instances(clients),
-        groups=AutoScalingGroups(clients),
-        clock=time.time,
-        group_records=TableGroups(clients, table),
-        metrics=EmbeddedMetrics(table),
-    )
-
-
-def aws_pool_ports(table: str, attempts: int = 6, clients: Clients | None = None) -> PoolPorts:
-    """As `aws_ports`, with what the reserved pool needs besides."""
-    from controller.adapters import aws
-    from controller.adapters.reservations import Ec2Reservations, TableLedger
-    from controller.reserved_ports import PoolPorts
-
-    clients = clients or aws.Clients(attempts=attempts)
-    return PoolPorts(aws_ports(table, attempts, clients), Ec2Reservations(clients), TableLedger(clients, table))
-
-
 @cache
 def _ports() -> Ports:
-    return aws_ports(settings().table)
+    stage = settings().of_function()
+    return aws_ports(stage.table, stage=stage.name)
 
 
 @cache
 def _registry() -> Any:
-    from controller.registry import Registry
+    from dyntrain.controller.loops.registry import Registry
 
-    return Registry(_ports().parameters, _ports().clock)
+    return Registry(_ports().parameters, _ports().clock, settings().stage)
 
 
 @cache
@@ -80,29 +46,36 @@ def _identity_keys() -> Keys:
     """Says once in a process when there are none."""
     keys = settings().identity_keys
     if not keys:
-        logger.warning("node reports are taken at their word: %s holds no keys that would show which instance they are from", IDENTITY_KEYS)
+        logger.warning(
+            "reports are taken at their word: %s holds no keys that would show which instance they are from",
+            IDENTITY_KEYS,
+        )
     return keys
 
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
-    """An EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end in the dead-letter queue."""
-    keys = _identity_keys() if event.get("source") == NODE_SOURCE else ()
-    outcome = take_in(_ports(), event, settings().elastic_suffix, keys)
+    """An EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end in
+    the dead-letter queue.
+    """
+    keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
+    outcome = take_in(_ports(), event, settings().elastic, keys)
     if outcome.kind == "quarantined":
         raise Quarantined(outcome.reason)
     return asdict(outcome)
 
 
 def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """A batch of the table's stream (the `dynamodb` part of each record). Raises RetryLater for the batch to be delivered again.
+    """A batch of the table's stream (the `dynamodb` part of each record). Raises RetryLater for the batch to be
+    delivered again.
 
-    A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves the batch until it stands alone.
+    A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves the batch until it
+    stands alone.
     """
-    from controller.adapters.items import readable, wake_of
-    from controller.converge import converge
+    from dyntrain.controller.adapters.items import readable, wake_of
+    from dyntrain.controller.loops.converge import converge
 
     good, problems = readable(list(records))
-    decisions = converge(_ports(), _registry(), wake_of(good), settings().elastic_suffix)
+    decisions = converge(_ports(), _registry(), wake_of(good), settings().elastic)
     if problems:
         raise Quarantined("; ".join(problems))
     return {"clusters": len(decisions), "actions": sum(len(decision.actions) for decision in decisions)}
@@ -110,29 +83,61 @@ def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def on_schedule() -> dict[str, Any]:
     """The periodic reading of EC2 and Auto Scaling."""
-    from controller.resync import resync
+    from dyntrain.controller.loops.resync import resync
 
-    return asdict(resync(_ports(), _registry(), settings().elastic_suffix))
+    done = asdict(resync(_ports(), _registry(), settings().elastic))
+    return {**done, "jobs": _look_at_jobs()}
+
+
+def _look_at_jobs() -> dict[str, int] | None:
+    """After the clusters, and apart from them: what is wrong with a job keeps no cluster from being looked at."""
+    from dyntrain.controller.jobs.watch import watch
+
+    try:
+        return watch(_job_ports())
+    except ControllerError as error:
+        logger.error("jobs could not be looked at: %s", error)
+        return None
+
+
+@cache
+def _job_ports() -> Any:
+    from dyntrain.controller.adapters.aws import Clients
+    from dyntrain.controller.adapters.jobs import job_ports
+
+    return job_ports(Clients(), settings().of_function().table, _ports().clock)
 
 
 @cache
 def _pool_ports() -> PoolPorts:
-    return aws_pool_ports(settings().table)
+    stage = settings().of_function()
+    return aws_pool_ports(stage.table, stage=stage.name)
 
 
 def on_pool_schedule() -> dict[str, Any]:
     """The periodic look at the reserved pool. Raises RetryLater for Lambda to run it again."""
-    from controller.rebalance import rebalance
+    from dyntrain.controller.pool.rebalance import rebalance
 
-    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic_suffix))
+    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic))
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A reservation or the demand for it has changed. Raises as `on_pool_schedule`, and Quarantined for what is no such event."""
-    from controller.events import Dropped, observe
-    from controller.rebalance import rebalance
+    """A reservation or the demand for it has changed. Raises as `on_pool_schedule`, and Quarantined for what is no such
+    event.
+    """
+    from dyntrain.controller.core.heard.events import Dropped, observe
+    from dyntrain.controller.pool.rebalance import rebalance
 
-    news = observe(event, settings().elastic_suffix)
+    news = observe(event, settings().elastic)
     if isinstance(news, Dropped) and news.outcome == "quarantined":
         raise Quarantined(news.reason)
-    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic_suffix, prompted=True))
+    return asdict(rebalance(_pool_ports(), _registry(), settings().elastic, prompted=True))
+
+
+def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A message on the topic of the alarms. Raises as `notify`, for Lambda to run it again."""
+    from dyntrain.controller.adapters.on_aws import aws_notify_ports
+    from dyntrain.controller.loops.notify import notify
+
+    stage = settings().of_function()
+    return asdict(notify(aws_notify_ports(stage.table, attempts=3, stage=stage.name), event, stage.name or ""))

@@ -1,4 +1,6 @@
-"""The bootstrap's process on a node: one at a time, stopped in good order by signals, with an exit code that tells systemd what to do next."""
+"""The bootstrap's process on a node: one at a time, stopped in good order by signals, with an exit code that tells
+systemd what to do next.
+"""
 
 from __future__ import annotations
 
@@ -8,47 +10,58 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node_bootstrap.attempt import next_attempt
-from node_bootstrap.errors import AlreadyRunning, GiveUp, NodeError, RetryLater
-from node_bootstrap.life import Life
-from node_bootstrap.logs import logging_to
-from node_bootstrap.plan import Step, plan
-from node_bootstrap.processes import Children
-from node_bootstrap.setting import Setting
+from dyntrain.node_bootstrap.host.errors import (
+    CONFIGURATION,
+    FAULT,
+    RETIRED,
+    TRY_AGAIN,
+    AlreadyRunning,
+    GiveUp,
+    MetadataUnavailable,
+    NodeError,
+    RetryLater,
+)
+from dyntrain.node_bootstrap.host.files import write_atomically
+from dyntrain.node_bootstrap.host.logs import logging_to
+from dyntrain.node_bootstrap.host.processes import Children
+from dyntrain.node_bootstrap.steps.bootstrap import Bootstrap
+from dyntrain.node_bootstrap.steps.prepare import preparation, write_marker
+from dyntrain.node_bootstrap.steps.run import Dependencies, Run
 
-RETIRED = 0
-FAULT = 70  # the numbers of sysexits.h
-TRY_AGAIN = 75
-CONFIGURATION = 78
 log = logging.getLogger(__name__)
 
 
-async def run_node(setting: Setting) -> int:
-    """The exit code: RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (start me again), FAULT, or 128 + the signal that stopped it.
+async def run_node(dependencies: Dependencies, beat: Callable[[], None] | None = None) -> int:
+    """The exit code: RETIRED, CONFIGURATION (a person must act), TRY_AGAIN (start me again), FAULT, or 128 + the signal
+    that stopped it.
 
-    On return no process that the node started is left.
+    On return no process that the node started is left. `beat` is called again and again while the event loop turns.
     """
     context: dict[str, Any] = {}
     signals: list[int] = []
-    with logging_to(setting.layout.node_log, context):
+    with logging_to(dependencies.layout.node_log, context), beating(beat, dependencies.timing.beat):
         try:
-            with only_one(setting.layout.lock):
-                attempt = next_attempt(setting.layout.attempt, time.time())
+            account = dependencies.account
+            if account is not None:
+                log.info("runs the job's programs as another user", extra={"user": account.name, "uid": account.uid})
+            with only_one(dependencies.layout.lock):
+                attempt = next_attempt(dependencies.layout.attempt, time.time())
                 context["attempt"] = attempt
-                children = Children(str(setting.layout.state), attempt)
-                life = asyncio.create_task(Life(setting, attempt, children, context).run())
+                children = Children(str(dependencies.layout.state), attempt)
+                run = Run(dependencies, attempt, children, context)
+                life = asyncio.create_task(Bootstrap(run).run())
                 with stopping_on_signals(life, signals):
                     try:
                         await life
                         return RETIRED
                     finally:
                         life.cancel()
-                        await children.stop_all(setting.timing.stop_grace)
+                        await children.stop_all(dependencies.timing.stop_grace)
         except asyncio.CancelledError:
             if not signals:
                 raise
@@ -65,19 +78,89 @@ async def run_node(setting: Setting) -> int:
             return FAULT
 
 
-async def print_plan(setting: Setting) -> int:
-    """Print what a bootstrap that were started now would find done and what would be left, and carry out none of it. Exit codes as of `run_node`."""
-    children = Children(str(setting.layout.state), 0)
-    life = Life(setting, 0, children, {})
+async def print_plan(dependencies: Dependencies) -> int:
+    """Print what a bootstrap that were started now would find done and what would be left, and carry out none of it.
+    Exit codes as of `run_node`.
+    """
+    children = Children(str(dependencies.layout.state), 0)
+    bootstrap = Bootstrap(Run(dependencies, 0, children, {}))
     try:
-        await life.get_acquainted()
-        left = {planned.step: planned.reason for planned in plan(await life.observe())}
+        left = {planned.step: planned.reason for planned in await bootstrap.read_only()}
     except NodeError as error:
-        sys.stderr.write(f"{error}\n")
+        elsewhere = "this is no EC2 instance, or it may not ask: " if isinstance(error, MetadataUnavailable) else ""
+        sys.stderr.write(f"{elsewhere}{error}\n")
         return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
-    for step in Step:
-        sys.stdout.write(f"{step.value:<12}  left: {left[step].value}\n" if step in left else f"{step.value:<12}  done\n")
+    for step in bootstrap.steps:
+        sys.stdout.write(f"{step.name:<12}  {f'left: {left[step]}' if step in left else 'done'}\n")
     return 0
+
+
+async def mark_prepared(dependencies: Dependencies) -> int:
+    """For a person, beside a bootstrap that may run: write the marker that spares this node its prepare-data. Exit
+    codes as of `run_node`.
+    """
+    run = Run(dependencies, 0, Children(str(dependencies.layout.state), 0), {})
+    try:
+        await Bootstrap(run).read_only()
+    except NodeError as error:
+        elsewhere = "this is no EC2 instance, or it may not ask: " if isinstance(error, MetadataUnavailable) else ""
+        sys.stderr.write(f"mark-prepared: {elsewhere}{error}\n")
+        return CONFIGURATION if isinstance(error, GiveUp) else TRY_AGAIN
+    prepare = await preparation(run)
+    try:
+        digest, state = await prepare.look()
+        if state.spares:
+            sys.stdout.write(f"nothing to do: {prepare.marker_path} is there, {state.value}\n")
+            return 0
+        write_marker(prepare.marker_path, prepare.marker(digest, by_hand=True))
+    except OSError as error:
+        sys.stderr.write(f"mark-prepared: {error.strerror or error}: {error.filename2 or error.filename or ''}\n")
+        return CONFIGURATION
+    identity = run.known_identity
+    sys.stdout.write(
+        f"{identity.instance_id} of cluster {identity.cluster} is marked as prepared: {prepare.marker_path}\n"
+        "its node takes that at its next look; after prepare-data failed for good, within seconds\n"
+    )
+    return 0
+
+
+def following(recorded: str | None, now: float) -> int:
+    """The attempt after the recorded one.
+
+    A record that is no number restarts at the present second: that is above any count a node can have reached, and
+    the controller ignores attempts below the highest it knows.
+    """
+    if recorded is None:
+        return 1
+    text = recorded.strip()
+    return int(text) + 1 if text.isascii() and text.isdigit() else int(now)
+
+
+def next_attempt(path: Path, now: float) -> int:
+    """The number of this life, which grows with each start of the node, also over reboots: on disk before it is used.
+    Raises OSError.
+    """
+    recorded = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+    attempt = following(recorded, now)
+    write_atomically(path, f"{attempt}\n")
+    return attempt
+
+
+@contextmanager
+def beating(beat: Callable[[], None] | None, pause: float) -> Iterator[None]:
+    """Calls `beat` at once and every `pause` seconds while the block runs: not when something blocks the event loop."""
+
+    async def keep_beating(beat: Callable[[], None]) -> None:
+        while True:
+            beat()
+            await asyncio.sleep(pause)
+
+    task = asyncio.create_task(keep_beating(beat)) if beat is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
 
 
 @contextmanager

@@ -1,13 +1,71 @@
-"""Its place makes this folder importable, so that tests can share `fakes`. And the order of the files."""
+"""Its place makes this folder importable, so that tests can share `fakes`. The order of the files, how long a test may
+take, and what some need of the machine.
+"""
 
 from __future__ import annotations
 
-import pytest
+import os
+from pathlib import Path
+from typing import get_args
 
-LONG_FIRST = ("e2e", "training", "local", "controller", "scenarios", "deploy", "node_bootstrap")
+import pytest
+import pytest_timeout
+from dyntrain.controller.local.pace import patient, slowness
+from dyntrain.training.protocol.engines import VARIABLE as ENGINE
+from dyntrain.training.protocol.engines import EngineName
+from hypothesis import settings
+from surroundings import name_what_was_skipped, skip_what_lacks_something
+
+settings.register_profile("patient", deadline=None)  # no example is wrong because the machine is busy
+settings.load_profile("patient")
+
+LONG_FIRST = (
+    "e2e",
+    "training",
+    "packaging",
+    "jobs",
+    "local",
+    "controller",
+    "scenarios",
+    "deploy",
+    "dashboard",
+    "node_bootstrap",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--engine", choices=get_args(EngineName), default="pslite", help="what workers of the tests sum gradients with"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[ENGINE] = config.getoption("--engine")  # which workers inherit
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files go to the processes in this order: were a long one last, the other process would wait for its end."""
+    """Files go to the processes in this order: were a long one last, the other process would wait for its end. In a
+    folder, those first whose tests may take longest.
+    """
     order = {folder: number for number, folder in enumerate(LONG_FIRST)}
-    items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
+    longest: dict[Path, float] = {}
+    for item in items:
+        marked = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest.get(item.path, 0.0), float(marked.args[0]) if marked else 0.0)
+    items.sort(key=lambda item: (order.get(item.path.parent.name, len(order)), -longest[item.path]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
+    """The bound that ends a test that hangs, as patient as all others."""
+    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=patient(settings.timeout)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    slowness()  # a measurement takes a moment, and an event loop that a test runs in would stand still for it
+    skip_what_lacks_something(item)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    name_what_was_skipped(terminalreporter)

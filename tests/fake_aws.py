@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from controller.contract import OWNER_TAG, Target
-from controller.errors import Refused
-from controller.facts import Phase, State, Transition
-from controller.groups import GroupSize
-from controller.ports import SeenInstance, SeenMember
-from controller.target import as_parameter
+from dyntrain.controller.contract.errors import Refused
+from dyntrain.controller.contract.messages import OWNER_TAG, Target
+from dyntrain.controller.contract.stage import STAGES
+from dyntrain.controller.core.known.facts import InstanceState, Market, Phase, Transition
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.views.target import as_parameter
+from dyntrain.controller.loops.ports import Batch, SeenInstance, SeenMember
 
 if TYPE_CHECKING:
     from fakes import World
@@ -23,11 +24,14 @@ START = 1_700_000_000.0
 class Machine:
     """An EC2 instance as the fake EC2 knows it."""
 
-    state: State = "running"
+    state: InstanceState = "running"
     tags: dict[str, str] = field(default_factory=dict)
     launched_at: float = START
     tag_version: int = 0
+    profile: str | None = None
     template: str | None = None
+    type: str = ""
+    market: Market = "on-demand"
 
 
 @dataclass
@@ -45,6 +49,10 @@ class FakeParameters:
     def policies(self) -> Mapping[str, str]:
         self.world.called("parameters.policies")
         return {name.split("/")[2]: text for name, text in self.world.parameters.items() if name.endswith("/policy")}
+
+    def stages(self) -> Mapping[str, str]:
+        self.world.called("parameters.stages")
+        return {name: text for name, text in self.world.parameters.items() if name.startswith(STAGES)}
 
     def target(self, cluster: str) -> str | None:
         self.world.called("parameters.target", cluster)
@@ -79,7 +87,11 @@ class FakeInstances:
     def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
         self.world.called("instances.tagged")
         wanted = set(keys)
-        return [self._seen(name) for name, machine in self.world.machines.items() if wanted & set(machine.tags) and name not in self.world.hidden]
+        return [
+            self._seen(name)
+            for name, machine in self.world.machines.items()
+            if wanted & set(machine.tags) and name not in self.world.hidden
+        ]
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
         self.world.called("instances.of_templates")
@@ -93,23 +105,53 @@ class FakeInstances:
         self.world.called("instances.by_id")
         return [self._seen(name) for name in instances if name in self.world.machines and name not in self.world.hidden]
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Sequence[str]:
+    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
         self.world.called("instances.tag", key, value, *instances)
+        refused = {name: self.world.refusing[name] for name in instances if name in self.world.refusing}
         for name in instances:
-            if name in self.world.machines:
+            if name in self.world.machines and name not in refused:
                 self.world.machines[name].tags[key] = value
-        return [name for name in instances if name not in self.world.machines]
+        return Batch(frozenset(name for name in instances if name not in self.world.machines), refused)
 
-    def terminate(self, instances: Sequence[str]) -> Sequence[str]:
+    def terminate(self, instances: Sequence[str]) -> Batch:
         self.world.called("instances.terminate", *instances)
         for name in instances:
             if name in self.world.machines:
                 self.world.machines[name].state = "shutting-down"
-        return [name for name in instances if name not in self.world.machines]
+        return Batch(frozenset(name for name in instances if name not in self.world.machines))
+
+    def untag(self, instances: Sequence[str], key: str) -> Batch:
+        self.world.called("instances.untag", key, *instances)
+        for name in instances:
+            self.world.machines[name].tags.pop(key, None)
+        return Batch()
+
+    def start(self, instances: Sequence[str]) -> Batch:
+        self.world.called("instances.start", *instances)
+        for name in instances:
+            self.world.machines[name].state = "running"
+            self.world.machines[name].launched_at = self.world.now
+        return Batch()
+
+    def stop(self, instances: Sequence[str]) -> Batch:
+        self.world.called("instances.stop", *instances)
+        refused = {name: self.world.refusing[name] for name in instances if name in self.world.refusing}
+        for name in instances:
+            if name not in refused:
+                self.world.machines[name].state = "stopped"
+        return Batch(refused=refused)
+
+    def give_profile(self, instance: str, profile: str) -> None:
+        self.world.called("instances.give_profile", instance, profile)
+        self.world.machines[instance].profile = profile
 
     def _seen(self, name: str) -> SeenInstance:
         machine = self.world.shown(name)
-        return SeenInstance(name, machine.state, dict(machine.tags), machine.launched_at, "10.0.0.7")
+        address, kind = "10.0.0.7", machine.type
+        tags = dict(machine.tags)
+        return SeenInstance(
+            name, machine.state, tags, machine.launched_at, address, machine.profile, kind, machine.market
+        )
 
 
 class FakeGroups:
@@ -120,14 +162,20 @@ class FakeGroups:
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
         self.world.called("groups.members")
         wanted = set(groups)
-        return [SeenMember(name, m.group, m.phase, m.waits, m.protected) for name, m in self.world.membership.items() if m.group in wanted]
+        return [
+            SeenMember(name, m.group, m.phase, m.waits, m.protected)
+            for name, m in self.world.membership.items()
+            if m.group in wanted
+        ]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
         self.world.called("groups.hooks", group)
         cluster = self.world.group_tags.get(group, group.removesuffix("-workers"))
         return {f"{cluster}-launch": "launch", f"{cluster}-terminate": "terminate"}
 
-    def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
+    def complete(
+        self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
+    ) -> bool:
         self.world.called("groups.complete", instance, hook, token or "", result)
         if token in self.world.stale_tokens:
             return False
@@ -140,12 +188,17 @@ class FakeGroups:
         self.world.called("groups.heartbeat", instance, hook, token or "")
         return token not in self.world.stale_tokens
 
-    def terminate(self, instance: str, group: str) -> None:
+    def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
         self.world.called("groups.terminate", instance, group)
         if self.minimum_reached:
             raise Refused("ValidationError", f"{group} is at its minimum size")
-        if instance in self.world.membership:
-            self.world.membership[instance] = Member(group, "terminating", "terminate")
+        if instance not in self.world.membership:
+            return False
+        self.world.membership[instance] = Member(group, "terminating", "terminate")
+        if decrement and group in self.world.limits:
+            minimum, maximum, desired = self.world.limits[group]
+            self.world.limits[group] = (minimum, maximum, desired - 1)
+        return True
 
     def protect(self, instances: Sequence[str], group: str) -> None:
         self.world.called("groups.protect", group, *instances)
@@ -161,10 +214,19 @@ class FakeGroups:
         self.world.called("groups.sizes", *groups)
         found = {}
         for group in groups:
-            running = sum(member.group == group and member.phase in ("launching", "in_service") for member in self.world.membership.values())
+            running = sum(
+                member.group == group and member.phase in ("launching", "in_service")
+                for member in self.world.membership.values()
+            )
             minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
             found[group] = GroupSize(minimum, maximum, desired, running)
         return found
+
+    def suspend_replacement(self, group: str) -> None:
+        self.world.called("groups.suspend_replacement", group)
+
+    def resume_replacement(self, group: str) -> None:
+        self.world.called("groups.resume_replacement", group)
 
     def set_desired(self, group: str, desired: int) -> None:
         self.world.called("groups.set_desired", group, str(desired))
@@ -180,3 +242,6 @@ class FakeMetrics:
 
     def count(self, name: str, cluster: str, value: int = 1) -> None:
         self.world.metrics.append((name, cluster, value))
+
+    def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
+        self.world.gauges[cluster] = dict(values)

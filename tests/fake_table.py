@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.adapters.items import group_item, job_item, node_item, tick_item
-from controller.facts import NodeFacts
-from controller.job import JobFacts
-from controller.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
-from controller.target import Membership
+from dyntrain.controller.adapters.items import group_item, job_item, node_item, tick_item
+from dyntrain.controller.core.history.trail import Entry
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
 
 if TYPE_CHECKING:
     from fakes import World
@@ -40,7 +41,11 @@ class FakeNodes:
         self.world.called("nodes.of_cluster", cluster)
         nodes = {name: self._stored(name, *entry) for (kind, name), entry in self.world.table.items() if kind == "node"}
         nodes.update(self.lagging)
-        return {name: node for name, node in nodes.items() if node.facts.named is not None and node.facts.named.cluster == cluster}
+        return {
+            name: node
+            for name, node in nodes.items()
+            if node.facts.named is not None and node.facts.named.cluster == cluster
+        }
 
     def _stored(self, instance: str, facts: NodeFacts, version: int) -> StoredNode:
         return StoredNode(facts, version, pending=("node", instance) in self.world.pending)
@@ -63,7 +68,11 @@ class FakeGroupRecords:
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
         self.world.called("group_records.of_cluster", cluster)
         groups = {name: StoredGroup(*entry) for (kind, name), entry in self.world.table.items() if kind == "group"}
-        return {name: group for name, group in groups.items() if group.facts.named is not None and group.facts.named.cluster == cluster}
+        return {
+            name: group
+            for name, group in groups.items()
+            if group.facts.named is not None and group.facts.named.cluster == cluster
+        }
 
 
 class FakeJobs:
@@ -93,16 +102,17 @@ class FakeClusters:
         image = {"pk": {"S": f"cluster#{cluster}"}, "wake": {"BOOL": False}}
         self.world.written(("cluster", cluster), stored, stored.version, image)
 
-    def tick(self, cluster: str, at: float) -> None:
+    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         self.world.called("clusters.tick", cluster)
-        self.world.stream.append({"NewImage": tick_item(cluster, at)})
+        self.world.stream.append({"NewImage": tick_item(cluster, at, surveyed)})
 
-    def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
+    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
         self.world.called("clusters.record", cluster)
-        self.world.trail.extend(entries)
+        self.world.trail.extend(entry.fields() for entry in entries)
         self.world.entries += [(cluster, TrailEntry(at, entry)) for entry in entries]
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        self.world.called("clusters.trail", cluster)
         return [entry for name, entry in self.world.entries if name == cluster and entry.at >= since]
 
     def pointer(self, cluster: str) -> str:

@@ -1,41 +1,52 @@
-"""What strangers and broken nodes may send over the control channel: noise, and true messages with anything changed in them."""
+"""What strangers and broken nodes may send over the control channel: noise, and true messages with anything changed in
+them.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from hypothesis import strategies as st
-
-from training.protocol import (
+from dyntrain.training.protocol.messages import (
+    Broken,
     CheckIn,
     CommitFailed,
     Committed,
     CommitUnreadable,
+    Fetching,
     FirstStep,
     Formed,
-    GroupFailed,
-    GroupReady,
     Left,
-    NodeHello,
-    NodeNotice,
     Position,
     Prepared,
     Progress,
     Pumped,
+    ScriptFailed,
     StepStatus,
-    WorkerExited,
     WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    EndRequest,
+    GroupFailed,
+    GroupReady,
+    Launch,
+    LaunchRequest,
+    NodeHello,
+    NodeNotice,
+    WorkerExited,
     WorkerStarted,
 )
-from training.wire import FromNode, FromWorker
+from dyntrain.training.protocol.wire import FromNode, FromWorker
+from hypothesis import strategies as st
 
 NODE, OTHER, ADDRESS = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7"
 AT = Position(epoch=0, offset=0, step=0)
 
 
 def hello(**changes: Any) -> NodeHello:
-    return NodeHello(**{"cluster": "demo", "instance_id": NODE, "private_ip": ADDRESS, "attempt": 1, "base": True, **changes})
+    return NodeHello(
+        **{"cluster": "demo", "instance_id": NODE, "private_ip": ADDRESS, "attempt": 1, "base": True, **changes}
+    )
 
 
 def worker_hello(**changes: Any) -> WorkerHello:
@@ -49,6 +60,8 @@ OF_NODES: list[FromNode] = [
     WorkerStarted(pid=7),
     WorkerExited(pid=7, code=1, reason="x"),
     NodeNotice(kind="spot", deadline=2e9),
+    LaunchRequest(launch=Launch(request="r", command=("python", "train.py"), directory="/volume")),
+    EndRequest(request="r"),
 ]
 OF_WORKERS: list[FromWorker] = [
     CheckIn(generation=1, position=AT, pid=7),
@@ -59,14 +72,19 @@ OF_WORKERS: list[FromWorker] = [
     CommitFailed(generation=1, position=AT, reason="x"),
     CommitUnreadable(generation=1, name="c", reason="x"),
     Prepared(generation=1),
+    Fetching(generation=1, received=0, size=1),
     Progress(generation=1, position=AT, samples_per_second=1.0),
+    ScriptFailed(generation=1, position=AT, error="x", traceback="x"),
     StepStatus(generation=1, phase="out", position=AT, answered=0),
     Pumped(generation=1, rounds=1, seconds=0.1),
+    Broken(generation=1, reason="closed"),
 ]
 MESSAGES = [hello(), worker_hello(), *OF_NODES, *OF_WORKERS]
 
 NUMBERS = st.integers(-3, 3) | st.integers() | st.floats() | st.just(10**400)
-JSON = st.recursive(st.none() | st.booleans() | NUMBERS | st.text(max_size=8), lambda inner: st.lists(inner, max_size=4), max_leaves=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=8), lambda inner: st.lists(inner, max_size=4), max_leaves=8
+)
 NOISE = st.text() | st.binary()
 
 
@@ -87,7 +105,9 @@ def twisted(message: Any) -> st.SearchStrategy[str]:
 
     def other(value: Any) -> st.SearchStrategy[Any]:
         if isinstance(value, dict):
-            return st.fixed_dictionaries({name: st.just(entry) if name in ("type", "phase") else other(entry) for name, entry in value.items()})
+            return st.fixed_dictionaries(
+                {name: st.just(entry) if name in ("type", "phase") else other(entry) for name, entry in value.items()}
+            )
         if isinstance(value, bool) or value is None:
             return st.just(value)
         if isinstance(value, int):

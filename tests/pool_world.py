@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fakes import SUFFIX, Machine, World
-
-from controller.contract import ClusterPolicy, elastic_tag
-from controller.errors import Conflict
-from controller.pool_policy import POOL_TAG, PoolPolicy
-from controller.rebalance import Rebalanced, rebalance
-from controller.reserved_inputs import Capacity, Reserved
-from controller.reserved_ports import PoolPorts, SeenMachine, StoredLedger
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.contract.errors import Conflict
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.contract.pool_policy import POOL_TAG, PoolPolicy
+from dyntrain.controller.core.pool.inputs import Capacity, Reserved
+from dyntrain.controller.pool.ports import PoolPorts, SeenMachine, StoredLedger
+from dyntrain.controller.pool.rebalance import Rebalanced, rebalance
+from fakes import ELASTIC, Machine, World
 
 TYPE, ZONE = "c5.large", "eu-central-1a"
 
 
 @dataclass
 class PoolWorld:
-    """A `World` whose clusters have pools. Every instance is a c5.large on demand in one zone, unless `kinds` says otherwise."""
+    """A `World` whose clusters have pools. Every instance is a c5.large on demand in one zone, unless `kinds` says
+    otherwise.
+    """
 
     world: World
     reserved: list[Reserved] = field(default_factory=list)
@@ -61,7 +63,7 @@ class PoolWorld:
 
     def run(self, *, prompted: bool = False, wait: float = 300.0) -> Rebalanced:
         self.world.wait(wait)
-        return rebalance(self.ports, self.world.registry, SUFFIX, prompted=prompted)
+        return rebalance(self.ports, self.world.registry, ELASTIC, prompted=prompted)
 
     def desired(self, cluster: str = "demo") -> int:
         return self.world.limits[f"{cluster}-workers"][2]
@@ -71,7 +73,7 @@ class PoolWorld:
         return [self.world.member(first + number, cluster, phase="in_service") for number in range(count)]
 
     def tagged(self, instance: str, cluster: str = "demo") -> bool:
-        return elastic_tag(cluster) in self.world.machines[instance].tags
+        return ELASTIC_TAG.of(cluster) in self.world.machines[instance].tags
 
     def told(self, kind: str) -> list[dict[str, str]]:
         return [dict(entry) for entry in self.world.trail if entry.get("kind") == kind]
@@ -92,26 +94,9 @@ class FakeReservations:
 
     def machines(self) -> Sequence[SeenMachine]:
         self.world.called("reservations.machines")
-        return [self._seen(name, machine) for name, machine in self.world.machines.items() if name not in self.pools.hidden]
-
-    def start(self, instances: Sequence[str]) -> Sequence[str]:
-        self.world.called("reservations.start", *instances)
-        for name in instances:
-            self.world.machines[name].state = "running"
-            self.world.machines[name].launched_at = self.world.now
-        return ()
-
-    def stop(self, instances: Sequence[str]) -> Sequence[str]:
-        self.world.called("reservations.stop", *instances)
-        for name in instances:
-            self.world.machines[name].state = "stopped"
-        return ()
-
-    def untag(self, instances: Sequence[str], key: str) -> Sequence[str]:
-        self.world.called("reservations.untag", key, *instances)
-        for name in instances:
-            self.world.machines[name].tags.pop(key, None)
-        return ()
+        return [
+            self._seen(name, machine) for name, machine in self.world.machines.items() if name not in self.pools.hidden
+        ]
 
     def _seen(self, name: str, machine: Machine) -> SeenMachine:
         fields = {
@@ -122,7 +107,9 @@ class FakeReservations:
             "lifecycle": "on-demand",
             "capacity_reservation": None,
         }
-        return SeenMachine(instance=name, state=machine.state, tags=dict(machine.tags), **{**fields, **self.pools.kinds.get(name, {})})
+        return SeenMachine(
+            instance=name, state=machine.state, tags=dict(machine.tags), **{**fields, **self.pools.kinds.get(name, {})}
+        )
 
 
 class FakeLedger:

@@ -1,205 +1,345 @@
 """The public face: a plain Gluon loop that workers can join and leave.
 
     job = ElasticJob.join()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {...}, kvstore=job.kvstore)
-    for epoch in job.epochs(90, net=net, trainer=trainer, samples=len(dataset), global_batch=256):
+    trainer = job.trainer(net.collect_params(), "sgd", {...})
+    for epoch in job.epochs(90, samples=len(dataset), global_batch=256):
         for data, label in epoch.batches(dataset):
             with autograd.record():
                 loss = loss_function(net(data), label)
             loss.backward()
-            epoch.step(trainer)
+            trainer.step(256)
 
-Started under a supervisor, the process stands by until it is admitted, and the loop begins at the epoch where the job is. Started
-alone, the same script trains on one worker.
+Started under a supervisor, the process stands by until it is admitted, and the loop begins at the epoch where the job
+is. Started alone, the same script trains on one worker. GUIDE.md tells how an existing script becomes an elastic one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from training.batches import Dataset, fetch_samples
-from training.batching import Batching, FixedGlobal, PerWorker
-from training.kvstore import ElasticKVStore
-from training.membership import Membership
-from training.protocol import Position
-from training.randomness import seed_generators
-from training.schedule import ScaledSchedule, follow_workers
-from training.sharding import Indices, after_step, batch_size, epoch_order, is_boundary, share
-from training.state import TrainingState
+import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
+from dyntrain.training.worker.channel.objects import source_of
+from dyntrain.training.worker.channel.records import open_channel
+from dyntrain.training.worker.loop.batches import Dataset
+from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
+from dyntrain.training.worker.loop.remembering import remember, remembered
+from dyntrain.training.worker.loop.shards import Shards
+from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
+from dyntrain.training.worker.loop.training_loop import TrainingLoop
+from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.state.attributes import plain, value_of
+
+log = logging.getLogger(__name__)
+__all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
-class Epoch:
-    """One pass over the data. Membership may change inside `batches`, between two steps."""
+class Epoch(int):
+    """One pass over the data, and its number, as `range` would give it: a script's own lines take it so. Membership may
+    change inside `batches`, between two steps.
+    """
 
-    def __init__(self, job: ElasticJob, number: int, order: Indices) -> None:
-        self._job, self._order = job, order
+    def __new__(cls, loop: TrainingLoop, number: int) -> Epoch:
+        return super().__new__(cls, number)
+
+    def __init__(self, loop: TrainingLoop, number: int) -> None:
+        self._loop = loop
         self.number = number
-        self._stepped = True
+        self.resumed = loop.resumed
+        """Whether the epoch was begun before: what the script did at its beginning is done again, by this worker alone
+        or by all. Rates, and what is frozen, are made what they were.
+        """
 
     @property
     def rank(self) -> int:
         """The coordinator's number for this worker, from 0; changes with the membership."""
-        return self._job.kvstore.rank
+        return self._loop.rank
 
     @property
     def workers(self) -> int:
-        return self._job.kvstore.num_workers
+        return self._loop.workers
 
-    def batches(self, dataset: Dataset) -> Iterator[Any]:
-        """This worker's share of each step that is left of the epoch: what `dataset` holds at those indices, stacked along axis 0.
+    def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
+        """This worker's share of each step that is left of the epoch: what `dataset` holds at those indices, stacked
+        along axis 0; or as the `job.loader` joins them.
 
-        A step in which there are fewer samples than workers yields nothing to those without one; they take part all the same. Every batch that is
-        yielded must be followed by `epoch.step(trainer)`: raises RuntimeError if the loop went on without it.
+        Every batch that is yielded must be followed by `trainer.step(...)` of one trainer at least, unless gradients
+        add up (`grad_req='add'`). In a step with fewer samples than workers some get a sample whose gradient counts
+        nothing.
         """
-        while self._job.position.epoch == self.number:
-            indices = self._job.next_share(self._order)
-            if len(indices):
-                self._stepped = False
-                yield fetch_samples(dataset, indices)
-                if not self._stepped:
-                    raise RuntimeError("epoch.step(trainer) was not called for the last batch: the other workers wait for its gradients")
-            else:
-                self._job.idle_step()
-            self._job.after_step(len(indices))
+        return self._loop.batches(self.number, dataset)
 
-    def step(self, trainer: Any) -> None:
-        """Sum the gradients over all workers, divide by the global batch, update. The loss must be summed over samples, not averaged."""
-        self._job.apply_step(trainer)
-        self._stepped = True
+    def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
+        """`batches` with the number of each in its epoch, the same on every worker, whenever it joined."""
+        for batch in self._loop.batches(self.number, dataset):
+            yield self._loop.batch_number, batch
+
+    def indices(self) -> Iterator[Any]:
+        """`batches` for people with loaders of their own: the indices of this worker's share of each step, an array."""
+        return self._loop.indices(self.number)
 
     def share(self, count: int) -> range:
         """This worker's slice of `range(count)`: for dividing a validation set."""
         return range(self.rank * count // self.workers, (self.rank + 1) * count // self.workers)
 
+    def reduce(self, name: str, total: float, count: float | None = None) -> float:
+        """The sum over all workers, or of totals over counts: the same number on every worker, to decide by. All must
+        call it at the same place. NaN on all of them when a worker was lost meanwhile. `total` and `count` may be
+        summed as floats: to about seven digits, whole numbers exactly up to 2**24.
+        """
+        return self._loop.reduce(self.number, name, float(total), None if count is None else float(count))
+
     def record(self, name: str, total: float, count: float) -> None:
-        """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all workers."""
-        self._job.membership.record(name, float(total), float(count))
+        """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all
+        workers.
+        """
+        hand = self._loop.hand
+        if hand is None or not hand.spectates:
+            self._loop.membership.record(name, float(total), float(count))
 
 
 class ElasticJob:
-    """Made by `join`. `kvstore` goes into the Trainer."""
+    """Made by `join`."""
 
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
-        self.kvstore: ElasticKVStore = membership.kvstore
-        self.position = Position(epoch=0, offset=0, step=0)
-        self._state: TrainingState | None = None
-        self._trainer: Any = None
-        self._samples = self._seed = 0
-        self._average = True
-        self._batching: Batching = FixedGlobal(1)
-        self._schedule: ScaledSchedule | None = None  # with PerWorker only
-        self._applied = False
+        self._loop = TrainingLoop(membership)
+        self._begun = False
+        self._epoch: Epoch | None = None  # at hand
 
     @classmethod
-    def join(cls, kvstore: str = "dist_sync") -> ElasticJob:
-        """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `kvstore`: dist_sync or dist_device_sync."""
-        return cls(Membership.join(kvstore))
+    def join(cls, kvstore: str = "dist_sync", engine: str | None = None) -> ElasticJob:
+        """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
+        with `kvstore` dist_sync or dist_device_sync, or horovod; None: as the launch says, else pslite. Raises
+        ValueError, and ImportError with advice where this Python has no such engine.
+        """
+        return cls(Membership.join(kvstore, engine))
+
+    @property
+    def position(self) -> Position:
+        return self._loop.position
+
+    @property
+    def output(self) -> Path:
+        """A folder for what the script keeps besides, the same on all workers: on the shared volume, below the job's;
+        alone, `output` where the script was started. With the template's `OutputLocation` it is in S3 after each epoch.
+        """
+        folder = self.membership.output
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def trainer(
+        self, params: Any, optimizer: Any, optimizer_params: Any = None, *, loss: LossKind = "sum", **gluons: Any
+    ) -> ElasticTrainer:
+        """A `gluon.Trainer`, whose arguments it takes. Any number of them, before `epochs`.
+
+        `loss` says what is differentiated: the "sum" over the batch, as `loss.backward()` of a Gluon loss is, with
+        `step(batch_size)`; its "mean", with `step(1)`; or one that the script normalises on its "own", where
+        `step(n)` divides the sum over all workers by n.
+        """
+        if self._begun:
+            raise RuntimeError("job.trainer() after job.epochs(): a worker that joins could not know of it")
+        trainer = ElasticTrainer(self._loop, params, optimizer, optimizer_params, loss, **gluons)
+        self._loop.trainers.append(trainer)
+        return trainer
+
+    def channel(
+        self,
+        name: str,
+        decode: Callable[[bytes], Any] | None = None,
+        *,
+        source: str | None = None,
+        at_once: int = 16,
+    ) -> Shards:
+        """The RecordIO objects of a channel, for `loader`: read from S3 while it trains, nothing is copied first. Each
+        object `X.rec` wants its index `X.idx` beside it. `decode` makes a sample of a record's bytes, as
+        `mxnet.recordio.unpack_img` does; what it returns is collated as Gluon would.
+
+        Where it lies: `source` (s3://BUCKET/PREFIX, or s3://BUCKET/KEY,manifest as SageMaker's), or else what
+        `dyntrain launch --channel NAME=SOURCE` or the cluster's template say. Raises ChannelError with what to do.
+        """
+        shards = Shards(open_channel(source or source_of(name)), at_once)
+        return shards if decode is None else shards.transform(decode)
+
+    def loader(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        *,
+        last_batch: str = "keep",
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        timeout: float = 120,
+    ) -> Loader:
+        """In the place of a `gluon.data.DataLoader`, whose arguments it takes, before `epochs`. Inside, one goes
+        through it as before, or by `epoch.batches(loader)`. The batch size is that over all workers, the order the
+        job's. A `Shards` of several files is read in sequence. With `last_batch="discard"` an epoch leaves out what
+        fills no batch, other samples each time; with `PerWorker` every worker's batch is then a whole one.
+
+        What a transform draws with `random`, `np.random` or MXNet follows from (seed, epoch, index): it is the same
+        whoever loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead while the net
+        trains; they are dropped when the membership changes.
+        """
+        if self._begun:
+            raise RuntimeError("job.loader() after job.epochs(): its processes must be forked before the job is joined")
+        pinned = pin_device_id if pin_memory else None
+        discards = as_gluons(len(dataset), batch_size, shuffle, last_batch)
+        loader = make_loader(dataset, batchify_fn, num_workers, prefetch, timeout, pinned, batch_size, discards)
+        loader.batches = lambda: self._batches(loader)
+        self._loop.loading.loaders.append(loader)
+        return loader
+
+    def _batches(self, loader: Loader) -> Iterator[Any]:
+        epoch = self._epoch
+        if epoch is None or (self.position.epoch != epoch and not self.membership.over):
+            raise RuntimeError(
+                "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
+                "evaluation is, take a gluon DataLoader over epoch.share(...)"
+            )
+        return epoch.batches(loader)
+
+    def remember(self, name: str, value: Any) -> None:
+        """A number, a text, a small array, or a list or dictionary of such, that outlives every change and restart:
+        `recall` gives it back. Set the same on every worker.
+        """
+        remember(self._loop.state.own, name, plain(value))
+
+    def recall(self, name: str, otherwise: Any = None) -> Any:
+        """What was remembered last. Inside `epochs` only: before it, nobody knows where the job is."""
+        found = remembered(self._loop.state.own)
+        return value_of(found[name]) if name in found else otherwise
 
     def epochs(
         self,
         epochs: int,
         *,
-        net: Any,
-        trainer: Any,
-        samples: int,
+        samples: int | None = None,
         global_batch: int | None = None,
         batching: Batching | None = None,
+        net: Any = None,
+        steps: int | None = None,
+        local_batch_at_most: int | None = None,
         seed: int = 0,
         average_statistics: bool = True,
     ) -> Iterator[Epoch]:
-        """Yields the epochs that are left, from the first one this worker takes part in.
+        """Yields the epochs that are left, from the first one this worker takes part in. Once a job.
 
-        `net` must be initialised and must have seen one example (shapes known). Each sample counts once an epoch whatever the membership does.
-        `global_batch` samples are in a step over all workers; or `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule
-        follow the number of workers, and an LR schedule counts updates of `base_workers`. The global random generators are seeded from `seed` at each
-        boundary, and BatchNorm's running statistics are made those of all workers' samples (`average_statistics`).
-        A worker that is asked to leave ends here with SystemExit(0).
+        The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
+        membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
+        `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule follow the number of workers,
+        and an LR schedule counts updates of `base_workers`. `samples` and `global_batch` that are left out are the
+        loader's.
+
+        `steps`: the job ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
+        step is larger gets it in parts, as batches of their own, and sums and updates with the last; so fewer workers
+        need no more memory. It may differ from worker to worker. `net`: a Block or several, for what they hold beside
+        the trainers' parameters.
+
+        The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
+        made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
+        SystemExit(0).
         """
-        if (global_batch is None) == (batching is None):
-            raise ValueError("give either global_batch=... or batching=...")
+        samples, global_batch = self._of_loaders(samples, global_batch, batching)
         if min(epochs, samples) < 1 or seed < 0:
-            raise ValueError(f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative")
-        self._batching = batching or FixedGlobal(global_batch or 0)
-        self._schedule = follow_workers(trainer, self._batching) if isinstance(self._batching, PerWorker) else None
-        self._state, self._trainer = TrainingState(net, trainer), trainer
-        self._samples, self._seed, self._average = samples, seed, average_statistics
-        agreed = f"{self._batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
-        try:
-            self._arrive(
-                self.membership.enter(self._state, epochs=epochs, samples=samples, global_batch=self._batching.batch, seed=seed, batching=agreed)
+            raise ValueError(
+                f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative"
             )
-            while self.position.epoch < epochs:
-                number = self.position.epoch
-                yield Epoch(self, number, epoch_order(samples, seed, number))
-                if self.position.epoch == number:
+        if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
+            raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
+        if not self._loop.trainers:
+            raise ValueError(
+                "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs()"
+            )
+        if self._begun:
+            raise RuntimeError(
+                "job.epochs() a second time: a job is one course of epochs, at one of which each worker joins. Put "
+                "both phases into one loop, and change what differs at `if epoch.number == ...`"
+            )
+        chosen = batching or FixedGlobal(global_batch or 0)
+        counted, drawn_from = self._counted(samples, chosen.batch)
+        self._begun = True
+        return self._epochs(
+            epochs,
+            {
+                "net": net,
+                "steps": steps,
+                "at_most": local_batch_at_most,
+                "samples": counted,
+                "drawn_from": drawn_from,
+                "batching": chosen,
+                "seed": seed,
+                "average_statistics": average_statistics,
+            },
+        )
+
+    def _counted(self, samples: int, batch: int) -> tuple[int, int | None]:
+        """Samples of an epoch, and how many there are where loaders discard some. Raises ValueError."""
+        discards = {loader.discards for loader in self._loop.loading.loaders}
+        if len(discards) > 1:
+            raise ValueError(
+                "one loader keeps the last batch, another discards it: an epoch has one end, so all do alike"
+            )
+        return (samples // batch * batch, samples) if True in discards else (samples, None)
+
+    def _of_loaders(
+        self, samples: int | None, global_batch: int | None, batching: Batching | None
+    ) -> tuple[int, int | None]:
+        """What is not given is the loaders'. Raises ValueError when they say something else."""
+        sizes = {loader.batch_size for loader in self._loop.loading.loaders} - {None}
+        if global_batch is None and batching is None and len(sizes) == 1:
+            global_batch = next(iter(sizes))
+        if samples is None and len(counts := {loader.samples for loader in self._loop.loading.loaders}) == 1:
+            samples = next(iter(counts))
+        if samples is None or (global_batch is None) == (batching is None):
+            raise ValueError(
+                "give samples=... and either global_batch=... or batching=..., or make a job.loader of them"
+            )
+        if wrong := sizes - {global_batch if batching is None else batching.batch}:
+            raise ValueError(f"a loader's batch_size is {wrong.pop()}, job.epochs() was told another one: give it once")
+        return samples, global_batch
+
+    def stop(self) -> None:
+        """End the job well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
+        enough.
+        """
+        self.membership.stopping = True
+
+    def _epochs(self, epochs: int, options: dict[str, Any]) -> Iterator[Epoch]:
+        loop, samples = self._loop, options["samples"]
+        try:
+            loop.begin(epochs=epochs, **options)
+            while loop.position.epoch < epochs and not self.membership.over:
+                number = loop.position.epoch
+                self._epoch = Epoch(loop, number)
+                yield self._epoch
+                if self.membership.over:
+                    break
+                if loop.position.epoch == number:
                     raise RuntimeError(
-                        f"the loop left epoch {number} at sample {self.position.offset} of {samples}: go through all of epoch.batches()"
+                        f"the loop left epoch {number} at sample {loop.position.offset} of {samples}: go through "
+                        "all of epoch.batches()"
                     )
-                # The boundary comes after the caller's own end of the epoch, so that its validation counts for the epoch.
-                self._arrive(self.membership.boundary(self.position))
+                loop.end_epoch()
             self.membership.finished()
+        except GeneratorExit:
+            if not self.membership.over and getattr(sys, "last_value", None) is None:  # it did not raise
+                log.error(
+                    "the loop over job.epochs() was left before its end: this worker counts as lost and is started "
+                    "again. To end the job early, call job.stop() and let the loop go on; it ends at the next boundary"
+                )
+            raise
+        except BaseException as error:
+            self.membership.failed(error)
+            raise
         finally:
+            loop.loading.close()
             self.membership.close()
-
-    def _arrive(self, position: Position) -> None:
-        """At a boundary whose membership is settled."""
-        self.position = position
-        seed_generators(self._seed, position.step, self.kvstore.rank)
-        if self._schedule is not None and isinstance(self._batching, PerWorker):
-            ramp = self._samples if self._batching.ramp is None else self._batching.ramp
-            self._schedule.head_for(self._batching.rate_factor(self.kvstore.num_workers), ramp)
-
-    # ---- what Epoch uses
-
-    @property
-    def _step_samples(self) -> int:
-        """In a full step of the present generation, over all workers."""
-        return self._batching.over(self.kvstore.num_workers)
-
-    def next_share(self, order: Indices) -> Indices:
-        indices = share(order, self._step_samples, self.position.offset, self.kvstore.rank, self.kvstore.num_workers)
-        self.membership.intend(self.position, indices)
-        return indices
-
-    def apply_step(self, trainer: Any) -> None:
-        assert self._state is not None
-        size = batch_size(self._samples, self._step_samples, self.position.offset)
-        after = after_step(self.position, self._samples, self._step_samples)
-        self._state.zero_idle_gradients()
-        self._applied = self.membership.step(after, trainer.allreduce_grads, self._state.gradients, lambda: self._update(trainer, size))
-
-    def _update(self, trainer: Any, size: int) -> None:
-        if self._schedule is not None:
-            ratio = self._schedule.advance_and_scale(size)
-            if ratio != 1.0 and isinstance(self._batching, PerWorker) and self._batching.correct_momentum:
-                assert self._state is not None
-                self._state.scale_momentum(ratio)
-        trainer.update(size)
-
-    def idle_step(self) -> None:
-        assert self._state is not None
-        self._state.zero_gradients()
-        self.apply_step(self._trainer)
-
-    def after_step(self, taken: int) -> None:
-        before = self.position
-        if self._applied:
-            self.position = after_step(before, self._samples, self._step_samples)
-            self.membership.stepped(self.position)
-        else:
-            self.membership.take_back(taken)
-        if self.membership.broken:
-            self._arrive(self.membership.rejoin(self.position))
-        elif is_boundary(self.position, self.membership.first_step, self.membership.segment_steps):
-            self._at_boundary(self.position.epoch > before.epoch)
-
-    def _at_boundary(self, epoch_ended: bool) -> None:
-        """At the end of an epoch the statistics are averaged now, for the caller's validation; the rest comes after that."""
-        if self._average:
-            self.membership.average_statistics(self.position)
-        if self.membership.broken:
-            self._arrive(self.membership.rejoin(self.position))
-        elif not epoch_ended:
-            self._arrive(self.membership.boundary(self.position))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMITS_KEPT = 3  # the newest; the coordinator knows their names, so that it can go back to an earlier one
+from dyntrain.training.records import Format, Record
+from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """`<mount>/dyntrain/<cluster>/<job>/`: ledger, commits, and the events for people and programs."""
+    """`<mount>/dyntrain/<cluster>/<job>/`: ledger, commits, and events and logs for people and
+    programs.
+    """
 
     root: Path
 
@@ -30,7 +34,30 @@ class JobFolder:
     def events(self) -> Path:
         return self.root / "events.jsonl"
 
+    @property
+    def output(self) -> Path:
+        """What the script keeps: `job.output`."""
+        return self.root / "output"
+
+    def log_of(self, instance: str) -> Path:
+        """What its worker wrote, where the configuration says `logs: volume`."""
+        return self.root / "logs" / f"{instance}.log"
+
 
 def current_job_file(mount: Path, cluster: str) -> Path:
     """Names the cluster's unfinished job, so that a coordinator that comes back goes on with it."""
     return mount / "dyntrain" / cluster / "current-job"
+
+
+class CurrentJob(Record):
+    version: int = 1
+    job: str
+    started_at: float
+
+
+_FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(CurrentJob))
+
+
+def read_current_job(file: Path) -> CurrentJob:
+    """Raises OSError, `records.Unreadable`."""
+    return _FORMAT.parse(json.loads(file.read_text()), file)

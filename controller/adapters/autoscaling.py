@@ -1,4 +1,4 @@
-"""Auto Scaling groups: members, lifecycle actions, termination with decrement, protection."""
+"""Auto Scaling groups: members, lifecycle actions, termination of members, protection, sizes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from botocore.exceptions import ClientError
-
-from controller.adapters.aws import Clients, error_code, translated
-from controller.facts import Phase, Transition
-from controller.groups import GroupSize
-from controller.ports import SeenMember
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.contract.messages import BASE_TAG, is_base_value
+from dyntrain.controller.core.known.facts import Phase, Transition
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.loops.ports import SeenMember
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling.type_defs import AutoScalingGroupTypeDef, InstanceTypeDef
 
 NAMES = 50
+# Without the first, members that do not run are not marked as unhealthy; without the second, what was marked before is
+# left alone, until it is resumed. Launch and Terminate go on: the controller's own wishes need them.
+# https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
+REPLACING = ["HealthCheck", "ReplaceUnhealthy"]
 PROTECTED = 50  # ids of one SetInstanceProtection
 
 
@@ -38,14 +42,22 @@ class AutoScalingGroups:
     def hooks(self, group: str) -> Mapping[str, Transition]:
         with translated(f"describing the hooks of {group}"):
             hooks = self._clients.autoscaling().describe_lifecycle_hooks(AutoScalingGroupName=group)["LifecycleHooks"]
-        kinds: dict[str, Transition] = {"autoscaling:EC2_INSTANCE_LAUNCHING": "launch", "autoscaling:EC2_INSTANCE_TERMINATING": "terminate"}
+        kinds: dict[str, Transition] = {
+            "autoscaling:EC2_INSTANCE_LAUNCHING": "launch",
+            "autoscaling:EC2_INSTANCE_TERMINATING": "terminate",
+        }
         return {hook["LifecycleHookName"]: kinds[hook["LifecycleTransition"]] for hook in hooks}
 
-    def complete(self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]) -> bool:
+    def complete(
+        self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
+    ) -> bool:
         with translated(f"completing hook {hook} of {instance} in {group}"):
             try:
                 self._clients.autoscaling().complete_lifecycle_action(
-                    LifecycleHookName=hook, AutoScalingGroupName=group, LifecycleActionResult=result, **_about(instance, token)
+                    LifecycleHookName=hook,
+                    AutoScalingGroupName=group,
+                    LifecycleActionResult=result,
+                    **_about(instance, token),
                 )
             except ClientError as error:
                 return _unless_stale(error)
@@ -61,20 +73,25 @@ class AutoScalingGroups:
                 return _unless_stale(error)
         return True
 
-    def terminate(self, instance: str, group: str) -> None:
+    def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
         with translated(f"terminating {instance} in {group}"):
             try:
-                self._clients.autoscaling().terminate_instance_in_auto_scaling_group(InstanceId=instance, ShouldDecrementDesiredCapacity=True)
+                self._clients.autoscaling().terminate_instance_in_auto_scaling_group(
+                    InstanceId=instance, ShouldDecrementDesiredCapacity=decrement
+                )
             except ClientError as error:
                 if error_code(error) == "ValidationError" and "not found" in str(error).lower():
-                    return  # the group has let it go already
+                    return False
                 raise
+        return True
 
     def protect(self, instances: Sequence[str], group: str) -> None:
         with translated(f"protecting instances in {group}"):
             for start in range(0, len(instances), PROTECTED):
                 self._clients.autoscaling().set_instance_protection(
-                    InstanceIds=list(instances[start : start + PROTECTED]), AutoScalingGroupName=group, ProtectedFromScaleIn=True
+                    InstanceIds=list(instances[start : start + PROTECTED]),
+                    AutoScalingGroupName=group,
+                    ProtectedFromScaleIn=True,
                 )
 
     def tagged(self, key: str) -> Mapping[str, str]:
@@ -98,15 +115,27 @@ class AutoScalingGroups:
                     found.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
         return found
 
+    def suspend_replacement(self, group: str) -> None:
+        with translated(f"suspending the replacement of members of {group}"):
+            self._clients.autoscaling().suspend_processes(AutoScalingGroupName=group, ScalingProcesses=REPLACING)
+
+    def resume_replacement(self, group: str) -> None:
+        with translated(f"resuming the replacement of members of {group}"):
+            self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=REPLACING)
+
     def set_desired(self, group: str, desired: int) -> None:
         with translated(f"setting the desired capacity of {group} to {desired}"):
-            self._clients.autoscaling().set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False)
+            self._clients.autoscaling().set_desired_capacity(
+                AutoScalingGroupName=group, DesiredCapacity=desired, HonorCooldown=False
+            )
 
 
 def _size(group: AutoScalingGroupTypeDef) -> GroupSize:
     leaving = ("Terminating", "Terminated", "Detach", "Warmed", "Standby")
     running = sum(not entry["LifecycleState"].startswith(leaving) for entry in group.get("Instances", []))
-    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running)
+    tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
+    base = is_base_value(tags.get(BASE_TAG))
+    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, base)
 
 
 def _about(instance: str, token: str | None) -> dict[str, Any]:

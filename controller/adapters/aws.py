@@ -14,17 +14,22 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigParseError,
+    CredentialRetrievalError,
     EndpointConnectionError,
+    InvalidConfigError,
+    LoginError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
 )
 from botocore.loaders import Loader
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
-
-from controller.errors import Misconfigured, Refused, RetryLater
+from dyntrain.controller.contract.errors import Misconfigured, Refused, RetryLater
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -53,25 +58,38 @@ _TRANSIENT = {
 }
 
 
-SERVICES = ("autoscaling", "dynamodb", "ec2", "ssm")
+SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
+# of which botocore makes clients itself, for profiles with a role or a login
+OF_CREDENTIALS = (
+    "signin",
+    "sso",
+    "sso-oidc",
+    "sts",
+)
 
 
 class _ServiceModels(Loader):
-    """Else botocore looks through the folders of every AWS service, twice a client, before it opens the one that is asked for."""
+    """Else botocore looks through the folders of every AWS service, twice a client, before it opens the one that is
+    asked for.
+    """
 
     def list_available_services(self, type_name: str) -> list[str]:
-        return list(SERVICES)
+        return [*SERVICES, *OF_CREDENTIALS]
 
 
 class Clients:
-    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise Misconfigured.
+    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise
+    Misconfigured.
 
-    `session` is theirs alone. Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers before the first event.
+    `session` is theirs alone. Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers
+    before the first event.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
         self._endpoint = endpoint
-        self._config = Config(retries={"mode": "adaptive", "total_max_attempts": attempts}, connect_timeout=3, read_timeout=15)
+        self._config = Config(
+            retries={"mode": "adaptive", "total_max_attempts": attempts}, connect_timeout=3, read_timeout=15
+        )
         self.session = Session()
         self.session.register_component("data_loader", _ServiceModels())
 
@@ -95,19 +113,40 @@ class Clients:
         client: SSMClient = self._client("ssm")
         return client
 
+    @cache  # noqa: B019
+    def logs(self) -> Any:
+        return self._client("logs")
+
+    @cache  # noqa: B019
+    def s3(self) -> Any:
+        return self._client("s3")
+
+    def pricing(self, region: str) -> Any:
+        """The price list's API is in a few regions only, whatever region is asked about."""
+        with making():
+            return self.session.create_client("pricing", region_name=region, config=self._config)
+
+    @cache  # noqa: B019
+    def cloudformation(self) -> Any:
+        return self._client("cloudformation")
+
     def _client(self, service: str) -> Any:
-        with _making():
+        with making():
             return self.session.create_client(service, endpoint_url=self._endpoint, config=self._config)
 
 
 @contextmanager
-def _making() -> Iterator[None]:
-    """Of a client: what is wrong then is wrong in the settings. A region or an endpoint that is none is a bare ValueError to botocore."""
+def making() -> Iterator[None]:
+    """Of a client: what is wrong then is wrong in the settings. A region or an endpoint that is none is a bare
+    ValueError to botocore.
+    """
     with translated("making a client"):
         try:
             yield
         except (ProfileNotFound, ValueError) as error:
-            raise Misconfigured(f"no client for AWS can be made: {error}; check region, profile and AWS_ENDPOINT_URL") from error
+            raise Misconfigured(
+                f"no client for AWS can be made: {error}; check region, profile and AWS_ENDPOINT_URL"
+            ) from error
 
 
 @contextmanager
@@ -118,7 +157,13 @@ def translated(doing: str) -> Iterator[None]:
     except NoRegionError as error:
         raise Misconfigured("no AWS region is set; export AWS_DEFAULT_REGION or configure a profile") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise Misconfigured("no AWS credentials were found; export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or configure a profile") from error
+        raise Misconfigured(
+            "no AWS credentials were found; export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or configure a profile"
+        ) from error
+    except (SSOError, LoginError, TokenRetrievalError) as error:
+        raise Misconfigured(f"the login of the AWS profile does not hold: {error}; run aws sso login") from error
+    except (ConfigParseError, InvalidConfigError, CredentialRetrievalError) as error:
+        raise Misconfigured(f"the AWS profile gives no credentials: {error}") from error
     except EndpointConnectionError as error:
         raise RetryLater(f"{doing}: {error}") from error
     except ClientError as error:

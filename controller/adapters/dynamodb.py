@@ -1,11 +1,11 @@
 """The facts table. Every write but ticks and the audit trail is conditional on the version that was read.
 
-A write that times out after it took effect is repeated by botocore and then loses to itself: the caller reads again and finds its own facts.
+A write that times out after it took effect is repeated by botocore and then loses to itself: the caller reads again and
+finds its own facts.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
 import uuid
@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-
-from controller.adapters.aws import Clients, error_code, translated
-from controller.adapters.items import (
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.items import (
     Item,
     cluster_key,
     group_item,
@@ -30,17 +29,26 @@ from controller.adapters.items import (
     node_item,
     node_key,
     node_of,
+    notice_item,
+    notice_key,
+    notice_of,
     tick_item,
+    trail_item,
+    trail_key,
+    trail_of,
 )
-from controller.errors import Conflict, RetryLater
-from controller.job import JobFacts
-from controller.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
-from controller.target import Membership
+from dyntrain.controller.contract.errors import Conflict, RetryLater
+from dyntrain.controller.core.history.trail import Entry
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.loops.notify import StoredNotice
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
 
 BATCH = 100  # keys of one BatchGetItem
 BATCH_ROUNDS = 6
 TRAIL_ENTRIES = 500  # keeps an audit item well below DynamoDB's 400 KB
 TRAIL_SECONDS = 30 * 86_400.0
+SENT_SECONDS = 86_400.0  # of what was sent is kept in mind: longer than SNS and Lambda go on delivering a message
 
 
 class Table:
@@ -58,7 +66,10 @@ class Table:
         """Over `version`; 0: there must be no item. Raises Conflict."""
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
-            condition = {"ConditionExpression": "version = :version", "ExpressionAttributeValues": {":version": {"N": str(version)}}}
+            condition = {
+                "ConditionExpression": "version = :version",
+                "ExpressionAttributeValues": {":version": {"N": str(version)}},
+            }
         with translated(f"writing {item['pk']['S']} in table {self._table}"):
             try:
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item, **condition)
@@ -148,20 +159,14 @@ class TableClusters(Table):
     def put(self, cluster: str, stored: StoredMembership) -> None:
         self._put(membership_item(cluster, stored, stored.version + 1), stored.version)
 
-    def tick(self, cluster: str, at: float) -> None:
+    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         with translated(f"writing the tick of {cluster} in table {self._table}"):
-            self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at))
+            self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
-    def record(self, cluster: str, at: float, entries: Sequence[Mapping[str, str]]) -> None:
-        moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
         for start in range(0, len(entries), TRAIL_ENTRIES):
-            item: Item = {
-                "pk": {"S": f"audit#{cluster}"},
-                "sk": {"S": f"{moment}#{uuid.uuid4().hex[:12]}"},
-                "entries": {"S": json.dumps(list(entries[start : start + TRAIL_ENTRIES]))},
-                "expires": {"N": str(int(at + TRAIL_SECONDS))},
-                "wake": {"BOOL": False},
-            }
+            chunk = entries[start : start + TRAIL_ENTRIES]
+            item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_SECONDS)
             with translated(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
@@ -175,15 +180,23 @@ class TableClusters(Table):
                 .paginate(
                     TableName=self._table,
                     KeyConditionExpression="pk = :pk AND sk >= :since",
-                    ExpressionAttributeValues={":pk": {"S": f"audit#{cluster}"}, ":since": {"S": moment}},
+                    ExpressionAttributeValues={":pk": trail_key(cluster)["pk"], ":since": {"S": moment}},
                 )
             )
             for page in pages:
                 for item in page["Items"]:
-                    at = datetime.fromisoformat(item["sk"]["S"].partition("#")[0]).timestamp()
-                    found += [TrailEntry(at, entry) for entry in json.loads(item["entries"]["S"])]
+                    found += trail_of(item)
         return found
 
     def pointer(self, cluster: str) -> str:
         key = cluster_key(cluster)
         return f"{key['pk']['S']}/{key['sk']['S']}"
+
+
+class TableNotices(Table):
+    def get(self, message: str) -> StoredNotice | None:
+        item = self._get(notice_key(message))
+        return notice_of(item) if item is not None else None
+
+    def put(self, message: str, notice: StoredNotice) -> None:
+        self._put(notice_item(message, notice, notice.version + 1, notice.at + SENT_SECONDS), notice.version)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
-
-from controller.adapters.aws import Clients, error_code, translated
-from controller.errors import RetryLater
-from controller.ports import SeenInstance
+from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.contract.errors import Refused
+from dyntrain.controller.core.known.facts import Market
+from dyntrain.controller.loops.ports import Batch, SeenInstance
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 FILTER_VALUES = 200
 BATCH = 500
 TEMPLATE_TAG = "aws:ec2launchtemplate:id"
+IN_VAIN = 8
 _ID = re.compile(r"i-[0-9a-f]{8,17}")
+UNKNOWN = ("InvalidInstanceID.NotFound", "InvalidID")
 
 
 class Ec2Instances:
@@ -34,9 +36,13 @@ class Ec2Instances:
         template_names: dict[str, str] = {}
         with translated("describing launch templates"):
             for start in range(0, len(wanted), FILTER_VALUES):
-                filters: list[FilterTypeDef] = [{"Name": "launch-template-name", "Values": wanted[start : start + FILTER_VALUES]}]
+                filters: list[FilterTypeDef] = [
+                    {"Name": "launch-template-name", "Values": wanted[start : start + FILTER_VALUES]}
+                ]
                 for page in self._clients.ec2().get_paginator("describe_launch_templates").paginate(Filters=filters):
-                    template_names.update({entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]})
+                    template_names.update(
+                        {entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]}
+                    )
         found: dict[str, list[SeenInstance]] = {}
         for instance in self._described(f"tag:{TEMPLATE_TAG}", template_names):
             found.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
@@ -46,17 +52,52 @@ class Ec2Instances:
         """By a filter: asking by id would fail as a whole for one that EC2 does not show (yet)."""
         return self._described("instance-id", instances)
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Sequence[str]:
+    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
         def call(batch: Sequence[str]) -> None:
             self._clients.ec2().create_tags(Resources=list(batch), Tags=[{"Key": key, "Value": value}])
 
         return self.each_batch(instances, call, f"tagging with {key}={value}")
 
-    def terminate(self, instances: Sequence[str]) -> Sequence[str]:
+    def terminate(self, instances: Sequence[str]) -> Batch:
         def call(batch: Sequence[str]) -> None:
             self._clients.ec2().terminate_instances(InstanceIds=list(batch))
 
         return self.each_batch(instances, call, "terminating")
+
+    def untag(self, instances: Sequence[str], key: str) -> Batch:
+        def call(batch: Sequence[str]) -> None:
+            self._clients.ec2().delete_tags(Resources=list(batch), Tags=[{"Key": key}])
+
+        return self.each_batch(instances, call, f"removing the tag {key}")
+
+    def start(self, instances: Sequence[str]) -> Batch:
+        def call(batch: Sequence[str]) -> None:
+            self._clients.ec2().start_instances(InstanceIds=list(batch))
+
+        return self.each_batch(instances, call, "starting")
+
+    def stop(self, instances: Sequence[str]) -> Batch:
+        def call(batch: Sequence[str]) -> None:
+            self._clients.ec2().stop_instances(InstanceIds=list(batch))
+
+        return self.each_batch(instances, call, "stopping")
+
+    def give_profile(self, instance: str, profile: str) -> None:
+        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html"""
+        ec2 = self._clients.ec2()
+        with translated(f"giving {instance} the instance profile {profile}"):
+            held = ec2.describe_iam_instance_profile_associations(
+                Filters=[
+                    {"Name": "instance-id", "Values": [instance]},
+                    {"Name": "state", "Values": ["associating", "associated"]},
+                ]
+            )["IamInstanceProfileAssociations"]
+            if held:
+                ec2.replace_iam_instance_profile_association(
+                    AssociationId=held[0]["AssociationId"], IamInstanceProfile={"Arn": profile}
+                )
+            else:
+                ec2.associate_iam_instance_profile(InstanceId=instance, IamInstanceProfile={"Arn": profile})
 
     def _described(self, name: str, values: Iterable[str]) -> list[SeenInstance]:
         wanted = sorted(set(values))
@@ -70,25 +111,37 @@ class Ec2Instances:
                             found[instance["InstanceId"]] = _seen(instance)
         return list(found.values())
 
-    def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> list[str]:
-        """EC2 refuses a whole batch for one unknown id: those it names are set aside and the rest is asked again."""
-        missing: list[str] = []
-        for start in range(0, len(instances), BATCH):
-            batch = list(instances[start : start + BATCH])
-            while batch:
-                with translated(f"{doing} {len(batch)} instances from {batch[0]} on"):
-                    try:
-                        call(batch)
-                        break
-                    except ClientError as error:
-                        if error_code(error) not in ("InvalidInstanceID.NotFound", "InvalidID"):
-                            raise
-                        unknown = set(_ID.findall(str(error))) & set(batch)
-                if not unknown:
-                    raise RetryLater(f"{doing}: EC2 does not know one of {', '.join(batch[:5])}, and does not say which")
-                missing.extend(sorted(unknown))
-                batch = [instance for instance in batch if instance not in unknown]
-        return missing
+    def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> Batch:
+        """EC2 refuses a whole batch for one instance. Those that it names are set aside and the rest is asked again;
+        when it names none the batch is halved, until those stand alone that it refuses.
+        """
+        missing: set[str] = set()
+        refused: dict[str, str] = {}
+        instances = random.sample(list(instances), len(instances))  # else the same ones are reached last each time
+        pending = [list(instances[start : start + BATCH]) for start in reversed(range(0, len(instances), BATCH))]
+        in_vain = 0  # since a call had an effect: nobody is asked about one by one who may do nothing at all
+        while pending:
+            batch = pending.pop()
+            try:
+                with translated(f"{doing} {len(batch)} instances"):
+                    call(batch)
+                in_vain = 0
+            except Refused as error:
+                unknown = set(_ID.findall(str(error))) & set(batch) if error.code in UNKNOWN else set()
+                missing |= unknown
+                if unknown:
+                    left = [[instance for instance in batch if instance not in unknown]]
+                elif len(batch) > 1 and in_vain < IN_VAIN:
+                    left = [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+                elif error.code in UNKNOWN:
+                    missing |= set(batch)
+                    left = []
+                else:
+                    in_vain += 1
+                    refused.update(dict.fromkeys(batch, str(error)))
+                    left = []
+                pending += [part for part in left if part]
+        return Batch(frozenset(missing), refused)
 
 
 def _seen(instance: InstanceTypeDef) -> SeenInstance:
@@ -99,4 +152,16 @@ def _seen(instance: InstanceTypeDef) -> SeenInstance:
         tags={tag["Key"]: tag.get("Value", "") for tag in instance.get("Tags", [])},
         launched_at=launched.timestamp() if launched is not None else None,
         private_ip=instance.get("PrivateIpAddress"),
+        profile=instance.get("IamInstanceProfile", {}).get("Arn"),
+        type=instance.get("InstanceType", ""),
+        market=_market(instance),
     )
+
+
+def _market(instance: InstanceTypeDef) -> Market:
+    lifecycle: str = instance.get("InstanceLifecycle", "")  # absent for what is on demand
+    if lifecycle == "spot":
+        return "spot"
+    if lifecycle == "capacity-block":
+        return "capacity-block"
+    return "reserved" if instance.get("CapacityReservationId") else "on-demand"

@@ -1,20 +1,25 @@
 """The layout of the table's items, and how they read in a stream record, which has the same shape.
 
-Facts are one JSON string (DynamoDB has no floats), beside it the few attributes that indexes, filters and conditions need.
+Facts are one JSON string (DynamoDB has no floats), beside it the few attributes that indexes, filters and conditions
+need.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from controller.errors import Quarantined
-from controller.facts import NodeFacts
-from controller.groups import GroupFacts
-from controller.job import JobFacts
-from controller.ports import StoredGroup, StoredMembership, StoredNode, Wake
-from controller.target import Membership
+from dyntrain.controller.adapters.formats import facts_of_format_1, format_of, marked
+from dyntrain.controller.contract.errors import GiveUp, Quarantined
+from dyntrain.controller.core.history.trail import Entry, entry_of
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.loops.notify import StoredNotice
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry, Wake
 
 Item = dict[str, Any]
 
@@ -32,14 +37,23 @@ def group_key(group: str) -> Item:
 
 
 def group_item(facts: GroupFacts, version: int, wake: bool) -> Item:
-    item = {**group_key(facts.group), "facts": {"S": facts.model_dump_json(exclude_defaults=True)}, **_written(version, wake)}
+    item = {
+        **group_key(facts.group),
+        "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
+        **_written(version, wake),
+    }
     if facts.named is not None and facts.named.cluster:
         item["cluster"] = {"S": facts.named.cluster}
     return item
 
 
 def group_of(item: Mapping[str, Any]) -> StoredGroup:
+    format_of(item)
     return StoredGroup(GroupFacts.model_validate_json(item["facts"]["S"]), int(item["version"]["N"]))
+
+
+def notice_key(message: str) -> Item:
+    return {"pk": {"S": f"notice#{message}"}, "sk": {"S": "sent"}}
 
 
 def cluster_key(cluster: str) -> Item:
@@ -47,7 +61,11 @@ def cluster_key(cluster: str) -> Item:
 
 
 def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None) -> Item:
-    item = {**node_key(facts.instance), "facts": {"S": facts.model_dump_json(exclude_defaults=True)}, **_written(version, wake)}
+    item = {
+        **node_key(facts.instance),
+        "facts": {"S": facts.model_dump_json(exclude_defaults=True)},
+        **_written(version, wake),
+    }
     if facts.named is not None:
         item["cluster"] = {"S": facts.named.cluster}
     if expires is not None:
@@ -57,7 +75,12 @@ def node_item(facts: NodeFacts, version: int, wake: bool, expires: float | None)
 
 def node_of(item: Mapping[str, Any]) -> StoredNode:
     pending = bool(item.get("wake", {}).get("BOOL"))
-    return StoredNode(NodeFacts.model_validate_json(item["facts"]["S"]), int(item["version"]["N"]), pending)
+    text = item["facts"]["S"]
+    if format_of(item) == 1:
+        facts = NodeFacts.model_validate(facts_of_format_1(json.loads(text)))
+    else:
+        facts = NodeFacts.model_validate_json(text)
+    return StoredNode(facts, int(item["version"]["N"]), pending)
 
 
 def job_item(cluster: str, job: JobFacts, version: int, wake: bool) -> Item:
@@ -65,6 +88,7 @@ def job_item(cluster: str, job: JobFacts, version: int, wake: bool) -> Item:
 
 
 def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
+    format_of(item)
     return JobFacts.model_validate_json(item["job"]["S"]), int(item["version"]["N"])
 
 
@@ -82,12 +106,37 @@ def membership_item(cluster: str, stored: StoredMembership, version: int) -> Ite
 
 
 def membership_of(item: Mapping[str, Any]) -> StoredMembership:
+    format_of(item)
     fields = {**json.loads(item["membership"]["S"]), "members": [entry["S"] for entry in item["members"]["L"]]}
     return StoredMembership(Membership.model_validate(fields), int(item["published"]["N"]), int(item["version"]["N"]))
 
 
-def tick_item(cluster: str, at: float) -> Item:
-    return {"pk": {"S": f"tick#{cluster}"}, "sk": {"S": "tick"}, "at": {"N": f"{at:.3f}"}, "wake": {"BOOL": True}}
+def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
+    """`name` tells it from others of the same moment."""
+    moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return {
+        **trail_key(cluster),
+        "sk": {"S": f"{moment}#{name}"},
+        "entries": {"S": json.dumps([entry.fields() for entry in entries])},
+        "expires": {"N": str(int(expires))},
+        "wake": {"BOOL": False},
+        **marked(),
+    }
+
+
+def trail_key(cluster: str) -> Item:
+    return {"pk": {"S": f"audit#{cluster}"}}
+
+
+def trail_of(item: Mapping[str, Any]) -> list[TrailEntry]:
+    format_of(item)
+    at = datetime.fromisoformat(item["sk"]["S"].partition("#")[0]).timestamp()
+    return [TrailEntry(at, entry_of(fields)) for fields in json.loads(item["entries"]["S"])]
+
+
+def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
+    key = {"pk": {"S": f"tick#{cluster}"}, "sk": {"S": "tick"}}
+    return {**key, "at": {"N": f"{at:.3f}"}, "surveyed": {"BOOL": surveyed}, "wake": {"BOOL": True}}
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
@@ -96,7 +145,7 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
     Raises Quarantined for the first record that cannot be read; `readable` sets those aside.
     """
     nodes: dict[str, StoredNode] = {}
-    clusters, ticked, groups = set(), set(), set()
+    clusters, ticked, groups, surveyed = set(), set(), set(), set()
     for record in records:
         image = record.get("NewImage")
         if not image or not image.get("wake", {}).get("BOOL"):
@@ -110,13 +159,17 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
             clusters.add(name)
         elif kind == "tick":
             ticked.add(name)
+            if image.get("surveyed", {}).get("BOOL"):
+                surveyed.add(name)
         elif kind == "group":
             groups.add(name)
-    return Wake(nodes, frozenset(clusters), frozenset(ticked), frozenset(groups))
+    return Wake(nodes, frozenset(clusters), frozenset(ticked), frozenset(groups), frozenset(surveyed))
 
 
 def readable(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The records that can be read, and what is wrong with the others: one poison record must not keep a batch from being handled."""
+    """The records that can be read, and what is wrong with the others: one poison record must not keep a batch from
+    being handled.
+    """
     good, problems = [], []
     for record in records:
         try:
@@ -139,9 +192,21 @@ def _about(image: Mapping[str, Any]) -> tuple[str, str]:
 def _image(image: Mapping[str, Any]) -> StoredNode:
     try:
         return node_of(image)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Quarantined(f"the record of {image['pk']['S']} cannot be read: {' '.join(str(error).split())[:500]}") from error
+    except (GiveUp, KeyError, TypeError, ValueError) as error:
+        raise Quarantined(
+            f"the record of {image['pk']['S']} cannot be read: {' '.join(str(error).split())[:500]}"
+        ) from error
+
+
+def notice_item(message: str, notice: StoredNotice, version: int, expires: float) -> Item:
+    fields: Item = {"state": {"S": notice.state}, "at": {"N": str(notice.at)}, "expires": {"N": str(int(expires))}}
+    return {**notice_key(message), **fields, **_written(version, wake=False)}
+
+
+def notice_of(item: Mapping[str, Any]) -> StoredNotice:
+    format_of(item)
+    return StoredNotice(item["state"]["S"], float(item["at"]["N"]), int(item["version"]["N"]))
 
 
 def _written(version: int, wake: bool) -> Item:
-    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}}
+    return {"version": {"N": str(version)}, "wake": {"BOOL": wake}, **marked()}

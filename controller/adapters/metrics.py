@@ -8,17 +8,35 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 
 NAMESPACE = "dyntrain"
+GAUGES = {"Workers": "Count", "SamplesPerSecond": "Count/Second", "PercentDone": "Percent", "PausedSeconds": "Seconds"}
 
 
 class EmbeddedMetrics:
-    """Each count goes to two metrics: of the deployment, which its table names and its alarms watch, and of the cluster in it."""
+    """Each count goes to two metrics: of the deployment, which its table names and its alarms watch, and of the cluster
+    in it.
+    """
 
     def __init__(self, table: str) -> None:
         self._table = table
 
     def count(self, name: str, cluster: str, value: int = 1) -> None:
-        metrics = {"Namespace": NAMESPACE, "Dimensions": [["table"], ["table", "cluster"]], "Metrics": [{"Name": name, "Unit": "Count"}]}
-        line = {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metrics]}, "table": self._table, "cluster": cluster, name: value}
+        self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
+
+    def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
+        """Of the cluster alone: a sum over clusters would mean nothing."""
+        self._write(cluster, [["table", "cluster"]], {name: GAUGES[name] for name in values}, values)
+
+    def _write(
+        self, cluster: str, dimensions: list[list[str]], units: Mapping[str, str], values: Mapping[str, float]
+    ) -> None:
+        metrics = {
+            "Namespace": NAMESPACE,
+            "Dimensions": dimensions,
+            "Metrics": [{"Name": name, "Unit": unit} for name, unit in units.items()],
+        }
+        header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [metrics]}
+        line = {"_aws": header, "table": self._table, "cluster": cluster, **values}
         sys.stdout.write(json.dumps(line) + "\n")

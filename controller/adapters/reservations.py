@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from dyntrain.controller.adapters.aws import Clients, translated
+from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.core.pool.inputs import LINUX, Capacity, Claim, Reserved, platform_of
+from dyntrain.controller.pool.ports import SeenMachine, StoredLedger
 from pydantic import TypeAdapter, ValidationError
-
-from controller.adapters.aws import Clients, translated
-from controller.adapters.dynamodb import Table
-from controller.adapters.ec2 import Ec2Instances
-from controller.errors import GiveUp
-from controller.reserved_inputs import LINUX, Capacity, Claim, Reserved, platform_of
-from controller.reserved_ports import SeenMachine, StoredLedger
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef, InstanceTypeDef, ReservedInstancesTypeDef
@@ -26,7 +24,6 @@ _CLAIMS = TypeAdapter(dict[str, Claim])
 class Ec2Reservations:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._instances = Ec2Instances(clients)
 
     def reserved(self) -> Sequence[Reserved]:
         with translated("describing Reserved Instances"):
@@ -35,7 +32,11 @@ class Ec2Reservations:
 
     def capacity(self) -> Sequence[Capacity]:
         with translated("describing capacity reservations"):
-            pages = self._clients.ec2().get_paginator("describe_capacity_reservations").paginate(Filters=[{"Name": "state", "Values": ["active"]}])
+            pages = (
+                self._clients.ec2()
+                .get_paginator("describe_capacity_reservations")
+                .paginate(Filters=[{"Name": "state", "Values": ["active"]}])
+            )
             return [_capacity(entry) for page in pages for entry in page["CapacityReservations"]]
 
     def machines(self) -> Sequence[SeenMachine]:
@@ -47,20 +48,6 @@ class Ec2Reservations:
                     found += [_machine(instance) for instance in reservation.get("Instances", [])]
         return found
 
-    def start(self, instances: Sequence[str]) -> Sequence[str]:
-        return self._each(instances, lambda batch: self._clients.ec2().start_instances(InstanceIds=list(batch)), "starting")
-
-    def stop(self, instances: Sequence[str]) -> Sequence[str]:
-        return self._each(instances, lambda batch: self._clients.ec2().stop_instances(InstanceIds=list(batch)), "stopping")
-
-    def untag(self, instances: Sequence[str], key: str) -> Sequence[str]:
-        return self._each(
-            instances, lambda batch: self._clients.ec2().delete_tags(Resources=list(batch), Tags=[{"Key": key}]), f"removing the tag {key}"
-        )
-
-    def _each(self, instances: Sequence[str], call: Callable[[Sequence[str]], Any], doing: str) -> Sequence[str]:
-        return self._instances.each_batch(instances, call, doing)
-
 
 class TableLedger(Table):
     """One item for all clusters, written on the version that was read."""
@@ -70,14 +57,25 @@ class TableLedger(Table):
         if item is None:
             return StoredLedger()
         try:
-            return StoredLedger(_CLAIMS.validate_json(item["claims"]["S"]), float(item["at"]["N"]), int(item["version"]["N"]))
+            return StoredLedger(
+                _CLAIMS.validate_json(item["claims"]["S"]), float(item["at"]["N"]), int(item["version"]["N"])
+            )
         except (KeyError, ValueError, ValidationError) as error:
-            raise GiveUp(f"the pools' ledger in table {self._table} cannot be read; delete the item pool#claims: {error}") from error
+            raise GiveUp(
+                f"the pools' ledger in table {self._table} cannot be read; delete the item pool#claims: {error}"
+            ) from error
 
     def put(self, stored: StoredLedger) -> None:
         item: dict[str, Any] = {
             **_KEY,
-            "claims": {"S": json.dumps({name: claim.model_dump(mode="json", exclude_defaults=True) for name, claim in stored.claims.items()})},
+            "claims": {
+                "S": json.dumps(
+                    {
+                        name: claim.model_dump(mode="json", exclude_defaults=True)
+                        for name, claim in stored.claims.items()
+                    }
+                )
+            },
             "at": {"N": f"{stored.at:.3f}"},
             "version": {"N": str(stored.version + 1)},
             "wake": {"BOOL": False},
@@ -129,7 +127,9 @@ def _machine(instance: InstanceTypeDef) -> SeenMachine:
         platform=platform,
         tenancy=placement.get("Tenancy") or "default",
         state=instance["State"]["Name"],
-        lifecycle=cast(Literal["spot", "scheduled", "capacity-block"], lifecycle) if lifecycle in _LIFECYCLES else "on-demand",
+        lifecycle=cast(Literal["spot", "scheduled", "capacity-block"], lifecycle)
+        if lifecycle in _LIFECYCLES
+        else "on-demand",
         capacity_reservation=instance.get("CapacityReservationId"),
         tags={tag["Key"]: tag.get("Value", "") for tag in instance.get("Tags", [])},
     )

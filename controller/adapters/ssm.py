@@ -5,30 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from botocore.exceptions import ClientError
-
-from controller.adapters.aws import Clients, error_code, translated
-from controller.contract import Target, parameter
-from controller.target import as_parameter
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.messages import Target, parameter
+from dyntrain.controller.contract.stage import STAGES
+from dyntrain.controller.contract.webhook import webhook_parameter
+from dyntrain.controller.core.views.target import as_parameter
 
 ROOT = "/dyntrain/"
 DELETED = 10  # names of one DeleteParameters
 
 
 class SsmParameters:
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    """`stage` is written into each target, so that a coordinator knows whose it is."""
+
+    def __init__(self, clients: Clients, stage: str | None = None) -> None:
+        self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
         """Secrets under the path come back encrypted, and are not looked at."""
         found = {}
         with translated(f"reading the parameters under {ROOT}"):
-            pages = self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=ROOT, Recursive=True, WithDecryption=False)
+            pages = (
+                self._clients.ssm()
+                .get_paginator("get_parameters_by_path")
+                .paginate(Path=ROOT, Recursive=True, WithDecryption=False)
+            )
             for page in pages:
                 for entry in page["Parameters"]:
                     cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
                     if leaf == "policy":
                         found[cluster] = entry["Value"]
         return found
+
+    def stages(self) -> Mapping[str, str]:
+        with translated(f"reading the parameters under {STAGES}"):
+            pages = self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
+            return {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}
 
     def target(self, cluster: str) -> str | None:
         name = parameter(cluster, "target")
@@ -42,8 +55,11 @@ class SsmParameters:
 
     def put_target(self, cluster: str, target: Target, pointer: str) -> None:
         name = parameter(cluster, "target")
+        target = target.model_copy(update={"stage": self._stage})
         with translated(f"writing {name}"):
-            self._clients.ssm().put_parameter(Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True)
+            self._clients.ssm().put_parameter(
+                Name=name, Value=as_parameter(target, pointer), Type="String", Overwrite=True
+            )
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
         name = parameter(cluster, "policy")
@@ -60,9 +76,35 @@ class SsmParameters:
         deleted: list[str] = []
         with translated(f"deleting the parameters under {ROOT}{cluster}/"):
             pages = (
-                self._clients.ssm().get_paginator("get_parameters_by_path").paginate(Path=f"{ROOT}{cluster}/", Recursive=True, WithDecryption=False)
+                self._clients.ssm()
+                .get_paginator("get_parameters_by_path")
+                .paginate(Path=f"{ROOT}{cluster}/", Recursive=True, WithDecryption=False)
             )
             names = [entry["Name"] for page in pages for entry in page["Parameters"]]
             for start in range(0, len(names), DELETED):
-                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + DELETED])["DeletedParameters"]
+                deleted += self._clients.ssm().delete_parameters(Names=names[start : start + DELETED])[
+                    "DeletedParameters"
+                ]
         return sorted(deleted)
+
+
+class SsmSecrets:
+    """`stage` None: no stage, so no secrets."""
+
+    def __init__(self, clients: Clients, stage: str | None) -> None:
+        self._clients, self._stage = clients, stage
+
+    def webhook(self) -> str | None:
+        if self._stage is None:
+            return None
+        name = webhook_parameter(self._stage)
+        with translated(f"reading {name}"):
+            try:
+                found = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
+            except ClientError as error:
+                if error_code(error) == "ParameterNotFound":
+                    return None
+                raise
+        if found["Type"] != "SecureString":
+            raise Misconfigured(f"the parameter {name} holds a secret: delete it, and make it anew as a SecureString")
+        return found["Value"]

@@ -1,0 +1,1 @@
+"""The embedded cloud: AWS on one machine, for demos and tests. Never deployed."""

@@ -1,8 +1,8 @@
 """The AWS account that moto keeps for one cloud, and the one lock around it.
 
-moto's backends are global to a process, apart from each other by account number; every cloud takes a number of its own, so that several
-clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many threads, so every call that
-touches them, and every change the cloud itself makes, holds `lock`.
+moto's backends are global to a process, apart from each other by account number; every cloud takes a number of its own,
+so that several clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many
+threads, so every call that touches them, and every change the cloud itself makes, holds `lock`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import threading
 from typing import Any
 
 from moto.autoscaling.models import autoscaling_backends
+from moto.cloudformation.models import cloudformation_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.models import dynamodb_backends
 from moto.ec2.models import ec2_backends
+from moto.iam.models import iam_backends
 from moto.sqs.models import sqs_backends
 
-_numbers = itertools.count(123456789012)
+_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is of moto's other uses
 
 
 class Account:
@@ -34,8 +37,16 @@ class Account:
         return autoscaling_backends[self.number][self.region]
 
     @property
+    def cloudformation(self) -> Any:
+        return cloudformation_backends[self.number][self.region]
+
+    @property
     def dynamodb(self) -> Any:
         return dynamodb_backends[self.number][self.region]
+
+    @property
+    def iam(self) -> Any:
+        return iam_backends[self.number]["aws"]
 
     @property
     def sqs(self) -> Any:

@@ -1,6 +1,7 @@
 """API calls as they come over HTTP: which service and action, with which parameters; and answers in AWS's forms.
 
-EC2, Auto Scaling and SQS's older form are query requests (form-encoded, XML answers); SSM, DynamoDB and Events are JSON.
+EC2, Auto Scaling and SQS's older form are query requests (form-encoded, XML answers); SSM, DynamoDB and Events are
+JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from controller.local.errors import Refusal
+from dyntrain.controller.local.errors import ApiError
 
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
 AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
@@ -21,7 +22,9 @@ AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 @dataclass(frozen=True)
 class Call:
-    """`service` is the signing name (ec2, autoscaling, ssm, dynamodb, events); `form` is flat, `document` the JSON body."""
+    """`service` is the signing name (ec2, autoscaling, ssm, dynamodb, events); `form` is flat, `document` the JSON
+    body.
+    """
 
     service: str
     action: str
@@ -71,18 +74,25 @@ def encode_form(form: dict[str, str]) -> bytes:
     return urllib.parse.urlencode(form).encode()
 
 
-def refused(call: Call, refusal: Refusal) -> Answer:
+def refused(call: Call, refusal: ApiError) -> Answer:
     """The error in the form of the call's service."""
     request_id = str(uuid.uuid4())
     if not call.form:
         body = json.dumps({"__type": refusal.code, "message": refusal.message}).encode()
-        return Answer(refusal.status, "application/x-amz-json-1.1", body, (("x-amzn-RequestId", request_id), ("x-amzn-ErrorType", refusal.code)))
-    error = f"<Error><Type>Sender</Type><Code>{escape(refusal.code)}</Code><Message>{escape(refusal.message)}</Message></Error>"
+        return Answer(
+            refusal.status,
+            "application/x-amz-json-1.1",
+            body,
+            (("x-amzn-RequestId", request_id), ("x-amzn-ErrorType", refusal.code)),
+        )
+    code, message = escape(refusal.code), escape(refusal.message)
+    error = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
     if call.service == "ec2":
         inner = f"<Error><Code>{escape(refusal.code)}</Code><Message>{escape(refusal.message)}</Message></Error>"
         text = f"<Response><Errors>{inner}</Errors><RequestID>{request_id}</RequestID></Response>"
     else:
-        text = f'<ErrorResponse xmlns="{AUTO_SCALING_NAMESPACE}">{error}<RequestId>{request_id}</RequestId></ErrorResponse>'
+        inner = f"{error}<RequestId>{request_id}</RequestId>"
+        text = f'<ErrorResponse xmlns="{AUTO_SCALING_NAMESPACE}">{inner}</ErrorResponse>'
     return Answer(refusal.status, "text/xml", text.encode())
 
 
@@ -92,5 +102,6 @@ def auto_scaling_answer(action: str, fields: dict[str, str] | None = None, eleme
     if element:
         inner = f"<{element}>{inner}</{element}>"
     meta = f"<ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
-    text = f'<{action}Response xmlns="{AUTO_SCALING_NAMESPACE}"><{action}Result>{inner}</{action}Result>{meta}</{action}Response>'
+    result = f"<{action}Result>{inner}</{action}Result>"
+    text = f'<{action}Response xmlns="{AUTO_SCALING_NAMESPACE}">{result}{meta}</{action}Response>'
     return Answer(200, "text/xml", text.encode())

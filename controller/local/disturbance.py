@@ -1,4 +1,6 @@
-"""What the cloud does worse than usual while somebody asks for it: events lost, doubled and late, calls throttled. It keeps count."""
+"""What the cloud does worse than usual while somebody asks for it: events lost, doubled and late, calls throttled,
+describe calls further behind. It keeps count.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +10,41 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.local.calls import Call
-from controller.local.errors import Refusal
+from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.errors import ApiError
 
-# As AWS words them: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html and the services' "Common Errors"
+# As AWS words them: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html and the services'
+# "Common Errors"
 THROTTLED = {
-    "ec2": Refusal("RequestLimitExceeded", "Request limit exceeded.", 503),
-    "autoscaling": Refusal("Throttling", "Rate exceeded"),
-    "ssm": Refusal("ThrottlingException", "Rate exceeded"),
-    "dynamodb": Refusal("ThrottlingException", "Rate of requests exceeds the allowed throughput."),
-    "events": Refusal("ThrottlingException", "Rate exceeded"),
+    "ec2": ApiError("RequestLimitExceeded", "Request limit exceeded.", 503),
+    "autoscaling": ApiError("Throttling", "Rate exceeded"),
+    "ssm": ApiError("ThrottlingException", "Rate exceeded"),
+    "dynamodb": ApiError("ThrottlingException", "Rate of requests exceeds the allowed throughput."),
+    "events": ApiError("ThrottlingException", "Rate exceeded"),
 }
 
 
 @dataclass(frozen=True)
 class Disorder:
-    """`lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the second of two, comes up to `late_seconds` later."""
+    """`lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the second of two, comes up
+    to `late_seconds` later.
+    """
 
     lost: float = 0.0
     doubled: float = 0.0
     late: float = 0.0
     late_seconds: float = 5.0
+    behind_seconds: float = 0.0  # what describe calls show is so old at most
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 
 class Disturbance:
     """Thread-safe. Without disorder it changes nothing."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, behind_seconds: float = 0.0) -> None:
         self._chance = random.Random(seed)
+        self._ages = random.Random(f"ages {seed}")
+        self._behind = behind_seconds
         self._lock = threading.Lock()
         self.disorder = Disorder()
         self.counts: Counter[str] = Counter()
@@ -46,18 +54,28 @@ class Disturbance:
             self.disorder = disorder
 
     def delays(self, usual: list[float], losable: bool) -> list[float]:
-        """The delivery times of one event in place of the `usual` ones. Scheduled events are not `losable`: AWS delivers them at least once."""
+        """The delivery times of one event in place of the `usual` ones. Scheduled events are not `losable`: AWS
+        delivers them at least once.
+        """
         with self._lock:
             now = self.disorder
             if losable and self._happens("event lost", now.lost):
                 return []
-            delays = [delay + self._chance.uniform(0, now.late_seconds) if self._happens("event late", now.late) else delay for delay in usual]
+            delays = [
+                delay + self._chance.uniform(0, now.late_seconds) if self._happens("event late", now.late) else delay
+                for delay in usual
+            ]
             if self._happens("event doubled", now.doubled):
                 delays.append(self._chance.uniform(0, now.late_seconds))
             return delays
 
+    def age(self) -> float:
+        """How old what a describe call shows is: at most `behind_seconds`, those of the disorder or of every day."""
+        with self._lock:
+            return self._ages.uniform(0.0, max(self._behind, self.disorder.behind_seconds))
+
     def check(self, call: Call) -> None:
-        """Raises Refusal when the call is throttled."""
+        """Raises ApiError when the call is throttled."""
         with self._lock:
             if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
                 raise THROTTLED[call.service]

@@ -1,6 +1,7 @@
 """What can go wrong with the embedded cloud itself, and what it refuses to its clients.
 
-`LocalCloudError` is for the person who starts the cloud: its message says what to do. `Refusal` goes back to an API client as AWS would say it.
+`LocalCloudError` is for the person who starts the cloud: its message says what to do. `ApiError` goes back to an API
+client as AWS would say it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ class LocalCloudError(Exception):
     """The cloud cannot start or go on."""
 
 
-class MotoMissing(LocalCloudError):
-    """The optional dependencies of the embedded cloud are not installed."""
+class InstallationFailed(LocalCloudError):
+    """The environment that machines run their programs from could not be made."""
 
 
 class PortInUse(LocalCloudError):
-    """Another program listens on the wanted port."""
+    """A wanted port cannot be had: another program listens there, or it is not ours to take."""
 
 
 class AppNotLoaded(LocalCloudError):
@@ -30,7 +31,7 @@ class ProvisionFailed(LocalCloudError):
     """A cluster could not be set up through the API."""
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """An API call is answered with this error; `code` and `message` are worded as AWS words them."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:

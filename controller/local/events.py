@@ -1,7 +1,8 @@
 """The events that EC2, Auto Scaling and EventBridge emit, in the shapes AWS documents.
 
 - Tag Change on Resource: https://docs.aws.amazon.com/tag-editor/latest/userguide/monitor-tag-changes.html
-- EC2 Instance State-change Notification, Spot and rebalance: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/automating_with_eventbridge.html
+- EC2 Instance State-change Notification, Spot and rebalance:
+  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/automating_with_eventbridge.html
 - Auto Scaling: https://docs.aws.amazon.com/autoscaling/ec2/userguide/automating-ec2-auto-scaling-with-eventbridge.html
 
 Pure: an `Origin` names the account and region, the caller gives the time and the id.
@@ -54,7 +55,9 @@ def instance_arn(origin: Origin, instance_id: str) -> str:
 
 
 def tag_change(origin: Origin, instance_id: str, changed: list[str], version: int, tags: dict[str, str]) -> Event:
-    """`tags` is the full set after the change; a deleted key is in `changed` only. `version` grows with each change of the resource."""
+    """`tags` is the full set after the change; a deleted key is in `changed` only. `version` grows with each change of
+    the resource.
+    """
     detail = {
         "changed-tag-keys": changed,
         "service": "ec2",
@@ -68,20 +71,28 @@ def tag_change(origin: Origin, instance_id: str, changed: list[str], version: in
 
 def state_change(origin: Origin, instance_id: str, state: str) -> Event:
     detail = {"instance-id": instance_id, "state": state}
-    return envelope(origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], detail)
+    return envelope(
+        origin, "aws.ec2", "EC2 Instance State-change Notification", [instance_arn(origin, instance_id)], detail
+    )
 
 
 def spot_interruption(origin: Origin, instance_id: str, action: str) -> Event:
     detail = {"instance-id": instance_id, "instance-action": action}
-    return envelope(origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], detail)
+    return envelope(
+        origin, "aws.ec2", "EC2 Spot Instance Interruption Warning", [instance_arn(origin, instance_id)], detail
+    )
 
 
 def rebalance_recommendation(origin: Origin, instance_id: str) -> Event:
     detail = {"instance-id": instance_id}
-    return envelope(origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], detail)
+    return envelope(
+        origin, "aws.ec2", "EC2 Instance Rebalance Recommendation", [instance_arn(origin, instance_id)], detail
+    )
 
 
-def lifecycle_action(origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition) -> Event:
+def lifecycle_action(
+    origin: Origin, group_arn: str, group: str, hook: str, token: str, instance_id: str, transition: Transition
+) -> Event:
     word = "launch" if transition == LAUNCHING else "terminate"
     ends = ("EC2", "AutoScalingGroup") if transition == LAUNCHING else ("AutoScalingGroup", "EC2")
     detail = {
@@ -96,10 +107,37 @@ def lifecycle_action(origin: Origin, group_arn: str, group: str, hook: str, toke
     return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
 
 
+def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
+    """What Auto Scaling sends when a hook is put, to see whether somebody hears; it names no transition:
+    https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html
+    """
+    word = "launch" if transition == LAUNCHING else "terminate"
+    detail = {
+        "AccountId": origin.account,
+        "RequestId": origin.event_id,
+        "AutoScalingGroupARN": group_arn,
+        "AutoScalingGroupName": group,
+        "Service": "AWS Auto Scaling",
+        "Event": "autoscaling:TEST_NOTIFICATION",
+        "Time": timestamp(origin.at),
+    }
+    return envelope(origin, "aws.autoscaling", f"EC2 Instance-{word} Lifecycle Action", [group_arn], detail)
+
+
 def activity_result(
-    origin: Origin, group_arn: str, group: str, instance_id: str, activity: Literal["Launch", "Terminate"], *, ok: bool, zone: str, message: str = ""
+    origin: Origin,
+    group_arn: str,
+    group: str,
+    instance_id: str,
+    activity: Literal["Launch", "Terminate"],
+    *,
+    ok: bool,
+    zone: str,
+    message: str = "",
 ) -> Event:
-    """`EC2 Instance Launch Successful` and its three siblings. An `instance_id` of "" is a launch that never got an instance."""
+    """`EC2 Instance Launch Successful` and its three siblings. An `instance_id` of "" is a launch that never got an
+    instance.
+    """
     verb = "Launching a new EC2 instance" if activity == "Launch" else "Terminating EC2 instance"
     detail = {
         "StatusCode": "InProgress" if ok else "Failed",
@@ -115,7 +153,13 @@ def activity_result(
         "Cause": f"At {timestamp(origin.at)} the group changed its capacity.",
     }
     resources = [group_arn] + ([instance_arn(origin, instance_id)] if instance_id else [])
-    return envelope(origin, "aws.autoscaling", f"EC2 Instance {activity} {'Successful' if ok else 'Unsuccessful'}", resources, detail)
+    return envelope(
+        origin,
+        "aws.autoscaling",
+        f"EC2 Instance {activity} {'Successful' if ok else 'Unsuccessful'}",
+        resources,
+        detail,
+    )
 
 
 def scheduled(origin: Origin, rule_arn: str) -> Event:

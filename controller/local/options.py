@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
-
-def _bootstrap_command() -> tuple[str, ...]:
-    return (sys.executable, "-m", "node_bootstrap", "run")
+LOCAL_STAGE = "local"
 
 
 @dataclass(frozen=True)
 class Options:
     """All durations are seconds.
 
-    `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is AWS's pace.
-    `describe_lag` is how much later than the event a state change shows in describe calls; tags show at once.
-    `launch_tags_emit` makes tags given at launch emit a tag change event: AWS does not promise one, so the default is no.
-    `namespaces` gives each machine a network namespace of its own, which needs root; otherwise they share the loopback.
-    `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.
-    `machine_command` is what a machine whose user data asks for node_bootstrap runs; `--root DIR` is appended.
+    `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is
+    AWS's pace. `describe_lag` is how much later than the event a state change shows in describe calls; what they show
+    of tags, and of groups and their members, is up to `behind` old. `launch_tags_emit` makes tags given at launch emit
+    a tag change event: AWS does not promise one, so the default is no. `namespaces` gives each machine a network
+    namespace of its own, which needs root; otherwise they share the loopback. `handler_timeout` is used instead of each
+    function's own. `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.
+    `machine_command` is what a machine whose user data asks for node_bootstrap runs, with `--root DIR` appended; None:
+    what that user data ends with, the unit's command, run from an installed dyntrain (`machines.installation`). `bare`
+    is the root that machines boot instead, as systems of their own (see `machines.bare`), which needs `namespaces`.
     """
 
     region: str = "us-east-1"
-    table: str = "dyntrain"
+    stage: str = LOCAL_STAGE
     seed: int = 1
     duplicate_fraction: float = 0.05
     duplicate_delay: float = 0.5
     delivery_jitter: float = 0.03
     handler_processes: int = 3
-    handler_timeout: float = 60.0
+    handler_timeout: float | None = None
     retry_delays: tuple[float, ...] = (1.0, 2.0)
     stream_window: float = 0.075
     stream_batch: int = 1000
@@ -39,12 +40,14 @@ class Options:
     schedule_scale: float = 1.0
     boot_delay: float = 0.2
     describe_lag: float = 0.3
+    behind: float = 1.0
     hook_scale: float = 1.0
     relaunch_delay: float = 1.0
     replacement_delay: float = 1.0
     launch_tags_emit: bool = False
     machines: bool = True
     namespaces: bool = False
-    machine_command: tuple[str, ...] = field(default_factory=_bootstrap_command)
+    machine_command: tuple[str, ...] | None = None
     machine_stop: float = 5.0
+    bare: Path | None = None
     handler_environment: dict[str, str] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""The demo cluster's prepare-data script: puts scikit-learn's handwritten digits on the shared volume, next to where this script lies.
+"""The demo cluster's prepare-data script: puts scikit-learn's handwritten digits on the shared volume, next to where
+this script lies.
 
-`cluster.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first writes the file, the
-others find it.
+`stack.write_prepare_script` copies this file to the volume as `prepare-data.py`. Every node runs it: the first writes
+the file, the others find it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def is_whole(path: Path) -> bool:
 
 
 def build(path: Path) -> None:
-    """Written aside and renamed: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole file."""
+    """Written aside and renamed: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole
+    file.
+    """
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)

@@ -1,11 +1,16 @@
-"""Signals that end the cloud in order: SIGTERM and SIGHUP unwind like Ctrl-C does, and the clean-up itself is not interrupted."""
+"""Signals that end the cloud in order: SIGTERM and SIGHUP unwind like Ctrl-C does, and the clean-up itself is not
+interrupted.
+"""
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
+from typing import NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -18,6 +23,23 @@ class Ended(BaseException):
         self.number = number
 
 
+class Ending:
+    """Where the main thread waits. `signal.pause` would wait for ever for a signal that the kernel gave to another
+    thread, and for one whose Ended was raised where Python drops exceptions, as in a `__del__`.
+    """
+
+    def __init__(self, came: socket.socket) -> None:
+        self._came = came
+
+    def wait(self) -> NoReturn:
+        """Raises Ended, also when the signal came before."""
+        while True:
+            select.select([self._came], [], [])
+            for number in self._came.recv(4096):
+                if number in ENDING:
+                    raise Ended(number)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     for ending in ENDING:
         signal.signal(ending, signal.SIG_IGN)
@@ -25,11 +47,19 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Inside, the first ending signal raises Ended in the main thread, and further ones are ignored until the block is left."""
-    before = {number: signal.signal(number, _end) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def ended_by_signals() -> Iterator[Ending]:
+    """Inside, the first ending signal raises Ended in the main thread, and further ones are ignored until the block is
+    left. A SIGHUP that was ignored before, as by nohup, stays so.
+    """
+    came, told = socket.socketpair()
+    with closing(came), closing(told):
+        told.setblocking(False)
+        woken = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)  # written to by whichever thread it is
+        unheard = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+        before = {number: signal.signal(number, _end) for number in ENDING if number not in unheard}
+        try:
+            yield Ending(came)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(woken)

@@ -1,4 +1,6 @@
-"""One thread that starts every child process of the cloud, since children die with the thread that forked them (see `node_bootstrap.parentage`)."""
+"""One thread that starts every child process of the cloud, since children die with the thread that forked them (see
+`dyntrain.training.host.parentage`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Starts processes in sessions of their own, so that a terminal's Ctrl-C reaches the cloud only, which then stops them in order."""
+    """Starts processes in sessions of their own, so that a terminal's Ctrl-C reaches the cloud only, which then stops
+    them in order.
+    """
 
     def __init__(self) -> None:
         self._requests: queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]] | None] = queue.SimpleQueue()

@@ -1,4 +1,6 @@
-"""What happened in the cloud, as JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states, internal errors."""
+"""What happened in the cloud, as JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states,
+internal errors.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`make bench [BENCH="core burst"]`: runs the benchmarks, prints their figures beside the bounds; exit code 1 when one is missed.
+"""`make bench [BENCH="core burst"]`: runs the benchmarks, prints their figures beside the bounds; exit code 1 when one
+is missed.
 
-A benchmark is a module `bench_<name>.py` here with `main(out: Path) -> list[Figure]`, which writes `<out>/<name>.json` and says what it measures
-in its docstring. Each runs in an interpreter of its own, so that none disturbs the next.
+A benchmark is a module `bench_<name>.py` here with `main(out: Path) -> list[Figure]`, which writes `<out>/<name>.json`
+and says what it measures in its docstring. Each runs in an interpreter of its own, so that none disturbs the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on a made-up set like CIFAR-10.
+"""The training loop of the accuracy benchmark: LeNet on digits, or a ResNet with BatchNorm on a made-up set like
+CIFAR-10.
 
-At the end of an epoch for which there is a file `<gates>/stop-<epoch>` it waits until that file is gone, so that a change of membership falls
-exactly there. The worker with number 0 leaves its weights and its accuracy behind.
+At the end of an epoch for which there is a file `<gates>/stop-<epoch>` it waits until that file is gone, so that a
+change of membership falls exactly there. The worker with number 0 leaves its weights and its accuracy behind.
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.examples.cifar10_data import load_binary
+from dyntrain.training.examples.cifar10_net import resnet
+from dyntrain.training.examples.digits import correct, lenet, load_digits
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
+from dyntrain.training.worker.loop.batches import ArrayBatches
 from mxnet import autograd, gluon
-
-from training.batches import ArrayBatches
-from training.batching import Batching, FixedGlobal, PerWorker
-from training.examples.cifar10_data import load_binary
-from training.examples.cifar10_net import resnet
-from training.examples.digits import correct, lenet, load_digits
-from training.job import ElasticJob
 
 WEIGHTS, RESULT = "weights.npz", "result.json"
 
@@ -32,8 +31,8 @@ WEIGHTS, RESULT = "weights.npz", "result.json"
 def load(data: Path | None, smooth: bool) -> tuple[ArrayBatches, ArrayBatches, Any]:
     """(training, validation, net), of CIFAR-10's format in `data`, else digits.
 
-    `smooth`: where weights are compared, max pooling would not do. When two pixels are equal but for rounding, the order of a sum decides which of
-    them gets the gradient, and from there on two jobs part that were both right.
+    `smooth`: where weights are compared, max pooling would not do. When two pixels are equal but for rounding, the
+    order of a sum decides which of them gets the gradient, and from there on two jobs part that were both right.
     """
     if data is None:
         return *load_digits(None, 16), lenet(6, "tanh", gluon.nn.AvgPool2D) if smooth else lenet(6)
@@ -62,14 +61,14 @@ def main() -> None:
     mx.random.seed(args.seed)
     net.initialize(mx.init.Xavier())
     net(train.rows(np.arange(1))[0])
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": args.rate, "momentum": 0.9}, kvstore=job.kvstore)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": args.rate, "momentum": 0.9})
     loss_function, right = gluon.loss.SoftmaxCrossEntropyLoss(), 0.0
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), batching=batching_of(args), seed=args.seed):
+    for epoch in job.epochs(args.epochs, samples=len(train), batching=batching_of(args), seed=args.seed):
         for data, label in epoch.batches(train):
             with autograd.record():
                 loss = loss_function(net(data), label)
             loss.backward()
-            epoch.step(trainer)
+            trainer.step(len(label))
             epoch.record("loss", float(loss.sum().asscalar()), len(label))
         while (args.folder / f"stop-{epoch.number}").exists():
             time.sleep(0.02)

@@ -1,12 +1,14 @@
 """What elasticity does to a model: accuracy and weights of elastic jobs beside static ones.
 
-With a fixed global batch, LeNet on digits and a small ResNet on a made-up set like CIFAR-10 are trained by one worker, by four, and by 2->4->1->3.
-LeNet, in its smooth form, has no BatchNorm and no choice between pixels, so only the order of summation differs and the weights must
-agree; the ResNet normalises over each worker's share of a batch, so its weights depend on the number of workers, in a static job too.
+With a fixed global batch, LeNet on digits and a small ResNet on a made-up set like CIFAR-10 are trained by one worker,
+by four, and by 2->4->1->3. LeNet, in its smooth form, has no BatchNorm and no choice between pixels, so only the order
+of summation differs and the weights must agree; the ResNet normalises over each worker's share of a batch, so its
+weights depend on the number of workers, in a static job too.
 
-With a batch per worker, LeNet with ReLU and max pooling, which a sudden change upsets more, goes from one worker to four after two epochs: with the
-rate at once and momentum as it is (`plain`), and with the rate over a ramp and momentum scaled with it (`compensated`), three seeds each. `peak` is
-the highest epoch loss after the change over the one before it.
+With a batch per worker, LeNet with ReLU and max pooling, which a sudden change upsets more, goes from one worker to
+four after two epochs: with the rate at once and momentum as it is (`plain`), and with the rate over a ramp and momentum
+scaled with it (`compensated`), three seeds each. `peak` is the highest epoch loss after the change over the one before
+it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ from typing import Any
 import numpy as np
 from accuracy_job import RESULT, WEIGHTS
 from cluster import HERE, Cluster, instance
+from dyntrain.training.examples.cifar10_data import generate
 from figures import Figure, at_least, at_most, progress, told, write
-
-from training.examples.cifar10_data import generate
 
 EPOCHS = 8
 SEEDS = (1, 2, 3)
@@ -60,17 +61,30 @@ def main(out: Path) -> list[Figure]:
 
 
 def _fixed(name: str, options: tuple[str, ...]) -> tuple[dict[str, Any], list[Figure]]:
-    jobs = {"static_1": train(options, "A", {}), "static_4": train(options, "ABCD", {}), "elastic": train(options, "AB", CHANGES)}
+    jobs = {
+        "static_1": train(options, "A", {}),
+        "static_4": train(options, "ABCD", {}),
+        "elastic": train(options, "AB", CHANGES),
+    }
     reference = jobs["static_1"]
     found: dict[str, Any] = {
-        kind: {"accuracy": job.accuracy, "max_weight_difference": _difference(job, reference), "exact": job.exact, "workers": job.members}
+        kind: {
+            "accuracy": job.accuracy,
+            "max_weight_difference": _difference(job, reference),
+            "exact": job.exact,
+            "workers": job.members,
+        }
         for kind, job in jobs.items()
     }
     difference, gap = found["elastic"]["max_weight_difference"], abs(jobs["elastic"].accuracy - reference.accuracy)
     lines = [told(f"{name}.{kind}.accuracy", job.accuracy) for kind, job in jobs.items()]
     lines.append(at_least(f"{name}.exact", float(all(job.exact for job in jobs.values())), 1.0))
     if name == "digits":
-        return found, [*lines, at_most(f"{name}.max_weight_difference", difference, BOUND_DIFFERENCE), at_most(f"{name}.gap", gap, BOUND_ACCURACY)]
+        return found, [
+            *lines,
+            at_most(f"{name}.max_weight_difference", difference, BOUND_DIFFERENCE),
+            at_most(f"{name}.gap", gap, BOUND_ACCURACY),
+        ]
     return found, [*lines, told(f"{name}.max_weight_difference", difference)]
 
 
@@ -83,17 +97,40 @@ def _per_worker() -> tuple[dict[str, Any], list[Figure]]:
     for kind in ("compensated", "plain"):
         runs = []
         for seed in SEEDS:
-            options = ("--batch", "32", "--rate", "0.05", "--per-worker", "--seed", str(seed), *(["--compensated"] if kind == "compensated" else []))
+            options = (
+                "--batch",
+                "32",
+                "--rate",
+                "0.05",
+                "--per-worker",
+                "--seed",
+                str(seed),
+                *(["--compensated"] if kind == "compensated" else []),
+            )
             job = train(options, "A", {1: "ABCD"})
             runs.append(
-                {"seed": seed, "accuracy": job.accuracy, "losses": job.losses, "peak": max(job.losses[2:]) / job.losses[1], "exact": job.exact}
+                {
+                    "seed": seed,
+                    "accuracy": job.accuracy,
+                    "losses": job.losses,
+                    "peak": max(job.losses[2:]) / job.losses[1],
+                    "exact": job.exact,
+                }
             )
         found[kind] = runs
     figures = []
     for kind, runs in found.items():
-        figures += [told(f"per_worker.{kind}.{what}", statistics.mean(run[what] for run in runs)) for what in ("accuracy", "peak")]
-    figures.append(at_least("per_worker.exact", float(all(run["exact"] for runs in found.values() for run in runs)), 1.0))
-    return found, [*figures, at_most("per_worker.compensated.worst_peak", max(run["peak"] for run in found["compensated"]), 3.0)]
+        figures += [
+            told(f"per_worker.{kind}.{what}", statistics.mean(run[what] for run in runs))
+            for what in ("accuracy", "peak")
+        ]
+    figures.append(
+        at_least("per_worker.exact", float(all(run["exact"] for runs in found.values() for run in runs)), 1.0)
+    )
+    return found, [
+        *figures,
+        at_most("per_worker.compensated.worst_peak", max(run["peak"] for run in found["compensated"]), 3.0),
+    ]
 
 
 def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
@@ -115,13 +152,24 @@ def train(options: tuple[str, ...], base: str, changes: dict[int, str]) -> Job:
                 here = set(letters)
                 (folder / f"stop-{epoch}").unlink()
                 count = len(letters)
-                cluster.wait_for(lambda count=count: _formed(cluster) and _formed(cluster)[-1] == count, f"{letters} train")
+                cluster.wait_for(
+                    lambda count=count: _formed(cluster) and _formed(cluster)[-1] == count, f"{letters} train"
+                )
             cluster.finished()
             losses = [event["metrics"]["loss"] for event in cluster.events("segment")]
             with np.load(folder / WEIGHTS) as weights:
                 kept = [weights[key] for key in weights.files]
-            progress(f"{' '.join(options)} from {base}: workers {_formed(cluster)}, losses {' '.join(f'{loss:.3f}' for loss in losses)}")
-            return Job(json.loads((folder / RESULT).read_text())["accuracy"], kept, losses, cluster.audit().exact, _formed(cluster))
+            progress(
+                f"{' '.join(options)} from {base}: workers {_formed(cluster)}, losses "
+                f"{' '.join(f'{loss:.3f}' for loss in losses)}"
+            )
+            return Job(
+                json.loads((folder / RESULT).read_text())["accuracy"],
+                kept,
+                losses,
+                cluster.audit().exact,
+                _formed(cluster),
+            )
         finally:
             cluster.close()
 
@@ -131,8 +179,9 @@ def _formed(cluster: Cluster) -> list[int]:
 
 
 def _prepare(cluster: Cluster, letters: str, here: set[str]) -> None:
-    """Those who come stand ready, ps-lite processes too, and the coordinator has read whom it wants. Whom a job starts with is wanted last:
-    it would start without those who are late."""
+    """Those who come stand ready, ps-lite processes too, and the coordinator has read whom it wants. Whom a job starts
+    with is wanted last: it would start without those who are late.
+    """
     if here:
         cluster.wait_for(lambda: cluster.events("joined"), "the first generation")
     after = len(cluster.events())

@@ -1,8 +1,14 @@
-"""1,000 tag events for 1,000 prepared nodes, each delivered twice, shuffled, on the embedded cloud; calls are counted at its endpoint.
+"""1,000 tag events for 1,000 prepared nodes, each delivered twice, shuffled, on the embedded cloud; calls are counted
+at its endpoint.
 
-Everything is published at once, to the real handlers in the app's processes, as the cloud runs them; changes come in the batches that are
-deployed. The nodes begin as people's machines do that were prepared before anybody asked for them: their bootstrap has reported, and nothing
-else is known or was ever acknowledged of them. So each node costs two writes: its event, and the acknowledgement of its status and its tag.
+Everything is published at once, to the real handlers in the app's processes, as the cloud runs them; changes come in
+the batches that are deployed. The nodes begin as people's machines do that were prepared before anybody asked for them:
+their bootstrap has reported, and nothing else is known or was ever acknowledged of them. So each node costs two writes:
+its event, and the acknowledgement of its status and its tag.
+
+How long it takes is the machine's affair, so what is bounded is the processor time of the cloud and its handlers, over
+that of as many bare writes to the same table in the same run; and what one event takes beyond the stream's window, over
+a process that starts and imports a little.
 """
 
 from __future__ import annotations
@@ -16,35 +22,55 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from figures import Figure, at_most, told, write
+import yaml
+from dyntrain.controller.adapters.aws import Clients
+from dyntrain.controller.adapters.dynamodb import TableNodes
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.core.heard.events import observe
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.pace import Deadline, patient, seconds_of_work
+from dyntrain.controller.loops.ports import StoredNode
+from figures import Figure, at_most, processor_seconds, told, write
 from moto.ssm.models import ssm_backends
-
-from controller.adapters.aws import Clients
-from controller.adapters.dynamodb import TableNodes
-from controller.contract import Target
-from controller.events import observe
-from controller.facts import NodeFacts
-from controller.local.cloud import Cloud
-from controller.local.options import Options
-from controller.local.table import load_resources
-from controller.ports import StoredNode
 
 CLUSTER = "demo"
 KEY = f"{CLUSTER}-aws-dl-cfn-elastic-worker"
-SUFFIX = KEY.removeprefix(CLUSTER)
 READS = ("GetItem", "BatchGetItem", "Query")
 DEADLINE = 120.0
+PROCESSOR_BOUND = 6.0
+SINGLE_BOUND = 7.0
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = load_resources(ROOT / ".chalice" / "resources.yaml")["Converge"]["Properties"]["Events"]["ConvergeDynamodbEventSource"]["Properties"]
+RESOURCES = yaml.safe_load((ROOT / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))["Resources"]
+SOURCE = RESOURCES["Converge"]["Properties"]["Events"]["ConvergeDynamodbEventSource"]["Properties"]
 WINDOW = float(SOURCE["MaximumBatchingWindowInSeconds"])
-QUIET = Options(machines=False, duplicate_fraction=0.0, boot_delay=0.0, describe_lag=0.0, stream_window=WINDOW, stream_batch=SOURCE["BatchSize"])
+QUIET = Options(
+    machines=False,
+    duplicate_fraction=0.0,
+    boot_delay=0.0,
+    describe_lag=0.0,
+    behind=0.0,
+    stream_window=WINDOW,
+    stream_batch=SOURCE["BatchSize"],
+)
 
 
 def main(out: Path) -> list[Figure]:
     found = burst()
     write(out, "burst", found)
-    bounds = {"publishes": 20, "writes": 2_200, "converged_seconds": 20.0, "tag_to_target_median_seconds": 2.0, "lost": 0}
-    return [at_most(f"burst.{key}", value, bounds[key]) if key in bounds else told(f"burst.{key}", value) for key, value in found.items()]
+    bounds = {
+        "publishes": 20,
+        "writes": 2_200,
+        "processor_over_bare_writes": PROCESSOR_BOUND,
+        "tag_to_target_over_a_process": SINGLE_BOUND,
+        "lost": 0,
+    }
+    return [
+        at_most(f"burst.{key}", value, bounds[key]) if key in bounds else told(f"burst.{key}", value)
+        for key, value in found.items()
+    ]
 
 
 def burst(events: int = 1000, singles: int = 7) -> dict[str, Any]:
@@ -53,33 +79,49 @@ def burst(events: int = 1000, singles: int = 7) -> dict[str, Any]:
         policy = {"cluster": CLUSTER, "max_workers": events + singles + 1}
         cloud.client("ssm").put_parameter(Name=f"/dyntrain/{CLUSTER}/policy", Type="String", Value=json.dumps(policy))
         instances = _launched(cloud, events + singles)
+        before = _processor(cloud)
         _prepared(cloud, instances)
+        bare = (_processor(cloud) - before) / len(instances)
         crowd, alone = instances[:events], instances[events:]
         _quiet(cloud)
         cloud.calls.clear()
+        before = _processor(cloud)
         payloads = [_tagged(cloud, instance) for instance in crowd] * 2
         random.Random(7).shuffle(payloads)
         for payload in payloads:
             cloud.bus.publish(payload)
         sent = time.monotonic()
-        until = sent + DEADLINE
+        until = sent + patient(DEADLINE)
         while (published := _target(cloud)).count < len(crowd) and time.monotonic() < until:
             time.sleep(0.2)
         mirrored = _wait_for_tags(cloud, crowd, until)
         converged = time.monotonic() - sent
         _quiet(cloud)
+        processor = _processor(cloud) - before
         calls = Counter(cloud.calls)
-        single = [_single(cloud, instance) for instance in alone]
+        single, processes = zip(*[(_single(cloud, instance), seconds_of_work()) for instance in alone], strict=True)
+    writes = calls["dynamodb", "PutItem"] + calls["dynamodb", "UpdateItem"]
+    median = statistics.median(single)
     return {
         "events": len(crowd),
         "publishes": calls["ssm", "PutParameter"],
-        "writes": calls["dynamodb", "PutItem"] + calls["dynamodb", "UpdateItem"],
+        "writes": writes,
         "reads": sum(calls["dynamodb", name] for name in READS),
         "mutations": calls["ec2", "CreateTags"] + calls["ec2", "TerminateInstances"],
         "converged_seconds": round(converged, 2),
-        "tag_to_target_median_seconds": round(statistics.median(single), 3),
+        "processor_seconds": round(processor, 2),
+        "bare_write_processor_ms": round(1000 * bare, 2),
+        "processor_over_bare_writes": round(processor / (bare * writes), 2),
+        "tag_to_target_median_seconds": round(median, 3),
+        "process_median_seconds": round(statistics.median(processes), 3),
+        "tag_to_target_over_a_process": round((median - WINDOW) / statistics.median(processes), 2),
         "lost": len(crowd) - min(published.count, mirrored),
     }
+
+
+def _processor(cloud: Cloud) -> float:
+    """Seconds of this process, in which the cloud's endpoint is, and of the handlers'."""
+    return time.process_time() + sum(map(processor_seconds, cloud.handler_pids))
 
 
 def _launched(cloud: Cloud, count: int) -> list[str]:
@@ -92,10 +134,17 @@ def _launched(cloud: Cloud, count: int) -> list[str]:
 
 def _prepared(cloud: Cloud, instances: list[str]) -> None:
     os.environ.update(cloud.environment)
-    nodes = TableNodes(Clients(cloud.endpoint), cloud.options.table)
+    nodes = TableNodes(Clients(cloud.endpoint), cloud.table)
     for instance in instances:
-        detail = {"cluster": CLUSTER, "instance_id": instance, "private_ip": "10.0.0.1", "attempt": 1, "outcome": "prepared", "at": time.time()}
-        facts = observe(_envelope("dyntrain.node", "Node Prepared", instance, detail), SUFFIX)
+        detail = {
+            "cluster": CLUSTER,
+            "instance_id": instance,
+            "private_ip": "10.0.0.1",
+            "attempt": 1,
+            "outcome": "prepared",
+            "at": time.time(),
+        }
+        facts = observe(_envelope("dyntrain.node", "Node Prepared", instance, detail), ELASTIC_TAG)
         assert isinstance(facts, NodeFacts), facts
         nodes.put(StoredNode(facts, 0), wake=False, expires=None)
 
@@ -108,7 +157,9 @@ def _envelope(source: str, kind: str, resource: str, detail: dict[str, Any]) -> 
 
 def _tagged(cloud: Cloud, instance: str) -> dict[str, Any]:
     detail = {"changed-tag-keys": [KEY], "service": "ec2", "resource-type": "instance", "version": 1, "tags": {KEY: ""}}
-    return _envelope("aws.tag", "Tag Change on Resource", f"arn:aws:ec2:us-east-1:123456789012:instance/{instance}", detail)
+    return _envelope(
+        "aws.tag", "Tag Change on Resource", f"arn:aws:ec2:us-east-1:123456789012:instance/{instance}", detail
+    )
 
 
 def _target(cloud: Cloud) -> Target:
@@ -131,7 +182,7 @@ def _wait_for_tags(cloud: Cloud, instances: list[str], until: float) -> int:
 def _quiet(cloud: Cloud) -> None:
     """Nothing was called for a second."""
     before, since = -1, time.monotonic()
-    until = since + DEADLINE
+    until = since + patient(DEADLINE)
     while time.monotonic() < min(since + 1.0, until):
         now = sum(cloud.calls.values())
         if now != before:
@@ -142,10 +193,10 @@ def _quiet(cloud: Cloud) -> None:
 def _single(cloud: Cloud, instance: str) -> float:
     """From one event to the target that names one member more."""
     before = _target(cloud).count
-    started = time.monotonic()
+    started, deadline = time.monotonic(), Deadline(DEADLINE)
     cloud.bus.publish(_tagged(cloud, instance))
     while _target(cloud).count == before:
-        if time.monotonic() - started > DEADLINE:
-            raise TimeoutError(f"the tag of {instance} led to no target within {DEADLINE} s")
+        if deadline.passed():
+            raise TimeoutError(f"the tag of {instance} led to no target within {deadline.bound:.0f} s")
         time.sleep(0.01)
     return time.monotonic() - started

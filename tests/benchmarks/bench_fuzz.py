@@ -1,8 +1,9 @@
-"""N6 for as long as FUZZ_SECONDS says (20; the hour's worth is FUZZ_SECONDS=3600): forged messages at the real door of a real session.
+"""N6 for as long as FUZZ_SECONDS says (20; the hour's worth is FUZZ_SECONDS=3600): forged messages at the real door of
+a real session.
 
-Strangers say noise and changed messages, to the parser and over TLS: nobody may be let in. A node and its worker that were let in say anything
-that their protocol can express, in any order: their connection may end, but neither the handler nor the session may fail. A crash is an error in
-the log of the server's library, a case one message.
+Strangers say noise and changed messages, to the parser and over TLS: nobody may be let in. A node and its worker that
+were let in say anything that their protocol can express, in any order: their connection may end, but neither the
+handler nor the session may fail. A crash is an error in the log of the server's library, a case one message.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.contract.instance_identity import parse_keys
+from dyntrain.controller.local.machines.identity import Signer
+from dyntrain.training.coordinator.control import ControlServer
+from dyntrain.training.protocol import channel
+from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.certificate import make_certificate
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.protocol.messages import WorkerHello
+from dyntrain.training.protocol.node_messages import NodeHello, Welcome
+from dyntrain.training.protocol.wire import parse_to_coordinator
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.session import Session
 from figures import Figure, at_most, told, write
 from forged_messages import CHANGED, NOISE, OF_NODES, OF_WORKERS, hello, twisted, worker_hello
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 from websockets.exceptions import WebSocketException
-
-from controller.instance_identity import parse_keys
-from controller.local.identity import Signer
-from training import channel
-from training.admission import Gate
-from training.certificate import make_certificate
-from training.clocks import Clocks
-from training.control import ControlServer
-from training.generation import Limits
-from training.knowledge import Options
-from training.protocol import NodeHello, Welcome, WorkerHello
-from training.session import Session
-from training.wire import parse_to_coordinator
 
 TOKEN = "the-token-of-this-job"
 CASES = 2_000  # of one round of the parser
@@ -62,19 +63,33 @@ class Door:
     """A coordinator's door on this machine; without keys nodes are let in by the token alone."""
 
     def __init__(self, keys: str = "") -> None:
-        options = Options(cluster="demo", job="fuzz", started_at=time.time(), limits=Limits(1, 4), workers=1, segment_steps=5, boundary="segment")
+        options = Options(
+            cluster="demo",
+            job="fuzz",
+            started_at=time.time(),
+            limits=Limits(1, 4),
+            workers=1,
+            segment_steps=5,
+            boundary="segment",
+        )
         self.session = Session.recovered(options, lambda: "transfer", [], time.time())
-        self.server = ControlServer(self.session, Gate("demo", TOKEN, parse_keys(keys) if keys else ()), lambda orders: None)
+        gate = Gate("demo", TOKEN, parse_keys(keys) if keys else ())
+        self.server = ControlServer(self.session, "j", gate, lambda orders: None)
         self.certificate = make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
 
-    async def connections(self, draw: Callable[[], list[Any]], talk: Callable[[Any, Any], Awaitable[None]], until: float) -> None:
+    async def connections(
+        self, draw: Callable[[], list[Any]], talk: Callable[[Any, Any], Awaitable[None]], until: float
+    ) -> None:
         """One after the other, each closed after `talk` about one of what was drawn."""
         drawn: list[Any] = []
         async with self.server.listen("127.0.0.1", self.certificate.server_context(), Clocks()) as port:
             while time.monotonic() < until:
                 drawn = drawn or draw()
                 subject = drawn.pop()
-                async with asyncio.timeout(30), await channel.connect(f"wss://127.0.0.1:{port}", self.certificate.pem) as connection:
+                async with (
+                    asyncio.timeout(30),
+                    await channel.connect(f"wss://127.0.0.1:{port}", self.certificate.pem) as connection,
+                ):
                     with contextlib.suppress(WebSocketException):
                         await talk(connection, subject)
 
@@ -89,7 +104,11 @@ def main(out: Path) -> list[Figure]:
     words = member_cases(seconds * SHARES[2])
     found = {"seconds": seconds, "cases": cases + strangers + words, "let_in": let_in + met, "crashes": crashes.count}
     write(out, "fuzz", found)
-    return [told("fuzz.cases", found["cases"]), at_most("fuzz.let_in", found["let_in"], 0), at_most("fuzz.crashes", found["crashes"], 0)]
+    return [
+        told("fuzz.cases", found["cases"]),
+        at_most("fuzz.let_in", found["let_in"], 0),
+        at_most("fuzz.crashes", found["crashes"], 0),
+    ]
 
 
 def parser_cases(seconds: float) -> tuple[int, int]:
@@ -145,7 +164,9 @@ def member_cases(seconds: float) -> int:
     """Words of a node and of its worker that were let in, to one session that lives on."""
     door, until = Door(), time.monotonic() + seconds
     script = st.booleans().flatmap(
-        lambda node: st.tuples(st.just(node), st.lists(st.sampled_from(OF_NODES if node else OF_WORKERS).flatmap(twisted), max_size=12))
+        lambda node: st.tuples(
+            st.just(node), st.lists(st.sampled_from(OF_NODES if node else OF_WORKERS).flatmap(twisted), max_size=12)
+        )
     )
     count = 0
 

@@ -1,12 +1,14 @@
-"""How long the survivors of a change pause, and how long the same job would stand still if it were stopped and started again.
+"""How long the survivors of a change pause, and how long the same job would stand still if it were stopped and started
+again.
 
-A round takes a worker in (2->3), exchanges it for another (swap), and lets that one go (3->2), with a model-zoo network and SGD with momentum. The
-joiners stand ready before they are wanted, as a node does that is prepared. A pause is what the slowest survivor says: last step of the old
-generation to first step of the new one, less one step. `phases` holds, for each kind of change, the medians of its parts: they follow one
-another and add up to the pause. `pause_seconds` is that of 2->3.
+A round takes a worker in (2->3), exchanges it for another (swap), and lets that one go (3->2), with a model-zoo network
+and SGD with momentum. The joiners stand ready before they are wanted, as a node does that is prepared. A pause is what
+the slowest survivor says: last step of the old generation to first step of the new one, less one step. `phases` holds,
+for each kind of change, the medians of its parts: they follow one another and add up to the pause. `pause_seconds` is
+that of 2->3.
 
-The other way is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again: SIGTERM to the first step that
-both workers have made, files in the page cache.
+The other way is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again: SIGTERM
+to the first step that both workers have made, files in the page cache.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster import ENVIRONMENT, Cluster, Event, instance, mortal, resnet
+from dyntrain.training.launch.command import CLUSTER
+from dyntrain.training.layout import JobFolder, current_job_file
+from dyntrain.training.ledger import JOURNAL, read_lines
+from dyntrain.training.protocol.engines import EngineName
 from figures import Figure, at_least, at_most, told, write
-
-from training.launch import CLUSTER
-from training.layout import JobFolder, current_job_file
-from training.ledger import JOURNAL, read_lines
 
 ROUNDS = {"resnet18_v1": 5, "resnet50_v1": 3}
 RESTARTS = 3
@@ -44,7 +46,7 @@ def main(out: Path) -> list[Figure]:
     figures: list[Figure] = []
     for network, rounds in ROUNDS.items():
         with tempfile.TemporaryDirectory() as folder:
-            state_mb, changes = _changes(Path(folder), network, rounds)
+            state_mb, changes = changes_of(Path(folder), network, rounds)
         pauses = [event["seconds"] for event in changes["2->3"]]
         median = statistics.median(pauses)
         found[network] = {
@@ -53,9 +55,15 @@ def main(out: Path) -> list[Figure]:
             "phases": {change: _medians(events) for change, events in changes.items()},
         }
         bounded = network == "resnet18_v1"
-        figures.append(at_most(f"{network}.pause_seconds", median, BOUND_SECONDS) if bounded else told(f"{network}.pause_seconds", median))
+        figures.append(
+            at_most(f"{network}.pause_seconds", median, BOUND_SECONDS)
+            if bounded
+            else told(f"{network}.pause_seconds", median)
+        )
         figures += [
-            told(f"{network}.{change}.{part}", seconds) for change, parts in found[network]["phases"].items() for part, seconds in parts.items()
+            told(f"{network}.{change}.{part}", seconds)
+            for change, parts in found[network]["phases"].items()
+            for part, seconds in parts.items()
         ]
     with tempfile.TemporaryDirectory() as folder:
         found["restart_seconds"] = statistics.median(_restarts(Path(folder), "resnet18_v1"))
@@ -69,11 +77,11 @@ def percentile(values: list[float], percent: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def _changes(folder: Path, network: str, rounds: int) -> tuple[float, Changes]:
+def changes_of(folder: Path, network: str, rounds: int, engine: EngineName = "pslite") -> tuple[float, Changes]:
     """The state's size in MB, and the pauses by kind of change."""
     changes: Changes = {"2->3": [], "swap": [], "3->2": []}
     joiners = iter(string.ascii_uppercase[len(BASE) :])
-    cluster = Cluster(folder, resnet(network, *TO_THE_END))
+    cluster = Cluster(folder, resnet(network, *TO_THE_END), engine=engine)
     try:
         cluster.begin(BASE)
         for _ in range(rounds):
@@ -98,20 +106,35 @@ def _joiner(cluster: Cluster, letters: Iterator[str]) -> str:
 
 
 def _medians(pauses: list[Event]) -> dict[str, float]:
-    parts = {part: statistics.median(pause["phases"].get(part, 0.0) for pause in pauses) for part in pauses[0]["phases"]}
+    parts = {
+        part: statistics.median(pause["phases"].get(part, 0.0) for pause in pauses) for part in pauses[0]["phases"]
+    }
     return {"pause": statistics.median(pause["seconds"] for pause in pauses), **parts}
 
 
 def _restarts(folder: Path, network: str) -> list[float]:
     """SIGTERM to the first step of all workers after the same command was given again, each time."""
     environment = {**os.environ, **ENVIRONMENT}
-    command = mortal([sys.executable, "-m", "training.launch", "-n", "2", "--launcher", "local", *resnet(network, *TO_THE_END)])
+    command = mortal(
+        [
+            sys.executable,
+            "-m",
+            "dyntrain.training.launch",
+            "-n",
+            "2",
+            "--launcher",
+            "local",
+            *resnet(network, *TO_THE_END),
+        ]
+    )
     seconds: list[float] = []
     process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     try:
         _wait_for(folder, lambda events: _stepping(events, 0.0) and _has("commit", folder))
         for _ in range(RESTARTS):
-            _wait_for(folder, lambda events: len([e for e in events if e["event"] == "segment"]) >= 2 * len(seconds) + 3)
+            _wait_for(
+                folder, lambda events: len([e for e in events if e["event"] == "segment"]) >= 2 * len(seconds) + 3
+            )
             stopped = time.time()
             process.terminate()
             process.wait(60)
@@ -147,5 +170,8 @@ def _wait_for(folder: Path, what: Any, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not what(_events(folder)):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the launched job in {folder} did not come so far within {seconds:.0f} s; its last events: {_events(folder)[-8:]}")
+            raise TimeoutError(
+                f"the launched job in {folder} did not come so far within {seconds:.0f} s; its last events: "
+                f"{_events(folder)[-8:]}"
+            )
         time.sleep(0.05)

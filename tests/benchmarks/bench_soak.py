@@ -1,13 +1,15 @@
 """One job through 60 changes of membership and 20 kills, and what is left behind that should not be: nothing.
 
-A round takes C in, kills the worker of B or C in the middle of its steps (the others free themselves), waits until it is back, and lets C go.
-A's worker is never killed: it lives through every change. Before the first round that counts and after the last one, in the same state of the
-cluster (two workers, all blanks and spares ready), these are counted: threads and descriptors of A's worker and of the process that
-runs coordinator and nodes; processes, and sockets that listen, of everything that was started. What is there more afterwards is leaked.
+A round takes C in, kills the worker of B or C in the middle of its steps (the others free themselves), waits until it
+is back, and lets C go. A's worker is never killed: it lives through every change. Before the first round that counts
+and after the last one, in the same state of the cluster (two workers, all blanks and spares ready), these are counted:
+threads and descriptors of A's worker and of the process that runs coordinator and nodes; processes, and sockets that
+listen, of everything that was started. What is there more afterwards is leaked.
 
-Memory of A's worker is read after each round. A straight line is fitted through the later half of the readings, when pools and caches have grown
-to their size; `memory` is the megabytes that the line gains over the whole soak, or 0 where that is less than three standard errors
-of the slope, or than 2 MB: then it is noise. Samples lost or doubled are the audit's, over every finished epoch.
+Memory of A's worker is read after each round. A straight line is fitted through the later half of the readings, when
+pools and caches have grown to their size; `memory` is the megabytes that the line gains over the whole soak, or 0 where
+that is less than three standard errors of the slope, or than 2 MB: then it is noise. Samples lost or doubled are the
+audit's, over every finished epoch.
 """
 
 from __future__ import annotations
@@ -26,9 +28,8 @@ from typing import Any
 
 import numpy as np
 from cluster import HERE, Cluster, instance
+from dyntrain.training.session.job.roster import Budget
 from figures import Figure, at_least, at_most, progress, write
-
-from training.roster import Budget
 
 ROUNDS, SEED = 20, 11
 WARM_UP = "BC"  # killed once each: a worker that was a spare keeps its line to the node, one that was started has none
@@ -44,7 +45,16 @@ def main(out: Path) -> list[Figure]:
         folder = Path(name)
         hold = folder / "hold"
         hold.touch()
-        script = [sys.executable, str(HERE.parent / "training" / "tiny_job.py"), "--epochs", "1000000", "--hold", str(hold), "--step-seconds", "0.02"]
+        script = [
+            sys.executable,
+            str(HERE.parent / "training" / "tiny_job.py"),
+            "--epochs",
+            "1000000",
+            "--hold",
+            str(hold),
+            "--step-seconds",
+            "0.02",
+        ]
         cluster = Cluster(folder, script, spares=SPARES, budget=Budget(restarts=1000))
         try:
             cluster.begin("AB")
@@ -90,7 +100,9 @@ def main(out: Path) -> list[Figure]:
 
 
 def leaked_mb(readings: list[float]) -> float:
-    """What the line through the later half of the readings gains over as many steps as there are readings; 0 when that is noise."""
+    """What the line through the later half of the readings gains over as many steps as there are readings; 0 when that
+    is noise.
+    """
     later = np.asarray(readings[len(readings) // 2 :])
     steps = np.arange(len(later))
     slope, offset = np.polyfit(steps, later, 1)
@@ -111,7 +123,10 @@ def _round(cluster: Cluster, rng: random.Random, victim: str) -> None:
     time.sleep(rng.random() * 0.3)
     os.kill(pid, signal.SIGKILL)
     # A spare may be there before the others have formed: then it is in their next generation, else in the one after.
-    cluster.wait_for(lambda: any(e["event"] == "formed" and len(e["members"]) == 3 for e in cluster.events()[before:]), f"{victim} is back")
+    cluster.wait_for(
+        lambda: any(e["event"] == "formed" and len(e["members"]) == 3 for e in cluster.events()[before:]),
+        f"{victim} is back",
+    )
     cluster.wait_for_segments(1)
     before = len(cluster.events())
     cluster.want("AB")
@@ -121,7 +136,9 @@ def _round(cluster: Cluster, rng: random.Random, victim: str) -> None:
 
 
 def _counts(cluster: Cluster, survivor: int) -> Counts:
-    """Once the spares are ready again and the same was found twice: the least of several looks, as commits run threads for a moment."""
+    """Once the spares are ready again and the same was found twice: the least of several looks, as commits run threads
+    for a moment.
+    """
     deadline, last = time.monotonic() + 120.0, Counts()
     while time.monotonic() < deadline:
         looks = [_look(survivor) for _ in range(10)]
@@ -135,7 +152,8 @@ def _counts(cluster: Cluster, survivor: int) -> Counts:
 def _look(survivor: int) -> Counts:
     time.sleep(0.2)
     started = _descendants(os.getpid())
-    own = sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate())  # a pool grows to its size at some time or other
+    # a pool grows to its size at some time or other
+    own = sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate())
     return {
         "threads": len(list(Path(f"/proc/{survivor}/task").iterdir())) + own,
         "descriptors": sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (survivor, os.getpid())),
@@ -179,7 +197,9 @@ def _descendants(pid: int) -> list[int]:
 
 def _listening(pid: int) -> int:
     """TCP sockets of the process in state LISTEN (0A)."""
-    listening = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
+    listening = {
+        line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"
+    }
     count = 0
     with contextlib.suppress(FileNotFoundError):  # the process has ended
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

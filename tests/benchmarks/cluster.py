@@ -1,6 +1,8 @@
-"""A training cluster on this machine for the benchmarks: the real coordinator and workers, and nodes wired as on EC2 but for metadata and SSM.
+"""A training cluster on this machine for the benchmarks: the real coordinator and workers, and nodes wired as on EC2
+but for metadata and SSM.
 
-The coordinator and the nodes run on an event loop in a thread; ps-lite and worker processes are the real ones, with one OpenMP thread each.
+The coordinator and the nodes run on an event loop in a thread; ps-lite and worker processes are the real ones, with one
+OpenMP thread each.
 """
 
 from __future__ import annotations
@@ -15,24 +17,34 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.contract import CoordinatorEndpoint, JobReport, NodeConfig, NodeReport, Target, parameter
-from node_bootstrap import exec_child
-from node_bootstrap.errors import Interrupted
-from node_bootstrap.identity import Identity
-from node_bootstrap.layout import Layout
-from node_bootstrap.metadata import MetadataClient
-from node_bootstrap.pacing import Timing
-from node_bootstrap.processes import Children
-from node_bootstrap.report import Reporter
-from node_bootstrap.setting import Setting
-from node_bootstrap.supervisor import Post, Supervisor
-from node_bootstrap.wiring import Ground, wire
-from training.audit import Audit, audit_directory
-from training.coordinator import Coordinator
-from training.generation import Limits
-from training.knowledge import Options
-from training.layout import JobFolder
-from training.protocol import GroupReady
+from dyntrain.controller.contract.messages import (
+    CoordinatorEndpoint,
+    NodeConfig,
+    Target,
+    parameter,
+)
+from dyntrain.controller.contract.reports import (
+    JobReport,
+    NodeReport,
+)
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import Interrupted
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.instance.metadata import MetadataClient
+from dyntrain.node_bootstrap.launched import BLANK
+from dyntrain.node_bootstrap.supervision.supervisor import Supervisor
+from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, wire
+from dyntrain.training.audit import Audit, audit_directory
+from dyntrain.training.coordinator.server import Coordinator
+from dyntrain.training.host import exec_child
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.protocol.engines import VARIABLE as ENGINE
+from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.node_messages import GroupReady
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
 
 NAME = "bench"
 HERE = Path(__file__).resolve().parent
@@ -45,7 +57,9 @@ def instance(letter: str) -> str:
 
 
 class _Shared:
-    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); the job's last report is kept."""
+    """What SSM would hold, for the coordinator (`Hosts`) and for the nodes (`Parameters`); the job's last report is
+    kept.
+    """
 
     def __init__(self) -> None:
         self.target: Target | None = None
@@ -101,13 +115,28 @@ class _Events:
 class Cluster:
     """Everything that it starts is gone after `close`. Times in `events` are seconds since the epoch."""
 
-    def __init__(self, folder: Path, command: Sequence[str], workers: int = 2, spares: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        workers: int = 2,
+        spares: int = 0,
+        engine: EngineName = "pslite",
+        **options: Any,
+    ) -> None:
         self._folder = folder
         self._config = NodeConfig(
-            cluster=NAME, mount=str(folder), training_cmd=tuple(command), workers=workers, warm_spares=spares, environment=ENVIRONMENT
+            cluster=NAME,
+            mount=str(folder),
+            training_cmd=tuple(command),
+            workers=workers,
+            warm_spares=spares,
+            environment={**ENVIRONMENT, ENGINE: engine},
         )
         self._shared = _Shared()
-        self._options = Options(cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, 8), workers=workers, **options)
+        self._options = Options(
+            cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, 8), workers=workers, **options
+        )
         self.job = JobFolder.of(folder, NAME, "job-1")
         self._events = _Events(self.job.events)
         self._revision = 0
@@ -117,7 +146,9 @@ class Cluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cluster", daemon=True)
         self._thread.start()
-        self._coordinator = self._start(Coordinator(self._options, self.job, self._shared, "127.0.0.1", instance("A")).run())
+        self._coordinator = self._start(
+            Coordinator(self._options, self.job, self._shared, "127.0.0.1", instance("A")).run()
+        )
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def start() -> asyncio.Task[None]:
@@ -136,21 +167,38 @@ class Cluster:
     async def _node(self, letter: str, base: bool) -> None:
         layout, timing = Layout(self._folder / letter), Timing()
         identity = Identity(
-            instance_id=instance(letter), private_ip=f"127.0.66.{ord(letter)}", region="local", cluster=NAME, base=base, master=False, tags={}
+            instance_id=instance(letter),
+            private_ip=f"127.0.66.{ord(letter)}",
+            region="local",
+            cluster=NAME,
+            base=base,
+            master=False,
+            tags={},
         )
         children = Children(str(layout.state), 1)
         self._children.append(children)
-        retired: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        post = Post(identity, 1, self._config.mount, layout, timing)
-        supervisor = self.nodes[letter] = Supervisor(post, Reporter(self._shared, timing), retired)
         layout.state.mkdir(parents=True, exist_ok=True)
-        setting = Setting(layout, metadata_url="", timing=timing)
+        parts = wire(
+            Ec2Node(
+                identity=identity,
+                config=self._config,
+                attempt=1,
+                environment=self._config.environment,
+                layout=layout,
+                timing=timing,
+                parameters=self._shared,
+                reports=self._shared,
+                metadata=_Untagged("http://127.0.0.1", timing),
+                children=children,
+                coordinator=("false",),  # it runs in this process; the target nominates nobody
+                blank=BLANK,
+            )
+        )
+        supervisor = self.nodes[letter] = parts.supervisor
         try:
             async with asyncio.TaskGroup() as tasks:
-                ground = Ground(setting, identity, self._config, self._shared, _Untagged("http://127.0.0.1", timing), children)
-                channel = wire(ground, ENVIRONMENT, supervisor, tasks)
-                tasks.create_task(channel.run())
-                await supervisor.retire(await retired)
+                tasks.create_task(supervisor.run())
+                await supervisor.retire(await supervisor.until_retired())
                 raise Interrupted("retired")
         except* Interrupted:
             pass
@@ -161,7 +209,7 @@ class Cluster:
 
     def groups_ready(self) -> bool:
         """Whether every base node offers ps-lite processes for the next change."""
-        groups = [node.group for node in self.nodes.values() if node.group is not None]
+        groups = [node.base.group for node in self.nodes.values() if node.base is not None and node.base.begun]
         return bool(groups) and all(any(isinstance(said, GroupReady) for said in group.state()) for group in groups)
 
     def obeyed(self) -> bool:
@@ -186,7 +234,9 @@ class Cluster:
         """The first event `name` with these fields among those past the first `after` of all."""
 
         def found() -> Event | None:
-            matching = (e for e in self.events()[after:] if e["event"] == name and all(e.get(k) == v for k, v in fields.items()))
+            matching = (
+                e for e in self.events()[after:] if e["event"] == name and all(e.get(k) == v for k, v in fields.items())
+            )
             return next(matching, None)
 
         event: Event = self.wait_for(found, message or f"{name} {fields}")
@@ -201,11 +251,10 @@ class Cluster:
             self.wait_for_event("joined", 0, instance=instance(letter))
 
     def worker_pid(self, letter: str) -> int | None:
-        worker = self.nodes[letter].worker
-        return worker.pid if worker else None
+        return self.nodes[letter].worker.pid
 
     def spares_ready(self) -> int:
-        return sum(node.worker.spares.ready for node in self.nodes.values() if node.worker)
+        return sum(node.worker.spares.ready for node in self.nodes.values())
 
     def wait_for_segments(self, count: int) -> None:
         """So many boundaries from now."""

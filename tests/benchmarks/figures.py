@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,12 @@ def at_most(name: str, value: float, bound: float) -> Figure:
 
 def at_least(name: str, value: float, bound: float) -> Figure:
     return Figure(name, value, ">=", bound)
+
+
+def processor_seconds(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def progress(text: str) -> None:

@@ -1,8 +1,10 @@
-"""The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it makes some steps whenever it is its turn.
+"""The training loop of the overhead benchmark, elastic or plain: the same network, data and batch; it makes some steps
+whenever it is its turn.
 
-The word to begin is a line in a FIFO of the worker's own, `<variant>-<rank>`: who waits for its turn takes nothing from the others. Worker 0 writes
-to `<variant>.jsonl` how many seconds each turn took: from the word to begin until the loop comes to the first step of the next turn, whatever it had
-to do on the way. The first turn has half the steps, so that the end of an epoch, with its boundary and commit, falls into the middle of a turn.
+The word to begin is a line in a FIFO of the worker's own, `<variant>-<rank>`: who waits for its turn takes nothing from
+the others. Worker 0 writes to `<variant>.jsonl` how many seconds each turn took: from the word to begin until the loop
+comes to the first step of the next turn, whatever it had to do on the way. The first turn has half the steps, so that
+the end of an epoch, with its boundary and commit, falls into the middle of a turn.
 """
 
 from __future__ import annotations
@@ -14,17 +16,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.batches import ArrayBatches
 from mxnet import autograd, gluon
 
-from training.batches import ArrayBatches
-from training.job import ElasticJob
-
 VARIANTS = ("elastic", "plain", "plain_on_kvstore")
+ALL_REDUCE = ("elastic_horovod", "plain_horovod")
 FOR_EVER = 1_000_000  # epochs: the benchmark ends the job
 SGD = {"learning_rate": 0.001, "momentum": 0.9}
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -79,12 +80,12 @@ def forward_and_backward(net: Any, x: Any, y: Any) -> None:
 
 def elastic(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns) -> None:
     job = ElasticJob.join()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", dict(SGD), kvstore=job.kvstore)
-    mine = InTurns(arrays, lambda: turns.before_step(job.kvstore.rank))
-    for epoch in job.epochs(epochs, net=net, trainer=trainer, samples=len(mine), global_batch=batch):
+    trainer = job.trainer(net.collect_params(), "sgd", dict(SGD))
+    mine = InTurns(arrays, lambda: turns.before_step(job.membership.kvstore.rank))
+    for epoch in job.epochs(epochs, samples=len(mine), global_batch=batch):
         for x, y in epoch.batches(mine):
             forward_and_backward(net, x, y)
-            epoch.step(trainer)
+            trainer.step(batch)
 
 
 def plain(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns, on_kvstore: bool) -> None:
@@ -100,9 +101,25 @@ def plain(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns
             trainer.step(batch)
 
 
+def plain_horovod(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns) -> None:
+    """As Horovod's own examples for MXNet do it."""
+    import horovod.mxnet as hvd
+
+    hvd.init()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", dict(SGD))
+    mine = InTurns(arrays, lambda: turns.before_step(hvd.rank()))
+    share = batch // hvd.size()
+    for number in range(epochs):
+        order = np.random.default_rng(number).permutation(len(mine))
+        for start in range(hvd.rank() * share, len(mine), batch):
+            x, y = mine.rows(order[start : start + share])
+            forward_and_backward(net, x, y)
+            trainer.step(share)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--variant", choices=VARIANTS, required=True)
+    parser.add_argument("--variant", choices=(*VARIANTS, *ALL_REDUCE), required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--network", required=True)
     parser.add_argument("--image", type=int, required=True, help="pixels of a side")
@@ -112,14 +129,19 @@ def main() -> None:
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     samples = args.steps * args.batch_size
-    arrays = rng.normal(size=(samples, 3, args.image, args.image)).astype(np.float32), rng.integers(0, 10, samples).astype(np.int32)
+    arrays = (
+        rng.normal(size=(samples, 3, args.image, args.image)).astype(np.float32),
+        rng.integers(0, 10, samples).astype(np.int32),
+    )
     mx.random.seed(1)
     net = getattr(gluon.model_zoo.vision, args.network)(classes=10)
     net.initialize(mx.init.Xavier())
     net.hybridize(static_alloc=True)
     net(mx.nd.zeros((2, 3, args.image, args.image)))
     turns = Turns(args.folder, args.variant, args.turn_steps)
-    if args.variant == "elastic":
+    if args.variant == "plain_horovod":
+        plain_horovod(net, arrays, args.batch_size, FOR_EVER, turns)
+    elif args.variant.startswith("elastic"):
         elastic(net, arrays, args.batch_size, FOR_EVER, turns)
     else:
         plain(net, arrays, args.batch_size, FOR_EVER, turns, args.variant == "plain_on_kvstore")

@@ -6,8 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-
-from controller.contract import ClusterPolicy, CoordinatorEndpoint, JobReport, NodeConfig, NodeReport, Target, Wire, members_digest
+from dyntrain.controller.contract.messages import (
+    ClusterPolicy,
+    CoordinatorEndpoint,
+    NodeConfig,
+    Target,
+    members_digest,
+)
+from dyntrain.controller.contract.reports import (
+    JobReport,
+    NodeReport,
+)
+from dyntrain.controller.contract.wire import Wire
 
 FOLDER = Path(__file__).parent
 MODELS: dict[str, type[Wire]] = {

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.contract.errors import RetryLater
 from fakes import Machine, World
-
-from controller.contract import elastic_tag
-from controller.errors import RetryLater
 
 DESCRIBE_LAG = 5.0  # less than the settling margin
 ENDING = ("instances.terminate", "groups.terminate")
-EFFECTS = ("instances.tag", "instances.terminate", "groups.complete", "groups.terminate", "groups.protect", "parameters.put_target")
+EFFECTS = (
+    "instances.tag",
+    "instances.terminate",
+    "groups.complete",
+    "groups.terminate",
+    "groups.protect",
+    "parameters.put_target",
+)
 
 
 class Crash(Exception):
@@ -21,8 +27,8 @@ class Crash(Exception):
 
 
 class ShakyWorld(World):
-    """`fuse`: at which call from now on it fails, with `bomb`; `late`: a write of the table then takes effect first; `effects`: only what changes
-    something in AWS counts.
+    """`fuse`: at which call from now on it fails, with `bomb`; `late`: a write of the table then takes effect first;
+    `effects`: only what changes something in AWS counts.
 
     `meanwhile`: what others do at which call from now on.
     """
@@ -84,17 +90,22 @@ class ShakyWorld(World):
     def remember_wishes(self) -> None:
         """Which instances are tagged, and known to be: the table has their latest tag event."""
         self.wishes = {
-            cluster: {name for name, machine in self.machines.items() if self._told(name, machine, cluster)} for cluster in ("demo", "other")
+            cluster: {name for name, machine in self.machines.items() if self._told(name, machine, cluster)}
+            for cluster in ("demo", "other")
         }
 
     def _told(self, name: str, machine: Machine, cluster: str) -> bool:
         facts = self.table.get(("node", name), (None, 0))[0]
         known = facts is not None and facts.tags_event is not None and facts.tags_event.version == machine.tag_version
-        return known and elastic_tag(cluster) in machine.tags
+        return known and ELASTIC_TAG.of(cluster) in machine.tags
 
     def _nobody_wants(self, arguments: tuple[str, ...]) -> None:
         for name in arguments:
-            wished = [cluster for cluster, names in self.wishes.items() if name in names and elastic_tag(cluster) in self.machines[name].tags]
+            wished = [
+                cluster
+                for cluster, names in self.wishes.items()
+                if name in names and ELASTIC_TAG.of(cluster) in self.machines[name].tags
+            ]
             assert not wished, f"{name} is ended, though it is tagged and the table knew it before"
 
 

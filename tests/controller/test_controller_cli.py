@@ -9,11 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import SUFFIX, World
-
-from controller.cli import _cluster_text, _explained
-from controller.errors import GiveUp
-from controller.reading import cluster_of_instance, explanation, snapshot, summary
+from dyntrain.controller.cli.answers.log_sources import Line
+from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot, summary
+from dyntrain.controller.cli.commands.events import trail_line
+from dyntrain.controller.cli.commands.logs import _show
+from dyntrain.controller.cli.commands.state import _explained
+from dyntrain.controller.cli.text.status import cluster_lines, headline, stragglers
+from dyntrain.controller.cli.text.words import span
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.core.history.trail import StatusChanged
+from dyntrain.controller.local.pace import patient
+from dyntrain.controller.loops.ports import TrailEntry
+from fakes import ELASTIC, World
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +28,11 @@ ROOT = Path(__file__).parents[2]
 def story() -> tuple[World, str, str]:
     world = World()
     master, failed = world.launch(1, base=True, NodeType="Master"), world.launch(2)
-    world.hear(world.report(master), world.tag(failed), world.report(failed, "prepare_failed", reason="line one\nValueError: no data"))
+    world.hear(
+        world.report(master),
+        world.tag(failed),
+        world.report(failed, "prepare_failed", reason="line one\nValueError: no data"),
+    )
     world.wait(1)
     world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, step=77, samples_per_second=123.0, generation=4))
     return world, master, failed
@@ -29,35 +40,105 @@ def story() -> tuple[World, str, str]:
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS")}
-    isolated = {**clean, "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": "/nonexistent", "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
-    command = [sys.executable, "-m", "controller.cli", *arguments]
-    return subprocess.run(command, env={**isolated, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    isolated = {
+        **clean,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/nonexistent",
+        "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
+    }
+    command = [sys.executable, "-m", "dyntrain", *arguments]
+    return subprocess.run(
+        command,
+        env={**isolated, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
+
+
+def test_no_command_loads_what_its_help_does_not_need() -> None:
+    """Help and completion are to come at once: what talks to AWS, and the models, cost most of a second."""
+    code = """if True:
+        import sys
+        from dyntrain.controller.cli.main import COMMANDS
+        for name, command in COMMANDS.items():
+            command.load()
+            heavy = {"pydantic", "botocore", "numpy", "mxnet"} & set(sys.modules)
+            assert not heavy, f"{name} loads {heavy}"
+    """
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=patient(60), check=True)
 
 
 def test_status_shows_nodes_with_rank_and_reason_and_the_job() -> None:
     world, master, failed = story()
-    seen = summary(snapshot(world.ports, world.registry, "demo", SUFFIX))
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
     assert [(row["instance"], row["status"], row["rank"], row["generation"]) for row in seen["nodes"]] == [
         (master, "ADDED", 0, 4),
         (failed, "PREPARE_FAILED", None, None),
     ]
-    assert (seen["job"]["epoch"], seen["job"]["step"], seen["job"]["workers"], seen["job"]["samples_per_second"]) == (3, 77, 1, 123.0)
+    assert (seen["job"]["epoch"], seen["job"]["step"], seen["job"]["workers"], seen["job"]["samples_per_second"]) == (
+        3,
+        77,
+        1,
+        123.0,
+    )
     assert seen["nodes"][0]["since"] == world.now
     assert json.loads(json.dumps(seen)) == seen
 
 
 def test_the_table_says_in_one_row_why_a_preparation_failed() -> None:
     world, _, failed = story()
-    text = _cluster_text(summary(snapshot(world.ports, world.registry, "demo", SUFFIX)))
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    text = "\n".join(cluster_lines(seen, world.now, None))
     row = next(line for line in text.splitlines() if line.startswith(failed))
     assert "PREPARE_FAILED" in row
     assert "ValueError: no data" in row
     assert "epoch 3/10, step 77, 1 workers, 123 samples/s" in text
 
 
+def test_status_shows_why_a_job_failed_and_what_its_script_raised() -> None:
+    world, master, _ = story()
+    told = {"reason": "the script fails at step 7 on every worker", "traceback": "Traceback:\nKeyError: [x]\n"}
+    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **told))
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    text = "\n".join(cluster_lines(seen, world.now, 80))
+    assert "the job failed: the script fails at step 7 on every worker" in text
+    assert text.endswith("the script raised:\nTraceback:\nKeyError: [x]")
+
+
+def test_what_a_script_says_cannot_command_the_terminal() -> None:
+    world, master, _ = story()
+    told = {"reason": "x\x1b[2J\x07", "traceback": "Traceback:\n\x1b]0;title\x07KeyError\n"}
+    world.hear(world.job_event(master, revision=1, state="failed", generation=4, **told))
+    world.hear(world.report(world.launch(3), "prepare_failed", reason="\x1b[31mred"))
+    lines = cluster_lines(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)), world.now, 200)
+    assert not [line for line in lines if not line.isprintable()]
+    assert any("KeyError" in line for line in lines)
+
+
+def test_neither_a_trail_nor_an_explanation_nor_a_log_can_command_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world, *_ = story()
+    hostile = "\x1b]0;owned\x07\x1b[2J"
+    node = world.launch(3, NodeType=hostile)
+    world.hear(world.tag(node), world.report(node, "prepare_failed", reason=hostile))
+    explained = _explained(explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node))
+    changed = StatusChanged(instance=node, before=hostile, after="ADDED", detail=hostile)
+    trail = trail_line("demo", TrailEntry(1.0, changed))
+    _show([Line("i-1 worker", f"loss\t{hostile}")])
+    for text in (explained, trail, capsys.readouterr().out):
+        assert "owned" in text
+        assert not [line for line in text.splitlines() if not line.isprintable()]
+
+
 def test_explain_gives_the_facts_behind_a_status() -> None:
     world, _, failed = story()
-    found = explanation(snapshot(world.ports, world.registry, cluster_of_instance(world.ports, world.registry, failed), SUFFIX), failed)
+    found = explanation(
+        snapshot(world.ports, world.registry, cluster_of_instance(world.ports, world.registry, failed), ELASTIC), failed
+    )
     assert found["facts"]["preparation"]["reason"] == "line one\nValueError: no data"
     assert (found["status"], found["effective"]["wanted"]) == ("PREPARE_FAILED", True)
     assert "reason: PREPARE_FAILED" in _explained(found)
@@ -66,7 +147,7 @@ def test_explain_gives_the_facts_behind_a_status() -> None:
 def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None:
     world, _, _ = story()
     with pytest.raises(GiveUp, match=r"no cluster 'nope' is registered \(known: demo\)"):
-        snapshot(world.ports, world.registry, "nope", SUFFIX)
+        snapshot(world.ports, world.registry, "nope", ELASTIC)
     with pytest.raises(GiveUp, match="nothing is known of i-00000000"):
         cluster_of_instance(world.ports, world.registry, "i-00000000")
     assert "nope" not in world.registry.all()
@@ -76,7 +157,7 @@ def test_an_invalid_policy_is_named_when_its_cluster_is_asked_for() -> None:
     world = World()
     world.parameters["/dyntrain/bad/policy"] = '{"cluster": "bad", "min_workers": 0}'
     with pytest.raises(GiveUp, match="min_workers"):
-        snapshot(world.ports, world.registry, "bad", SUFFIX)
+        snapshot(world.ports, world.registry, "bad", ELASTIC)
     assert "bad" in world.registry.problems()
 
 
@@ -108,6 +189,8 @@ def test_what_is_missing_in_the_environment_is_one_line_and_not_success(environm
     ("arguments", "said"),
     [
         (("explain", "nonsense"), "'nonsense' is no instance id"),
+        (("events", "--instance", "nonsense"), "'nonsense' is no instance id"),
+        (("logs", "demo", "--instance", "nonsense"), "'nonsense' is no instance id"),
         (("events", "--since", "soon"), "--since 'soon' is neither a span"),
         (("events", "--since", "2026-13-45"), "--since '2026-13-45' is neither a span"),
         (("pool", "plan", "--from-file", "/"), "/ cannot be read: Is a directory"),
@@ -115,14 +198,71 @@ def test_what_is_missing_in_the_environment_is_one_line_and_not_success(environm
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_asked_of_aws(arguments: tuple[str, ...], said: str) -> None:
-    environment = {"AWS_DEFAULT_REGION": "eu-west-3", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": "not a url"}
+    environment = {
+        "AWS_DEFAULT_REGION": "eu-west-3",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_ENDPOINT_URL": "not a url",
+    }
     done = run(*arguments, **environment)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (1, 1), done.stderr
     assert said in done.stderr
 
 
-def test_without_moto_the_local_commands_name_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "moto.py").write_text("raise ImportError('no moto here')\n")
-    done = run("local", "up", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "install dyntrain[local]" in done.stderr
+def test_a_narrow_terminal_gets_fewer_columns_and_no_id_or_status_is_ever_cut() -> None:
+    world, master, failed = story()
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    columns = set()
+    for width in range(1, 200):
+        lines = cluster_lines(seen, world.now + 90, width)
+        table = "\n".join(lines)
+        for word in (master, failed, "ADDED", "PREPARE_FAILED"):
+            assert word in table, f"{word} at {width} columns"
+        header = next(line for line in lines if line.startswith("instance"))
+        columns.add(len(header.split()))
+        if width >= 40:
+            assert all(len(line) <= width for line in lines[2:]), f"at {width} columns"
+    assert columns == {2, 3, 4, 5, 6, 7}
+    assert "1 min 30 s ago" in "\n".join(cluster_lines(seen, world.now + 90, None))
+
+
+def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
+    world, master, _ = story()
+    progress = {"fraction": 0.37, "eta_seconds": 754.0, "metrics": {"accuracy": 0.9, "loss": None}, "metrics_epoch": 2}
+    world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, progress=progress))
+    told = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
+    assert "running, 37.0 % done, about 12 min left" in told
+    assert "accuracy 0.9, loss NaN (epoch 2)" in told
+
+
+def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> None:
+    assert stragglers({"a": 0.10, "b": 0.11, "c": 0.29, "d": None}) == [("c", 0.29, pytest.approx(0.29 / 0.11))]
+    assert stragglers({"a": 0.10, "b": 0.14}) == []
+    assert [who for who, _, _ in stragglers({"a": 0.10, "b": 0.16})] == ["b"], "of two, against the faster one"
+    assert stragglers({"a": 9.0}) == []
+    world, master, _ = story()
+    second = world.launch(3)
+    world.hear(world.tag(second), world.report(second))
+    report = world.job_event(master, second, revision=1)
+    for member, seconds in zip(report["detail"]["members"], (0.1, 0.25), strict=True):
+        member["step_seconds"] = seconds
+    world.hear(report)
+    told = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
+    assert f"slow: {second} takes 0.25 s for its own part of a step, 2.5 times the median" in told
+
+
+def test_colour_has_a_meaning_and_none_is_in_a_file() -> None:
+    world, _, failed = story()
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    plain, coloured = (cluster_lines(seen, world.now, 120, colour=colour) for colour in (False, True))
+    assert not any("\x1b" in line for line in plain)
+    row = next(line for line in coloured if failed in line)
+    assert "\x1b[1;31m" in row, "what failed is red, and says so in words"
+    assert "PREPARE_FAILED" in row
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0 s"), (59.6, "1 min"), (754, "12 min"), (185, "3 min 5 s"), (7500, "2 h 5 min")]
+)
+def test_spans_are_told_in_the_units_that_matter(seconds: float, told: str) -> None:
+    assert span(seconds) == told

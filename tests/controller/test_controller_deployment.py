@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from chalice.app import CloudWatchEventConfig
+from chalice.config import Config
+from dyntrain.controller.contract.reports import JOB_DETAIL_TYPES, NODE_DETAIL_TYPES
+from dyntrain.controller.core.heard.events import _TABLE
 
 import app
-from controller.contract import JOB_DETAIL_TYPES, NODE_DETAIL_TYPES
-from controller.events import _TABLE
 
 CHALICE = Path(__file__).parents[2] / ".chalice"
 CONFIG = json.loads((CHALICE / "config.json").read_text())
@@ -21,16 +22,19 @@ MUTATING = ("Terminate", "Complete", "Record", "Set")
 
 
 def statements(function: str) -> list[dict]:
-    file = CONFIG["stages"]["prod"]["lambda_functions"][function]["iam_policy_file"]
+    file = CONFIG["lambda_functions"][function]["iam_policy_file"]
     return json.loads((CHALICE / file).read_text())["Statement"]
 
 
-@pytest.mark.parametrize("stage", ["dev", "prod"])
+@pytest.mark.parametrize("stage", sorted(CONFIG["stages"]))
 def test_every_handler_has_a_policy_of_its_own_choice_in_every_stage(stage: str) -> None:
-    functions = CONFIG["stages"][stage]["lambda_functions"]
-    assert set(functions) == HANDLERS
-    assert CONFIG["autogen_policy"] is False
-    assert all((CHALICE / function["iam_policy_file"]).exists() for function in functions.values())
+    """As Chalice reads it: what a stage does not say of a function, the file says for all stages."""
+    assert set(CONFIG["lambda_functions"]) == HANDLERS
+    for function in HANDLERS:
+        read = Config(chalice_stage=stage, function_name=function, config_from_disk=CONFIG)
+        assert read.autogen_policy is False
+        assert (CHALICE / read.iam_policy_file).exists()
+        assert read.lambda_timeout == CONFIG["lambda_functions"][function].get("lambda_timeout", 30)
 
 
 @pytest.mark.parametrize("function", sorted(HANDLERS))
@@ -39,12 +43,16 @@ def test_no_policy_allows_every_action_and_what_ends_instances_is_bound_to_the_o
         names = [action.split(":")[1] for action in statement["Action"]]
         assert "*" not in names
         if any(name.startswith(MUTATING) for name in names):
-            assert "aws:ResourceTag/dyntrain:cluster" in json.dumps(statement["Condition"])
+            bound = json.dumps(statement["Condition"])
+            assert any(f"aws:ResourceTag/dyntrain:{what}" in bound for what in ("cluster", "job"))
 
 
 def test_intake_functions_may_touch_nothing_but_the_table() -> None:
     actions = {action for statement in statements("on_tag_change") for action in statement["Action"]}
-    assert {action for action in actions if not action.startswith(("logs:", "xray:", "sqs:"))} == {"dynamodb:GetItem", "dynamodb:PutItem"}
+    assert {action for action in actions if not action.startswith(("logs:", "xray:", "sqs:"))} == {
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+    }
 
 
 def test_the_stream_delivers_new_images_filtered_and_never_blocks_on_a_poison_record() -> None:
@@ -53,12 +61,19 @@ def test_the_stream_delivers_new_images_filtered_and_never_blocks_on_a_poison_re
     assert mapping["BisectBatchOnFunctionError"] is True
     assert mapping["MaximumRetryAttempts"] > 0
     assert "DeadLetters" in json.dumps(mapping["DestinationConfig"])
-    assert json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"]) == {"dynamodb": {"NewImage": {"wake": {"BOOL": [True]}}}}
+    assert json.loads(mapping["FilterCriteria"]["Filters"][0]["Pattern"]) == {
+        "dynamodb": {"NewImage": {"wake": {"BOOL": [True]}}}
+    }
 
 
 def test_every_detail_type_that_a_rule_names_is_understood_by_the_intake() -> None:
     patterns = [source.event_pattern for source in app.app.event_sources if isinstance(source, CloudWatchEventConfig)]
-    named = {(source, kind) for pattern in patterns for source in pattern["source"] for kind in pattern.get("detail-type", [])}
+    named = {
+        (source, kind)
+        for pattern in patterns
+        for source in pattern["source"]
+        for kind in pattern.get("detail-type", [])
+    }
     assert named <= set(_TABLE)
     assert {kind for source, kind in _TABLE if source == "dyntrain.node"} == set(NODE_DETAIL_TYPES.values())
     assert {kind for source, kind in _TABLE if source == "dyntrain.coordinator"} == set(JOB_DETAIL_TYPES.values())

@@ -1,4 +1,6 @@
-"""Signed instance identity documents: a node must not be able to speak for another, and no input may break the handler."""
+"""Signed instance identity documents: a node must not be able to speak for another, and no input may break the
+handler.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,30 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from fakes import SUFFIX, World
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.instance_identity import Verification, judge, parse_keys
+from dyntrain.controller.contract.messages import (
+    BASE_TAG,
+    COORDINATOR_SOURCE,
+    NODE_SOURCE,
+    NODE_TYPE_TAG,
+    OWNER_TAG,
+    SignedDocument,
+    source_of,
+)
+from dyntrain.controller.contract.settings import Settings
+from dyntrain.controller.core.known.facts import NodeFacts, TagsEvent
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
+from dyntrain.controller.loops.intake import merge, take_in
+from fakes import ELASTIC, World
 from hypothesis import given
 from hypothesis import strategies as st
-
-from controller.contract import SignedDocument
-from controller.errors import Misconfigured
-from controller.instance_identity import Verdict, judge, parse_keys
-from controller.intake import take_in
-from controller.local.identity import InstanceFacts, Signer, document
-from controller.settings import Settings
 
 INSTANCE, OTHER = "i-0123456789abcdef0", "i-0fedcba9876543210"
 ADDRESS, ACCOUNT = "10.0.0.7", "123456789012"
 FACTS = InstanceFacts(INSTANCE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-east-1", ACCOUNT, 0.0, None)
-SIGNER, STRANGER = Signer(), Signer(rsa.generate_private_key(public_exponent=65537, key_size=1024))  # noqa: S505  # as AWS signs
+# as AWS signs
+SIGNER, STRANGER = Signer(), Signer(rsa.generate_private_key(public_exponent=65537, key_size=1024))  # noqa: S505
 KEYS = parse_keys(SIGNER.public_key)
 
 
@@ -46,25 +57,37 @@ def by_the_library(said: str, signature: bytes) -> bool:
 
 
 @given(st.text(max_size=200), st.none() | st.tuples(st.integers(0, 255), st.integers(1, 255)), st.integers(-2, 2))
-def test_signatures_are_judged_as_the_cryptography_library_judges_them(said: str, flip: tuple[int, int] | None, longer: int) -> None:
+def test_signatures_are_judged_as_the_cryptography_library_judges_them(
+    said: str, flip: tuple[int, int] | None, longer: int
+) -> None:
     """Ours is written by hand: one forged signature that it takes is one node that can have another terminated."""
     signature = bytearray(base64.b64decode(SIGNER.sign(said)))
     if flip is not None:
         signature[flip[0]] ^= flip[1]
     changed = bytes(signature)[: len(signature) + min(0, longer)] + b"\0" * max(0, longer)
-    verdict = judge(SignedDocument(document=said, signature=base64.b64encode(changed).decode()), INSTANCE, ADDRESS, KEYS)
-    assert (verdict is not Verdict.FORGED) == by_the_library(said, changed)
+    verdict = judge(
+        SignedDocument(document=said, signature=base64.b64encode(changed).decode()), INSTANCE, ADDRESS, KEYS
+    )
+    assert (verdict is not Verification.FORGED) == by_the_library(said, changed)
 
 
-@pytest.mark.parametrize("front", [b"\x00\x01" + b"\xff" * 8 + b"\x00" * 195, b"\x00\x02" + b"\xff" * 203, b"\x00\x01" + b"\xff" * 202 + b"\x01"])
+@pytest.mark.parametrize(
+    "front",
+    [b"\x00\x01" + b"\xff" * 8 + b"\x00" * 195, b"\x00\x02" + b"\xff" * 203, b"\x00\x01" + b"\xff" * 202 + b"\x01"],
+)
 def test_a_signature_must_open_to_the_whole_block(front: bytes) -> None:
     """Verifiers that only looked for the digest could be fooled without the key (CVE-2006-4339)."""
     numbers, said = SIGNER.key.private_numbers(), document(FACTS)
-    good = pow(int.from_bytes(base64.b64decode(SIGNER.sign(said))), numbers.public_numbers.e, numbers.public_numbers.n).to_bytes(256)
+    good = pow(
+        int.from_bytes(base64.b64decode(SIGNER.sign(said))), numbers.public_numbers.e, numbers.public_numbers.n
+    ).to_bytes(256)
     forged = pow(int.from_bytes(front + good[len(front) :]), numbers.d, numbers.public_numbers.n).to_bytes(256)
-    assert (len(front), judge(SignedDocument(document=said, signature=base64.b64encode(forged).decode()), INSTANCE, ADDRESS, KEYS)) == (
+    assert (
+        len(front),
+        judge(SignedDocument(document=said, signature=base64.b64encode(forged).decode()), INSTANCE, ADDRESS, KEYS),
+    ) == (
         205,
-        Verdict.FORGED,
+        Verification.FORGED,
     )
 
 
@@ -72,67 +95,155 @@ def test_a_signature_has_the_length_of_its_key() -> None:
     """As RFC 8017 asks; otherwise one signature has many forms."""
     said = document(FACTS)
     longer = base64.b64encode(b"\0" + base64.b64decode(SIGNER.sign(said))).decode()
-    assert judge(SignedDocument(document=said, signature=longer), INSTANCE, ADDRESS, KEYS) is Verdict.FORGED
+    assert judge(SignedDocument(document=said, signature=longer), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_document_and_signature_get_a_verdict(said: str, signature: str) -> None:
-    assert judge(SignedDocument(document=said, signature=signature), INSTANCE, ADDRESS, KEYS) is Verdict.FORGED
+    assert judge(SignedDocument(document=said, signature=signature), INSTANCE, ADDRESS, KEYS) is Verification.FORGED
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner)))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+    )
+)
 def test_a_signed_document_of_any_form_gets_a_verdict(said: Any) -> None:
     text = json.dumps(said)
-    assert judge(SignedDocument(document=text, signature=SIGNER.sign(text)), INSTANCE, ADDRESS, KEYS) is Verdict.UNREADABLE
+    assert (
+        judge(SignedDocument(document=text, signature=SIGNER.sign(text)), INSTANCE, ADDRESS, KEYS)
+        is Verification.UNREADABLE
+    )
 
 
 @pytest.mark.parametrize(
     ("identity", "verdict"),
     [
-        (signed(), Verdict.GENUINE),
-        (None, Verdict.ABSENT),
-        (signed(signer=STRANGER), Verdict.FORGED),
-        (signed().model_copy(update={"document": document(replace(FACTS, instance_id=OTHER))}), Verdict.FORGED),
-        (signed(replace(FACTS, instance_id=OTHER)), Verdict.OTHER_INSTANCE),
-        (signed(replace(FACTS, address="10.0.0.8")), Verdict.OTHER_ADDRESS),
-        (signed(replace(FACTS, account="999999999999")), Verdict.OTHER_ACCOUNT),
+        (signed(), Verification.GENUINE),
+        (None, Verification.ABSENT),
+        (signed(signer=STRANGER), Verification.FORGED),
+        (signed().model_copy(update={"document": document(replace(FACTS, instance_id=OTHER))}), Verification.FORGED),
+        (signed(replace(FACTS, instance_id=OTHER)), Verification.OTHER_INSTANCE),
+        (signed(replace(FACTS, address="10.0.0.8")), Verification.OTHER_ADDRESS),
+        (signed(replace(FACTS, account="999999999999")), Verification.OTHER_ACCOUNT),
     ],
 )
-def test_n6_a_report_counts_only_for_the_instance_that_signed_it(identity: SignedDocument | None, verdict: Verdict) -> None:
-    """The same for a node that shows a document of its own and speaks for another: nothing is written, and the reason names no secret."""
+def test_n6_a_report_counts_only_for_the_instance_that_signed_it(
+    identity: SignedDocument | None, verdict: Verification
+) -> None:
+    """The same for a node that shows a document of its own and speaks for another: nothing is written, and the reason
+    names no secret.
+    """
     assert judge(identity, INSTANCE, ADDRESS, KEYS, ACCOUNT) is verdict
     aws = World()
     report = aws.report(INSTANCE, identity=identity and identity.model_dump()) | {"account": ACCOUNT}
-    outcome = take_in(aws.ports, report, SUFFIX, KEYS)
-    assert (outcome.kind, aws.ports.nodes.get(INSTANCE) is not None) == (("applied", True) if verdict is Verdict.GENUINE else ("quarantined", False))
-    assert verdict is Verdict.GENUINE or verdict.value in outcome.reason
+    outcome = take_in(aws.ports, report, ELASTIC, KEYS)
+    assert (outcome.kind, aws.ports.nodes.get(INSTANCE) is not None) == (
+        ("applied", True) if verdict is Verification.GENUINE else ("quarantined", False)
+    )
+    assert verdict is Verification.GENUINE or verdict.value in outcome.reason
     assert identity is None or identity.signature not in outcome.reason
+
+
+def finished(aws: World, identity: SignedDocument | None, **more: Any) -> dict[str, Any]:
+    """The report that ends a job, and with it all its elastic nodes."""
+    who = {"instance_id": INSTANCE, "private_ip": ADDRESS, "identity": identity and identity.model_dump()}
+    return aws.job_event(**{"state": "finished", **who, **more}) | {"account": ACCOUNT}
+
+
+@pytest.mark.parametrize("identity", [None, signed(signer=STRANGER), signed(replace(FACTS, instance_id=OTHER))])
+def test_a_forged_report_that_the_job_has_finished_is_refused(identity: SignedDocument | None) -> None:
+    aws = World()
+    outcome = take_in(aws.ports, finished(aws, identity), ELASTIC, KEYS)
+    assert (outcome.kind, aws.ports.jobs.get("demo")[0]) == ("quarantined", None)
+
+
+def test_a_job_is_spoken_for_by_the_master_and_then_by_the_node_that_is_nominated() -> None:
+    """Every other node of the cluster has a genuine document too."""
+    aws = World()
+    strange = take_in(aws.ports, finished(aws, signed()), ELASTIC, KEYS)
+    master = {OWNER_TAG: "demo", BASE_TAG: "true", NODE_TYPE_TAG: "Master"}
+
+    def tagged(tags: dict[str, str], version: int) -> None:
+        facts = NodeFacts(instance=INSTANCE, tags_event=TagsEvent(version=version, at=aws.now + version, tags=tags))
+        merge(aws.ports, facts, wake=False)
+
+    tagged({**master, NODE_TYPE_TAG: "Worker"}, 1)
+    worker = take_in(aws.ports, finished(aws, signed()), ELASTIC, KEYS)
+    tagged({**master, OWNER_TAG: "other"}, 2)
+    foreign = take_in(aws.ports, finished(aws, signed()), ELASTIC, KEYS)
+    tagged(master, 3)
+    running = take_in(aws.ports, finished(aws, signed(), state="running"), ELASTIC, KEYS)
+    stored = aws.ports.clusters.get("demo")
+    membership = stored.membership.model_copy(update={"coordinator": OTHER, "term": 1, "revision": 1})
+    aws.ports.clusters.put("demo", replace(stored, membership=membership))
+    # it still runs the job, and was only silent: without its word the job would count as dead
+    nominated = take_in(aws.ports, finished(aws, signed(), state="running", sequence=7), ELASTIC, KEYS)
+    known, version = aws.ports.jobs.get("demo")
+    assert known is not None
+    assert (known.report.state, known.report.identity) == ("running", None), "what proves the sender is kept nowhere"
+    successor = known.report.model_copy(update={"instance_id": OTHER})
+    aws.ports.jobs.put("demo", known.model_copy(update={"report": successor}), version, wake=False)
+    replaced = take_in(aws.ports, finished(aws, signed(), sequence=8), ELASTIC, KEYS)
+    assert [outcome.kind for outcome in (strange, worker, foreign, running, nominated, replaced)] == [
+        *("ignored", "ignored", "ignored", "applied", "applied", "ignored")
+    ]
+
+
+@pytest.mark.parametrize("more", [{"started_at": 9e15}, {"sequence": 9 * 10**15}])
+def test_a_report_from_the_future_would_outrank_all_others_and_is_refused(more: dict[str, Any]) -> None:
+    aws = World()
+    outcome = take_in(aws.ports, aws.job_event(state="finished", **more), ELASTIC)
+    assert (outcome.kind, aws.ports.jobs.get("demo")[0]) == ("quarantined", None)
+
+
+def test_a_node_whose_role_speaks_for_its_cluster_cannot_speak_for_another() -> None:
+    """IAM lets its role send under its own cluster's name only, and the name has to be that of the report."""
+    aws = World("demo", "other")
+    told = {}
+    for event in (aws.report(INSTANCE, cluster="other"), aws.job_event(state="finished", cluster="other")):
+        for cluster in ("demo", "other"):
+            outcome = take_in(aws.ports, event | {"source": source_of(event["source"], cluster)}, ELASTIC)
+            told[event["source"], cluster] = outcome.kind
+    assert told == {
+        (NODE_SOURCE, "demo"): "quarantined",
+        (NODE_SOURCE, "other"): "applied",
+        (COORDINATOR_SOURCE, "demo"): "quarantined",
+        (COORDINATOR_SOURCE, "other"): "applied",
+    }
 
 
 def test_events_of_aws_need_no_identity_document() -> None:
     """Only what a node says of itself is doubted: EventBridge lets nobody else use the sources that begin with aws."""
     aws = World()
-    outcome = take_in(aws.ports, aws.state_event(INSTANCE, "running"), SUFFIX, KEYS)
+    outcome = take_in(aws.ports, aws.state_event(INSTANCE, "running"), ELASTIC, KEYS)
     assert outcome.kind == "applied"
 
 
 def test_several_keys_are_taken_with_or_without_their_frame(tmp_path: Path) -> None:
-    """As `openssl x509 -pubkey -noout` prints them, and as they fit into one line of an environment variable; regions renew their certificates."""
+    """As `openssl x509 -pubkey -noout` prints them, and as they fit into one line of an environment variable; regions
+    renew their certificates.
+    """
     bare = "".join(STRANGER.public_key.splitlines()[1:-1])
     for text in (SIGNER.public_key + STRANGER.public_key, f"{bare}, {SIGNER.public_key}"):
         keys = parse_keys(text)
         assert len(keys) == 2
         for signer in (SIGNER, STRANGER):
-            assert judge(signed(signer=signer), INSTANCE, ADDRESS, keys) is Verdict.GENUINE
+            assert judge(signed(signer=signer), INSTANCE, ADDRESS, keys) is Verification.GENUINE
     pem = tmp_path / "key.pem"
     pem.write_text(SIGNER.public_key)
-    printed = subprocess.run(["openssl", "pkey", "-pubin", "-in", str(pem)], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        ["openssl", "pkey", "-pubin", "-in", str(pem)], capture_output=True, text=True, check=True
+    ).stdout
     assert parse_keys(printed) == KEYS
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", " ", "", "\\n", "\\r\\n"])
 def test_what_became_of_the_line_breaks_of_a_pem_does_not_matter(line_break: str) -> None:
-    """Stack parameters, JSON and shells each do something else to them; keys that are refused for it end every node's start."""
+    """Stack parameters, JSON and shells each do something else to them; keys that are refused for it end every node's
+    start.
+    """
     text = SIGNER.public_key + STRANGER.public_key
     assert parse_keys(line_break.join(text.splitlines())) == parse_keys(text)
     assert parse_keys("".join(text.split())) == parse_keys(text)
@@ -140,13 +251,25 @@ def test_what_became_of_the_line_breaks_of_a_pem_does_not_matter(line_break: str
 
 def weak(size: int) -> str:
     key = rsa.generate_private_key(public_exponent=65537, key_size=1024).public_key().public_numbers()  # noqa: S505
-    return rsa.RSAPublicNumbers(key.e, key.n >> size | 1).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    return (
+        rsa.RSAPublicNumbers(key.e, key.n >> size | 1)
+        .public_key()
+        .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        .decode()
+    )
 
 
-ELLIPTIC = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+ELLIPTIC = (
+    ec.generate_private_key(ec.SECP256R1())
+    .public_key()
+    .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    .decode()
+)
 
 
-@pytest.mark.parametrize("text", ["", " ", "verified", "AAAA", SIGNER.public_key[:-60], ELLIPTIC, weak(256)], ids=range(7))
+@pytest.mark.parametrize(
+    "text", ["", " ", "verified", "AAAA", SIGNER.public_key[:-60], ELLIPTIC, weak(256)], ids=range(7)
+)
 def test_what_is_no_key_is_refused_with_the_variable_and_the_command_that_prints_one(text: str) -> None:
     """Taken for no keys at all, it would turn the check off."""
     with pytest.raises(Misconfigured, match="DYNTRAIN_IDENTITY_KEYS") as raised:

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pytest
-from fakes import START, SUFFIX
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.decisions.actions import (
+    CompleteLifecycle,
+    HeartbeatLifecycle,
+    Protect,
+    SetStatusTag,
+    StampOwner,
+    Terminate,
+    acknowledgement,
+    instances,
+)
+from dyntrain.controller.core.decisions.status import Standing
+from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.known.facts import GroupRead, Hook, Named, NodeFacts, StateRead, TagsRead
+from dyntrain.controller.core.planning import NodeStatus, plan_actions
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.view import Rules, view
+from fakes import ELASTIC, START
 
-from controller.actions import CompleteLifecycle, HeartbeatLifecycle, Protect, SetStatusTag, Terminate, acknowledgement, instances
-from controller.contract import ClusterPolicy
-from controller.facts import GroupRead, Hook, NodeFacts, StateRead, TagsRead
-from controller.planning import Node, plan_actions
-from controller.reasons import Reason
-from controller.status import Standing
-from controller.view import Rules, view
-
-RULES = Rules(ClusterPolicy(cluster="demo", groups=("demo-workers",)), SUFFIX)
+RULES = Rules(ClusterPolicy(cluster="demo", groups=("demo-workers",)), ELASTIC)
 NODE = "i-00000001"
 
 
-def node(tags: dict[str, str], standing: Standing, **facts: object) -> Node:
+def node(tags: dict[str, str], standing: Standing, **facts: object) -> NodeStatus:
     read = NodeFacts(
         instance=NODE,
         tags_read=TagsRead(started=START, tags=tags),
         state_read=StateRead(started=START, state="running", launched_at=START - 900),
         **facts,
     )
-    return Node(view(read, RULES, START), standing)
+    return NodeStatus(view(read, RULES, START), standing)
 
 
 @pytest.mark.parametrize(
     "tags",
     [
         {"dyntrain:cluster": "demo", "dyntrain:base": "true"},
+        {"dyntrain:cluster": "demo"},
         {"dyntrain:cluster": "other"},
         {},
     ],
@@ -41,9 +53,11 @@ def test_base_nodes_and_what_the_cluster_did_not_launch_are_never_terminated(tag
 
 
 def test_an_owned_node_that_was_removed_is_tagged_first_and_terminated_then() -> None:
-    actions = plan_actions([node({"dyntrain:cluster": "demo"}, Standing("REMOVED", Reason.UNTAGGED))], RULES, START)
+    launched = Named(at=START, cluster="demo")
+    removed = node({"dyntrain:cluster": "demo"}, Standing("REMOVED", Reason.UNTAGGED), template=launched)
+    actions = plan_actions([removed], RULES, START)
     assert [type(action) for action in actions] == [SetStatusTag, Terminate]
-    assert [instances(action) for action in actions] == [(NODE,), (NODE,)]  # type: ignore[arg-type]
+    assert [instances(action) for action in actions] == [(NODE,), (NODE,)]
 
 
 def test_a_status_that_people_are_not_told_in_tags_is_not_written() -> None:
@@ -54,18 +68,36 @@ def test_a_status_that_people_are_not_told_in_tags_is_not_written() -> None:
 def test_base_nodes_in_a_group_are_protected_from_scale_in() -> None:
     seen = GroupRead(started=START, group="demo-workers", phase="in_service")
     tags = {"dyntrain:cluster": "demo", "dyntrain:base": "true"}
-    assert plan_actions([node(tags, Standing("ADDED", Reason.TRAINING), group_read=seen)], RULES, START) == (Protect((NODE,), "demo-workers"),)
+    assert plan_actions([node(tags, Standing("ADDED", Reason.TRAINING), group_read=seen)], RULES, START) == (
+        Protect((NODE,), "demo-workers"),
+    )
 
 
 def test_hooks_of_a_group_that_is_not_the_clusters_are_left_alone() -> None:
     hook = Hook(at=START - 999, group="web", hook="web-launch", transition="launch", token="t")
     seen = GroupRead(started=START, group="web", phase="launching")
-    waiting = node({"dyntrain:cluster": "demo"}, Standing("WAITING", Reason.PREPARING), hooks={"t": hook}, group_read=seen)
+    waiting = node(
+        {"dyntrain:cluster": "demo"}, Standing("WAITING", Reason.PREPARING), hooks={"t": hook}, group_read=seen
+    )
     assert plan_actions([waiting], RULES, START) == ()
 
 
-def test_every_action_has_a_key_by_which_it_is_remembered() -> None:
-    complete = CompleteLifecycle(NODE, "t", "g", "h", "t", "ABANDON")
-    assert acknowledgement(complete) == ("complete:t", "ABANDON")
-    assert acknowledgement(HeartbeatLifecycle(NODE, "t", "g", "h", "t")) == ("heartbeat:t", "")
-    assert acknowledgement(SetStatusTag((NODE,), "ADDED")) == ("mirror", "ADDED")
+def test_each_effect_on_a_node_is_remembered_in_a_field_of_its_own() -> None:
+    """Two that shared one would overwrite each other, and be done again and again."""
+    effects = (
+        CompleteLifecycle(NODE, "t", "g", "h", "t", "ABANDON"),
+        HeartbeatLifecycle(NODE, "t", "g", "h", "t"),
+        SetStatusTag((NODE,), "ADDED"),
+        StampOwner((NODE,), "demo"),
+        Protect((NODE,), "g"),
+        Terminate((NODE,)),
+    )
+    together = reduce(Acks.join, (acknowledgement(effect, 5.0) for effect in effects), NONE)
+    assert together == Acks(
+        answers={"t": Answered(at=5.0, result="ABANDON")},
+        heartbeats={"t": Done(at=5.0)},
+        mirror=Announced(at=5.0, value="ADDED"),
+        stamps={"demo": Done(at=5.0)},
+        protections={"g": Done(at=5.0)},
+        terminate=Ended(at=5.0),
+    )

@@ -1,4 +1,6 @@
-"""`dyntrain pool plan` as people and scripts meet it, on recorded inputs; and the events that have the pool looked at."""
+"""`dyntrain pool plan` as people and scripts meet it, on recorded inputs; and the events that have the pool looked
+at.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,33 @@ from typing import Any
 import pytest
 from chalice.app import CloudWatchEventConfig
 from click.testing import CliRunner, Result
-from fakes import SUFFIX, World, instance_id
+from dyntrain.controller import wiring
+from dyntrain.controller.cli.main import main
+from dyntrain.controller.contract.errors import GiveUp, Quarantined
+from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.heard.events import Dropped, observe
+from dyntrain.controller.core.known.facts import NodeFacts
+from fakes import ELASTIC, World, instance_id
 
 import app
-from controller import wiring
-from controller.cli import main
-from controller.errors import GiveUp, Quarantined
-from controller.events import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS, Dropped, observe
-from controller.facts import NodeFacts
 
 INPUTS: dict[str, Any] = {
     "at": 1_700_000_000.0,
     "reserved": [{"id": "ri-1", "instance_type": "c5.xlarge", "count": 4, "end": 1_800_000_000.0}],
-    "usage": [{"instance_type": "c5.large", "zone": "eu-central-1a", "count": 3}, {"instance_type": "c5.2xlarge", "zone": "eu-central-1b"}],
+    "usage": [
+        {"instance_type": "c5.large", "zone": "eu-central-1a", "count": 3},
+        {"instance_type": "c5.2xlarge", "zone": "eu-central-1b"},
+    ],
     "pools": [
-        {"cluster": "alpha", "instance_type": "c5.large", "readings": 1, "headroom": 1, "max": 4, "base": 1, "current": 1},
+        {
+            "cluster": "alpha",
+            "instance_type": "c5.large",
+            "readings": 1,
+            "headroom": 1,
+            "max": 4,
+            "base": 1,
+            "current": 1,
+        },
         {"cluster": "beta", "instance_type": "m5.large", "dry_run": True},
     ],
 }
@@ -35,7 +49,9 @@ def plan(file: Path, inputs: Any, *arguments: str) -> Result:
 
 
 def test_the_sum_is_shown_line_by_line(tmp_path: Path) -> None:
-    """32 units bought; 3 large use 12, a 2xlarge 16: 4 left, one large; that is alpha's base, so nothing is spare and headroom cannot be kept."""
+    """32 units bought; 3 large use 12, a 2xlarge 16: 4 left, one large; that is alpha's base, so nothing is spare and
+    headroom cannot be kept.
+    """
     done = plan(tmp_path / "inputs.json", INPUTS)
     lines = [line.split() for line in done.output.splitlines()]
     assert done.exit_code == 0
@@ -44,6 +60,10 @@ def test_the_sum_is_shown_line_by_line(tmp_path: Path) -> None:
     assert ["+0", "spare:"] in [line[:2] for line in lines]
     assert "0  TARGET: SHRUNK, somebody else needs the reserved instances" in done.output
     assert "beta: m5.large in any zone, dry run" in done.output
+    assert "what was read" not in done.output
+    wide = plan(tmp_path / "inputs.json", INPUTS, "--output", "wide").output
+    assert wide.startswith(done.output.rstrip())
+    assert '  reserved: {"id": "ri-1"' in wide
 
 
 def test_json_has_the_sum_the_pools_and_inputs_that_can_be_fed_again(tmp_path: Path) -> None:
@@ -52,7 +72,14 @@ def test_json_has_the_sum_the_pools_and_inputs_that_can_be_fed_again(tmp_path: P
     assert first == again
     assert [entry["amount"] for entry in first["sum"]] == [32.0, -12.0, -16.0]
     (pool,) = first["pools"]
-    assert (pool["cluster"], pool["base"], pool["spare"], pool["headroom"], pool["target"], pool["reason"]) == ("alpha", 1, 0, 1, 0, "SHRUNK")
+    assert (pool["cluster"], pool["base"], pool["spare"], pool["headroom"], pool["target"], pool["reason"]) == (
+        "alpha",
+        1,
+        0,
+        1,
+        0,
+        "SHRUNK",
+    )
 
 
 def test_a_partial_reading_is_said_and_is_no_success(tmp_path: Path) -> None:
@@ -71,7 +98,9 @@ def test_a_partial_reading_is_said_and_is_no_success(tmp_path: Path) -> None:
         (INPUTS, ("--cluster", "nope"), "no pool of a cluster 'nope' (known: alpha, beta)"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, inputs: Any, arguments: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_one_line_that_names_it(
+    tmp_path: Path, inputs: Any, arguments: tuple[str, ...], said: str
+) -> None:
     done = plan(tmp_path / "inputs.json", inputs, *arguments)
     assert done.exit_code == 1
     assert said in done.output
@@ -85,7 +114,11 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 def listening(handler: str) -> set[str]:
-    (source,) = (source for source in app.app.event_sources if isinstance(source, CloudWatchEventConfig) and source.name == handler)
+    (source,) = (
+        source
+        for source in app.app.event_sources
+        if isinstance(source, CloudWatchEventConfig) and source.name == handler
+    )
     return set(source.event_pattern["detail-type"])
 
 
@@ -94,11 +127,14 @@ def test_every_capacity_event_has_a_rule_is_understood_and_writes_no_facts(kind:
     """Both spellings of the Capacity Block events, and a payload with little in it."""
     world = World()
     full = world.event(
-        "aws.ec2", kind, {"capacity-reservation-id": "cr-0123", "state": "active", "end-date": "2026-01-01"}, "arn:aws:ec2:::x/cr-0123"
+        "aws.ec2",
+        kind,
+        {"capacity-reservation-id": "cr-0123", "state": "active", "end-date": "2026-01-01"},
+        "arn:aws:ec2:::x/cr-0123",
     )
     bare = world.event("aws.ec2", kind, {})
     for event in (full, bare):
-        news = observe(event, SUFFIX)
+        news = observe(event, ELASTIC)
         assert isinstance(news, Dropped)
         assert news.outcome == "ignored"
     assert kind in listening("on_capacity_change")
@@ -107,10 +143,18 @@ def test_every_capacity_event_has_a_rule_is_understood_and_writes_no_facts(kind:
 @pytest.mark.parametrize("kind", CAPACITY_INTERRUPTIONS)
 def test_an_instance_that_its_capacity_reservation_loses_leaves_before_the_time_told(kind: str) -> None:
     world = World()
-    detail = {"instance-id": instance_id(1), "instance-action": "terminate", "instance-termination-time": "2023-11-14T22:40:00Z", "azId": "euc1-az1"}
-    event = {**world.event("aws.ec2", kind, detail), "resources": "arn:aws:ec2:eu-central-1:111122223333:instance/" + instance_id(1)}
-    told = observe(event, SUFFIX)
-    untold = observe(world.event("aws.ec2", kind, {"instance-id": instance_id(1)}), SUFFIX)
+    detail = {
+        "instance-id": instance_id(1),
+        "instance-action": "terminate",
+        "instance-termination-time": "2023-11-14T22:40:00Z",
+        "azId": "euc1-az1",
+    }
+    event = {
+        **world.event("aws.ec2", kind, detail),
+        "resources": "arn:aws:ec2:eu-central-1:111122223333:instance/" + instance_id(1),
+    }
+    told = observe(event, ELASTIC)
+    untold = observe(world.event("aws.ec2", kind, {"instance-id": instance_id(1)}), ELASTIC)
     assert isinstance(told, NodeFacts)
     assert isinstance(untold, NodeFacts)
     assert [notice.deadline for notice in told.notices] == [1_700_001_600.0]
@@ -121,11 +165,17 @@ def test_an_instance_that_its_capacity_reservation_loses_leaves_before_the_time_
 def test_a_capacity_event_that_is_none_goes_to_the_dead_letters_with_its_reason() -> None:
     """AWS's page shows placeholders and other key names; such a payload must neither be acted on nor lost."""
     with pytest.raises(Quarantined, match="time"):
-        wiring.on_pool_event({"source": "aws.ec2", "detail_type": "Capacity Block Delivered", "time": "[Current time]", "detail": {}})
+        wiring.on_pool_event(
+            {"source": "aws.ec2", "detail_type": "Capacity Block Delivered", "time": "[Current time]", "detail": {}}
+        )
     assert issubclass(Quarantined, GiveUp)
 
 
 def test_the_pool_is_looked_at_when_instances_start_and_stop_and_every_five_minutes() -> None:
     assert listening("on_demand_change") == {"EC2 Instance State-change Notification"}
-    expressions = {source.name: source.schedule_expression.to_string() for source in app.app.event_sources if source.name in ("rebalance", "resync")}
+    expressions = {
+        source.name: source.schedule_expression.to_string()
+        for source in app.app.event_sources
+        if source.name in ("rebalance", "resync")
+    }
     assert expressions["rebalance"] == "rate(5 minutes)"

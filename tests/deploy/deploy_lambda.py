@@ -1,4 +1,6 @@
-"""Runs a function of the deployed zip as Lambda does: unpacked, in an interpreter that has the zip and boto3 and nothing else of ours."""
+"""Runs a function of the deployed zip as Lambda does: unpacked, in an interpreter that has the zip and boto3 and
+nothing else of ours.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from typing import Any
 
 import boto3
 from deploy_packages import logical, template
+from dyntrain.controller.local.pace import patient
 
 PROGRAM = """
 import json, sys, importlib
@@ -25,7 +28,9 @@ class Context:
     function_name = name; aws_request_id = "r"; invoked_function_arn = "a"; memory_limit_in_mb = 256
 answer = handler(json.load(sys.stdin), Context())
 print("ANSWER " + json.dumps(answer))
-print("FROM " + json.dumps(sorted({m.split(".")[0] for m, v in sys.modules.items() if (getattr(v, "__file__", None) or "").startswith(zip_folder)})))
+files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+loaded = [name.split(".") for name, file in files.items() if file.startswith(zip_folder)]
+print("FROM " + json.dumps(sorted({".".join(name[: 2 if name[0] == "dyntrain" else 1]) for name in loaded})))
 """
 RUNTIME = ("boto3", "botocore", "s3transfer", "urllib3", "dateutil", "six.py")  # jmespath comes with the zip
 
@@ -49,14 +54,25 @@ class Deployed:
         return cls(package, folder, variables)
 
     def invoke(self, function: str, event: object) -> tuple[Any, set[str]]:
-        """The handler's answer, and the top-level modules that it took from the zip. Fails the test when the handler raises."""
+        """The handler's answer, and the top-level modules that it took from the zip, of ours the folders. Fails the
+        test when the handler raises.
+        """
         handler = template(self.package)["Resources"][logical(function)]["Properties"]["Handler"]
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, f"{self.folder / 'task'}:{self.folder / 'runtime'}", handler],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-B",
+                "-c",
+                PROGRAM,
+                f"{self.folder / 'task'}:{self.folder / 'runtime'}",
+                handler,
+            ],
             input=json.dumps(event),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patient(60),
             check=False,
             env={"PATH": os.environ["PATH"], "AWS_LAMBDA_FUNCTION_NAME": function, **self.variables},
         )

@@ -10,18 +10,24 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.local.pace import patient
+
 ROOT = Path(__file__).resolve().parents[2]
 LINT = ROOT / "build" / "tools" / "lint" / "bin"
 
 
 def run(*command: object, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=110, check=False, **more)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=patient(110), check=False, **more
+    )
 
 
 def snapshot(folder: Path) -> Path:
     """The files that packaging reads, so that nobody's edits come between two builds."""
-    for name in ("controller", ".chalice"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
+    for name in ("controller", ".chalice", "training/face"):
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile
+        )
     for name in ("app.py", "requirements.txt"):
         shutil.copyfile(ROOT / name, folder / name)
     return folder

@@ -10,12 +10,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from browsing import browser, page
 from local_up import LocalUp
+
+__all__ = ["browser", "page", "up"]
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalUp]:
-    local_up = LocalUp(tmp_path_factory.mktemp("up"), "--resync-seconds", "5")
+    local_up = LocalUp(tmp_path_factory.mktemp("up"), "--resync-seconds", "5", "--dashboard", "--allow-changes")
     try:
         yield local_up
     finally:

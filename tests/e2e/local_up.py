@@ -9,13 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import boto3
+from dyntrain.controller.local.pace import patient
+from waiting import exit_code, wait_for
 
 DYNTRAIN = str(Path(sys.executable).with_name("dyntrain"))
 TINY = str(Path(__file__).parents[1] / "training" / "tiny_job.py")
@@ -29,20 +30,28 @@ def aws_cli() -> str:
 
 
 class LocalUp:
-    """The foreground command, its printed variables, and a person's other terminal. The job is small, and its steps are slow until `let_it_finish`:
-    the machine belongs to what is tested."""
+    """The foreground command, its printed variables, and a person's other terminal. The job is small, and its steps are
+    slow until `let_it_finish`: the machine belongs to what is tested.
+    """
 
     def __init__(self, folder: Path, *arguments: str, epochs: int = 400) -> None:
         self.folder, self._hold = folder, folder / "hold"
         self._hold.touch()
         self._out = (folder / "up.out").open("wb")
-        script = [sys.executable, TINY, "--epochs", str(epochs), "--hold", str(self._hold), "--step-seconds", "0.3"]
+        script = ["python", TINY, "--epochs", str(epochs), "--hold", str(self._hold), "--step-seconds", "0.3"]
         argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments, "--", *script]
-        self.process = subprocess.Popen(argv, stdout=self._out, stderr=subprocess.STDOUT, start_new_session=True, env=self._plain_environment())
+        self.process = subprocess.Popen(
+            argv,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**self._plain_environment(), "PYTHONFAULTHANDLER": "1"},
+        )
         self.wait_for(lambda: "Ctrl-C ends" in self.output(), 60, "the command prints how to use the cloud")
         self.variables = dict(re.findall(r"(AWS_\w+)=(\S+)", self.output()))
         self.template = re.findall(r"launch template +(\S+)", self.output())[0]
         self.group = re.findall(r"group +(\S+)", self.output())[0]
+        self.dashboard = next(iter(re.findall(r"Dashboard: (\S+)", self.output())), None)
 
     @staticmethod
     def _plain_environment() -> dict[str, str]:
@@ -58,13 +67,27 @@ class LocalUp:
     def aws(self, *arguments: str) -> Any:
         """The answer of the aws command line, parsed."""
         env = {**self._plain_environment(), **self.variables, "AWS_PAGER": "", "AWS_MAX_ATTEMPTS": "3"}
-        done = subprocess.run([aws_cli(), *arguments, "--output", "json"], env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [aws_cli(), *arguments, "--output", "json"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            check=False,
+        )
         assert done.returncode == 0, f"aws {' '.join(arguments)}: {done.stderr}"
         return json.loads(done.stdout) if done.stdout.strip() else None
 
     def dyntrain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         env = {**self._plain_environment(), **self.variables}
-        return subprocess.run([DYNTRAIN, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [DYNTRAIN, *arguments], env=env, capture_output=True, text=True, timeout=patient(60), check=False
+        )
+
+    @cached_property
+    def table(self) -> str:
+        """As everybody finds it: CloudFormation made its name up."""
+        return str(self.aws("ssm", "get-parameter", "--name", "/dyntrain/-stage-/local/table")["Parameter"]["Value"])
 
     def node(self, instance: str) -> dict[str, Any]:
         """What `dyntrain status --json` says of the instance; {} when it is not there."""
@@ -75,7 +98,11 @@ class LocalUp:
     @cached_property
     def _ec2(self) -> Any:
         """For what is asked again and again: each call of the command line costs a second of a processor."""
-        names = {"AWS_ACCESS_KEY_ID": "aws_access_key_id", "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key", "AWS_DEFAULT_REGION": "region_name"}
+        names = {
+            "AWS_ACCESS_KEY_ID": "aws_access_key_id",
+            "AWS_SECRET_ACCESS_KEY": "aws_secret_access_key",
+            "AWS_DEFAULT_REGION": "region_name",
+        }
         session = boto3.Session(**{argument: self.variables[name] for name, argument in names.items()})
         return session.client("ec2", endpoint_url=self.variables["AWS_ENDPOINT_URL"])
 
@@ -85,11 +112,15 @@ class LocalUp:
         return tags[0]["Value"] if tags else None
 
     def state(self, instance: str) -> str:
-        return str(self._ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"])
+        return str(
+            self._ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"]
+        )
 
     def instances(self) -> set[str]:
         answer = self._ec2.describe_instances()
-        return {instance["InstanceId"] for reservation in answer["Reservations"] for instance in reservation["Instances"]}
+        return {
+            instance["InstanceId"] for reservation in answer["Reservations"] for instance in reservation["Instances"]
+        }
 
     def job_events(self, name: str) -> list[dict[str, Any]]:
         files = list(self.mount.glob("dyntrain/*/*/events.jsonl"))
@@ -130,7 +161,7 @@ class LocalUp:
         """Ctrl-C; returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(40)
+        code = exit_code(self.process, 40, lambda: self.output()[-8000:])
         self._out.close()
         return code
 
@@ -139,10 +170,9 @@ class LocalUp:
         self.wait_for(lambda: self.node(instance).get("status") in wanted, seconds, description, pause=1.0)
 
     def wait_for(self, what: Callable[[], Any], seconds: float, description: str, pause: float = 0.1) -> Any:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if value := what():
-                return value
-            assert self.process.poll() is None, f"the cloud ended: {self.output()}"
-            time.sleep(pause)
-        raise AssertionError(f"not within {seconds:.0f} s: {description}\n{self.output()[-2000:]}")
+        def look() -> Any:
+            if not (value := what()):
+                assert self.process.poll() is None, f"the cloud ended: {self.output()}"
+            return value
+
+        return wait_for(look, seconds, lambda: f"{description}\n{self.output()[-2000:]}", pause)

@@ -6,15 +6,18 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from controller.local.namespaces import Namespaces
+from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.pace import patient
+from surroundings import sshd
+from waiting import wait_for
 
-SERVER_OPTIONS = "UsePAM no\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nPidFile none\n"
+SERVER_OPTIONS = (
+    "UsePAM no\nStrictModes no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nPidFile none\n"
+)
 
 
 class SshHosts:
@@ -27,10 +30,9 @@ class SshHosts:
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        daemon = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-        client = shutil.which("ssh")
-        assert daemon, "no sshd: install openssh-server, as .ci/run does"
-        assert client, "no ssh: install openssh-client"
+        daemon, client = sshd(), shutil.which("ssh")
+        assert daemon, "the test is not marked `openssh`"
+        assert client, "the test is not marked `openssh`"
         self._undo.callback(self.network.stop)
         self.network.start()
         self.addresses = self.network.addresses[: self._count]
@@ -57,14 +59,17 @@ class SshHosts:
 
     def start(self, number: int, argv: list[str], **more: Any) -> subprocess.Popen[bytes]:
         """A process on the host; ended with the hosts at the latest."""
-        process = subprocess.Popen([*self.entrance(number), *argv], env=self.environment, start_new_session=True, **more)
+        process = subprocess.Popen(
+            [*self.entrance(number), *argv], env=self.environment, start_new_session=True, **more
+        )
         self._undo.callback(_end, process)
         return process
 
     def _make_keys(self, client: str) -> None:
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)], check=True)
-        config = f"Host *\n User root\n IdentityFile {self.folder / 'user'}\n StrictHostKeyChecking no\n UserKnownHostsFile {self.folder / 'known'}\n"
+        files = f" IdentityFile {self.folder / 'user'}\n UserKnownHostsFile {self.folder / 'known'}\n"
+        config = f"Host *\n User root\n StrictHostKeyChecking no\n{files}"
         (self.folder / "ssh_config").write_text(config)
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {client} -F {self.folder / "ssh_config"} "$@"\n')
@@ -103,30 +108,21 @@ class ManualJob:
 
     def wait_for(self, pattern: str, seconds: float = 90.0, after: int = 0) -> int:
         """Until the log has the pattern after that many characters; returns where it ends."""
-        found: list[re.Match[str]] = []
 
-        def look() -> bool:
+        def look() -> re.Match[str] | None:
             assert self.process.poll() is None, self.log[-3000:]
-            match = re.compile(pattern).search(self.log, after)
-            found[:] = [match] if match else []
-            return bool(found)
+            return re.compile(pattern).search(self.log, after)
 
-        wait_for(look, seconds, f"{pattern!r} in\n{self.log[-3000:]}")
-        return found[0].end()
-
-
-def wait_for(look: Callable[[], bool], seconds: float, what: str) -> None:
-    until = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < until, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.05)
+        found = wait_for(look, seconds, lambda: f"{pattern!r} in\n{self.log[-3000:]}")
+        assert found is not None
+        return found.end()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
     try:
-        process.wait(30)
+        process.wait(patient(30))
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(10)
+        process.wait(patient(10))

@@ -1,4 +1,5 @@
-"""T22 and T21 on the embedded cloud: a person has a base node replaced, then the master's machine is terminated; the job trains on to its end.
+"""T22 and T21 on the embedded cloud: a person has a base node replaced, then the master's machine is terminated; the
+job trains on to its end.
 
 The tests share one cloud and run in order: the second begins where the first left it.
 """
@@ -10,9 +11,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from dyntrain.training.audit import audit_directory
 from local_up import LocalUp
-
-from training.audit import audit_directory
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 EPOCHS = 120
@@ -31,13 +31,22 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalUp]:
 def test_t22_a_base_node_is_replaced_by_a_command_and_its_machine_ends(up: LocalUp) -> None:
     master, old = re.findall(r"i-[0-9a-f]{17}", re.findall(r"base nodes +(.*)", up.output())[0])
     up.wait_for(lambda: up.job_events("segment"), 90, "the base nodes train")
-    new = up.aws("ec2", "run-instances", "--launch-template", f"LaunchTemplateName={up.template}")["Instances"][0]["InstanceId"]
+    new = up.aws("ec2", "run-instances", "--launch-template", f"LaunchTemplateName={up.template}")["Instances"][0][
+        "InstanceId"
+    ]
     up.wait_for_status(new, "ADD_QUEUED", "ADDED", seconds=90, description="the successor is prepared")
+
+    def profile(node: str) -> str:
+        described = up.aws("ec2", "describe-instances", "--instance-ids", node)["Reservations"][0]["Instances"][0]
+        return str(described["IamInstanceProfile"]["Arn"])
+
+    assert profile(new) != profile(old) == profile(master)
     refused = up.dyntrain("base", "replace", master, new)
     assert (refused.returncode, "runs the coordinator" in refused.stderr) == (1, True)
 
     asked = up.dyntrain("base", "replace", old, new)
     assert (asked.returncode, asked.stderr) == (0, "")
+    assert profile(new) == profile(master), "it may have to publish itself as coordinator"
     up.wait_for(lambda: up.state(old) == "terminated", 120, "the old base node is released")
     assert up.dyntrain("base", "replace", old, new).returncode == 0, "asked again, when all is done"
 

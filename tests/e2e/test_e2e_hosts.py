@@ -1,6 +1,8 @@
-"""E1 and partitions over three hosts: network namespaces with addresses and links of their own, so that a cut cable is a cut cable.
+"""E1 and partitions over three hosts: network namespaces with addresses and links of their own, so that a cut cable is
+a cut cable.
 
-The tests of this module share one cloud and run in order: each begins where the one before left it. They need root and iproute2.
+The tests of this module share one cloud and run in order: each begins where the one before left it. They need root and
+iproute2.
 """
 
 from __future__ import annotations
@@ -13,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from dyntrain.training.audit import audit_directory
 from local_up import LocalUp
-
-from training.audit import audit_directory
 
 pytestmark = [pytest.mark.e2e, pytest.mark.hosts, pytest.mark.timeout(300)]
 TAG = "demo-aws-dl-cfn-elastic-worker"
@@ -98,7 +99,9 @@ def test_a_worker_that_is_cut_off_for_half_a_minute_is_left_behind_and_comes_bac
 
 
 def test_a_coordinator_that_is_cut_off_goes_on_with_everybody_afterwards(up: LocalUp, elastic: str) -> None:
-    coordinator = json.loads(up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/coordinator")["Parameter"]["Value"])["instance_id"]
+    coordinator = json.loads(
+        up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/coordinator")["Parameter"]["Value"]
+    )["instance_id"]
     with cut(up, coordinator):
         began = time.monotonic()
         up.wait_for(lambda: time.monotonic() - began > PARTITION_SECONDS, PARTITION_SECONDS + 5, "the partition lasts")
@@ -112,7 +115,8 @@ def test_a_host_leaves_and_the_end_leaves_no_host_behind(up: LocalUp, elastic: s
     made = set(links(up).values())
     up.aws("ec2", "delete-tags", "--resources", elastic, "--tags", f"Key={TAG}")
     up.wait_for(lambda: up.state(elastic) == "terminated", 90, f"{elastic} is terminated")
-    assert up.status_tag(elastic) == "REMOVED"
+    # it is written before the end, but by one of several handlers: the last of them sets right what an older one wrote
+    up.wait_for(lambda: up.status_tag(elastic) == "REMOVED", 60, f"{elastic} says that it was removed")
     ledger = next(iter(up.mount.glob("dyntrain/*/*/ledger")))
     assert up.interrupt() == 0
     assert up.processes() == []

@@ -1,4 +1,5 @@
-"""What test machines run instead of node_bootstrap: two children that ignore SIGTERM, in sessions of their own, and a file with all pids.
+"""What test machines run instead of node_bootstrap: two children that ignore SIGTERM, in sessions of their own, and a
+file with all pids.
 
 The second child has an empty environment, so that only its descent tells which machine it belongs to.
 """
@@ -13,7 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('stubborn', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('stubborn', flush=True); time.sleep(600)"
+)
 
 
 def main() -> None:
@@ -27,7 +30,9 @@ def main() -> None:
     if arguments.retire:
         return
     children = [
-        subprocess.Popen([sys.executable, "-c", STUBBORN], start_new_session=True, stdout=subprocess.PIPE, env=environment)
+        subprocess.Popen(
+            [sys.executable, "-c", STUBBORN], start_new_session=True, stdout=subprocess.PIPE, env=environment
+        )
         for environment in (None, {})
     ]
     for child in children:

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from controller.local.cloud import Cloud
-from controller.local.options import Options
+from dyntrain.controller.contract.messages import SignedDocument
+from dyntrain.controller.contract.reports import NODE_DETAIL_TYPES, NodeReport
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.machines.identity import InstanceFacts, document
+from dyntrain.controller.local.options import Options
 
 TOY = Path(__file__).parent / "toy"
-Found = TypeVar("Found")
-
-
-def wait_for(look: Callable[[], Found], seconds: float = 10.0) -> Found:
-    """The first true value of `look`; fails the test after `seconds`."""
-    until = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < until, f"nothing within {seconds} s; last seen: {found!r}"
-        time.sleep(0.02)
-    return found
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,9 @@ class ToyCloud:
         return str(self.cloud.client("events").put_events(Entries=[entry])["Entries"][0]["EventId"])
 
     def run_instance(self, **more: Any) -> str:
-        answer = self.cloud.client("ec2").run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="t3.micro", **more)
+        answer = self.cloud.client("ec2").run_instances(
+            ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="t3.micro", **more
+        )
         return str(answer["Instances"][0]["InstanceId"])
 
     def trace(self, kind: str) -> list[dict[str, Any]]:
@@ -59,6 +53,7 @@ QUIET = Options(
     stream_retry_delay=0.05,
     boot_delay=0.05,
     describe_lag=0.0,
+    behind=0.0,
     relaunch_delay=0.2,
     replacement_delay=0.2,
     machine_stop=2.0,
@@ -69,3 +64,34 @@ QUIET = Options(
 def toy_cloud(folder: Path, options: Options = QUIET, **more: Any) -> Cloud:
     toy_options = replace(options, handler_environment={"TOY_DIRECTORY": str(folder)})
     return Cloud(app="toy_app:app", app_directory=TOY, options=toy_options, **more)
+
+
+PRIVATE_IP = "10.0.0.9"
+
+
+def signed_identity(cloud: Cloud, instance: str) -> SignedDocument:
+    """What the metadata service of a machine that a test plays would give."""
+    said = document(
+        InstanceFacts(
+            instance, "ami-1", "c5.large", PRIVATE_IP, "us-east-1a", "us-east-1", cloud.account.number, 0.0, None
+        )
+    )
+    return SignedDocument(document=said, signature=cloud.signer.sign(said))
+
+
+def say(cloud: Cloud, source: str, kind: str, detail: dict[str, Any]) -> None:
+    entry = {"Source": source, "DetailType": kind, "Detail": json.dumps(detail)}
+    cloud.client("events").put_events(Entries=[entry])
+
+
+def say_prepared(cloud: Cloud, instance: str, cluster: str = "demo") -> None:
+    report = NodeReport(
+        cluster=cluster,
+        instance_id=instance,
+        private_ip=PRIVATE_IP,
+        attempt=1,
+        outcome="prepared",
+        at=time.time(),
+        identity=signed_identity(cloud, instance),
+    )
+    say(cloud, "dyntrain.node", NODE_DETAIL_TYPES["prepared"], report.model_dump(mode="json"))

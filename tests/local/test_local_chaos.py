@@ -1,18 +1,35 @@
-"""The parts of the fault hunt: its plan, its people, whom it hits, and its verdict. A hunt that cannot say no finds nothing."""
+"""The parts of the fault hunt: its plan, its people, whom it hits, and its verdict. A hunt that cannot say no finds
+nothing.
+"""
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from controller.local import census
-from controller.local.chaos_people import People, Wishes
-from controller.local.chaos_plan import Change, Cut, Freeze, Kill, Throttle, Victim, Wish, changes, faults
-from controller.local.chaos_verdict import Seen, Verdict, judge, last_cool_down, problems, report
-from controller.local.cluster import Cluster
+from dyntrain.controller.local.chaos import census
+from dyntrain.controller.local.chaos.people import People, Wishes
+from dyntrain.controller.local.chaos.plan import (
+    Change,
+    Cut,
+    Freeze,
+    Kill,
+    Slow,
+    Stall,
+    Throttle,
+    Victim,
+    Wish,
+    changes,
+    faults,
+    stretched,
+)
+from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.stack import Cluster
+from dyntrain.training.events import CoolingDown, Readmitted
+from waiting import wait_for
 
 MASTER, ONE, TWO = "i-00000001", "i-00000002", "i-00000003"
 
@@ -30,27 +47,47 @@ def test_a_plan_hits_every_kind_of_process_and_service_in_order_of_time() -> Non
     assert planned[-1].at < 3600
     assert {fault.victim for fault in planned if isinstance(fault, Kill)} == set(Victim)
     assert {fault.victim for fault in planned if isinstance(fault, Freeze)} == set(Victim) - {Victim.MACHINE}
-    assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {"ec2", "autoscaling", "ssm", "dynamodb", "events"}
+    assert {fault.service for fault in planned if isinstance(fault, Throttle)} == {
+        "ec2",
+        "autoscaling",
+        "ssm",
+        "dynamodb",
+        "events",
+    }
     assert {change.wish for change in changes(1, 600, 2)} == set(Wish)
 
 
-def test_links_are_cut_only_where_there_are_links_and_change_no_other_fault() -> None:
-    without, with_links = faults(1, 600), faults(1, 600, links=True)
-    assert tuple(fault for fault in with_links if not isinstance(fault, Cut)) == without
-    assert sum(isinstance(fault, Cut) for fault in with_links) > 10
-    assert [fault.at for fault in with_links] == sorted(fault.at for fault in with_links)
+def test_links_and_the_volume_fail_only_where_there_are_some_and_change_no_other_fault() -> None:
+    without, everything = faults(1, 600), faults(1, 600, links=True, volume=True)
+    assert tuple(fault for fault in everything if not isinstance(fault, Cut | Slow | Stall)) == without
+    assert sum(isinstance(fault, Cut) for fault in everything) > 10
+    assert sum(isinstance(fault, Slow) for fault in everything) > 5
+    assert {1 <= fault.seconds <= 120 for fault in everything if isinstance(fault, Stall)} == {True}
+    assert [fault.at for fault in everything] == sorted(fault.at for fault in everything)
 
 
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        (["python", "-m", "node_bootstrap", "run"], Victim.BOOTSTRAP),
-        (["python", "-m", "training.coordinator", "--cluster", "c"], Victim.COORDINATOR),
-        (["python", "-m", "training.engine.blank"], Victim.PSLITE),
-        (["python", "-m", "training.examples.digits"], Victim.WORKER),
-        (["python", "-m", "controller.local.lambda_runtime", "app:app"], Victim.HANDLER),
-        (["python", "-m", "controller.local.machine", "--command", '["python", "-m", "node_bootstrap"]'], Victim.MACHINE),
-        (["python", "node_bootstrap/exec_child.py", "1", "0", "python", "-m", "training.coordinator"], None),
+        (["python", "-m", "dyntrain.node_bootstrap", "run"], Victim.BOOTSTRAP),
+        (["python", "-m", "dyntrain.training.coordinator", "--cluster", "c"], Victim.COORDINATOR),
+        (["python", "-m", "dyntrain.training.engine.blank"], Victim.PSLITE),
+        (["python", "-m", "dyntrain.training.examples.digits"], Victim.WORKER),
+        (["python", "-m", "dyntrain.controller.local.lambdas.runtime", "app:app"], Victim.HANDLER),
+        (
+            [
+                "python",
+                "-m",
+                "dyntrain.controller.local.machines.init_process",
+                "--command",
+                '["python", "-m", "dyntrain.node_bootstrap"]',
+            ],
+            Victim.MACHINE,
+        ),
+        (
+            ["python", "training/host/exec_child.py", "1", "0", "python", "-m", "dyntrain.training.coordinator"],
+            None,
+        ),
         (["sh"], None),
     ],
 )
@@ -59,7 +96,17 @@ def test_processes_are_known_by_their_command_lines(words: list[str], kind: Vict
 
 
 def test_nobody_outside_the_cloud_is_hit() -> None:
-    assert all(pids == [] for pids in census.processes(os.getpid()).values())
+    """Processes of a cloud are those below it: another that looks the same, of another cloud on this host, is not."""
+    node = [sys.executable, "-c", "input()", "dyntrain.node_bootstrap"]
+    cloud = [sys.executable, "-c", f"import subprocess; subprocess.run({node})"]
+    with (
+        subprocess.Popen(node, stdin=subprocess.PIPE) as other,
+        subprocess.Popen(cloud, stdin=subprocess.PIPE) as root,
+    ):
+        hit = wait_for(lambda: census.processes(root.pid)[Victim.BOOTSTRAP])
+        assert len(hit) == 1
+        assert other.pid not in hit
+        assert census.processes(other.pid) == {kind: [] for kind in Victim}
 
 
 class Api:
@@ -92,10 +139,20 @@ def people_of(api: Api, planned: list[Change]) -> People:
 
 def test_people_remember_what_they_last_asked_for() -> None:
     api = Api()
-    planned = [Change(0, Wish.LAUNCH, 0, 0), Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), Change(0, Wish.CAPACITY, 0, 2)]
+    planned = [
+        Change(0, Wish.LAUNCH, 0, 0),
+        Change(0, Wish.UNTAG, 0.5, 0),
+        Change(0, Wish.RETAG, 0.5, 0),
+        Change(0, Wish.CAPACITY, 0, 2),
+    ]
     people = people_of(api, planned)
     assert people.wishes == Wishes({"i-00000001": True}, {"i-00000001"}, 2)
-    assert api.calls == ["run", "untag i-00000001 c-aws-dl-cfn-elastic-worker", "tag i-00000001 c-aws-dl-cfn-elastic-worker", "group 2"]
+    assert api.calls == [
+        "run",
+        "untag i-00000001 c-aws-dl-cfn-elastic-worker",
+        "tag i-00000001 c-aws-dl-cfn-elastic-worker",
+        "group 2",
+    ]
     assert people.made == 4
     people.leave()
     assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
@@ -103,7 +160,9 @@ def test_people_remember_what_they_last_asked_for() -> None:
 
 def test_what_fits_nothing_is_no_change() -> None:
     api = Api()
-    people = people_of(api, [Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), *[Change(0, Wish.LAUNCH, 0, 0)] * 5])
+    people = people_of(
+        api, [Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), *[Change(0, Wish.LAUNCH, 0, 0)] * 5]
+    )
     assert (people.made, api.calls) == (3, ["run"] * 3), "no more than three by hand"
 
 
@@ -136,7 +195,13 @@ def test_what_is_as_wished_is_clean() -> None:
         ({"nodes": {ONE: TRAINS, TWO: TRAINS}}, f"{MASTER} is wanted and unknown"),
         ({"tags": {ONE: "ADD_QUEUED", TWO: "ADDED"}}, "its tag says ADD_QUEUED"),
         ({"states": {**WISHED.states, "i-00000009": "running"}}, "i-00000009 is not wanted and running"),
-        ({"states": {**WISHED.states, "i-00000009": "terminated"}, "tags": {**WISHED.tags, "i-00000009": "REMOVAL_QUEUED"}}, "REMOVAL_QUEUED"),
+        (
+            {
+                "states": {**WISHED.states, "i-00000009": "terminated"},
+                "tags": {**WISHED.tags, "i-00000009": "REMOVAL_QUEUED"},
+            },
+            "REMOVAL_QUEUED",
+        ),
     ],
 )
 def test_what_is_not_as_wished_is_named(change: dict[str, Any], word: str) -> None:
@@ -150,15 +215,17 @@ def test_an_instance_tagged_again_may_have_been_too_late() -> None:
 
 
 def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
-    """A node killed too often is tried again later than the patience with everything else; one that is back delays nothing."""
+    """A node killed too often is tried again later than the patience with everything else; one that is back delays
+    nothing.
+    """
     begun = [
-        {"event": "cooling_down", "instance": ONE, "at": 100.0, "seconds": 60.0},
-        {"event": "cooling_down", "instance": TWO, "at": 110.0, "seconds": 240.0},
-        {"event": "readmitted", "instance": ONE, "at": 161.0},
-        {"event": "cooling_down", "instance": ONE, "at": 170.0, "seconds": 120.0},
+        CoolingDown(instance=ONE, at=100.0, seconds=60.0, reason="it failed"),
+        CoolingDown(instance=TWO, at=110.0, seconds=240.0, reason="it failed"),
+        Readmitted(instance=ONE, at=161.0),
+        CoolingDown(instance=ONE, at=170.0, seconds=120.0, reason="it failed"),
     ]
     assert last_cool_down(begun) == 350.0
-    assert last_cool_down([*begun, {"event": "readmitted", "instance": TWO, "at": 200.0}]) == 290.0
+    assert last_cool_down([*begun, Readmitted(instance=TWO, at=200.0)]) == 290.0
     assert last_cool_down(begun[:1] + begun[2:3]) == 0.0
 
 
@@ -173,8 +240,19 @@ def test_the_hunt_waits_for_cool_downs_that_the_faults_brought() -> None:
         ({}, ["123 python"], "123 python"),
     ],
 )
-def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(job: dict[str, Any], strays: list[str], word: str) -> None:
+def test_a_hunt_is_clean_only_without_losses_strays_and_a_poor_model(
+    job: dict[str, Any], strays: list[str], word: str
+) -> None:
     fine = {"samples_lost": 0, "samples_doubled": 0, "final_accuracy": 0.95, "longest_stall_seconds": 4.0}
     assert problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), [], fine)) == []
     found = problems(report(1, 60.0, {"worker killed": 2}, 3, Verdict(), strays, fine | job))
     assert any(word in line for line in found), found
+
+
+def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyond_the_hunt() -> None:
+    """Else a hunt there finds that its host is slow: workers are killed before they have come to their first step."""
+    planned = faults(3, 600)
+    assert stretched(planned, 1.0, 600) == planned
+    slow = stretched(planned, 5.0, 600)
+    assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
+    assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]

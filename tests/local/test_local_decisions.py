@@ -6,21 +6,24 @@ import random
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.local import events
+from dyntrain.controller.local.calls import parse
+from dyntrain.controller.local.cloud import hooks, scaling
+from dyntrain.controller.local.cloud.tags import changed_keys
+from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
+from dyntrain.controller.local.lambdas.packaged import packaged
+from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
+from dyntrain.controller.local.lambdas.stream import item_key, shuffled_by_item
+from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, on_loopback
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata
+from dyntrain.controller.local.machines.imds import Tokens, find
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.local import events, hooks, scaling, table
-from controller.local.addresses import Addresses, AddressesExhausted, on_loopback
-from controller.local.calls import parse
-from controller.local.errors import AppNotLoaded, ResourcesInvalid
-from controller.local.identity import InstanceFacts, Signer, metadata
-from controller.local.imds import Tokens, find
-from controller.local.rules import PatternRule, Rules, period_of
-from controller.local.stream import item_key, shuffled_by_item
-from controller.local.tags import changed_keys
 
-
-def member(instance_id: str, state: str = "InService", *, protected: bool = False, order: int = 0) -> scaling.MemberView:
+def member(
+    instance_id: str, state: str = "InService", *, protected: bool = False, order: int = 0
+) -> scaling.MemberView:
     return scaling.MemberView(instance_id, state, protected, order)
 
 
@@ -50,7 +53,9 @@ def test_failed_launches_are_repeated_ever_more_slowly_up_to_a_minute() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers()), max_size=30), st.integers())
 def test_a_shuffled_batch_keeps_each_items_order_and_every_record(changes: list[tuple[int, int]], seed: int) -> None:
-    records = [{"number": number, "dynamodb": {"Keys": {"pk": {"S": str(item)}}}} for number, (item, _) in enumerate(changes)]
+    records = [
+        {"number": number, "dynamodb": {"Keys": {"pk": {"S": str(item)}}}} for number, (item, _) in enumerate(changes)
+    ]
     shuffled = shuffled_by_item(records, random.Random(seed))
     assert sorted(record["number"] for record in shuffled) == [record["number"] for record in records]
     for key in {item_key(record) for record in records}:
@@ -59,14 +64,22 @@ def test_a_shuffled_batch_keeps_each_items_order_and_every_record(changes: list[
 
 
 def test_patterns_match_a_suffix_and_only_that() -> None:
-    rules = Rules((PatternRule("on_tag", {"source": ["aws.tag"], "detail": {"changed-tag-keys": [{"suffix": "-worker"}]}}),), (), ())
+    rules = Rules(
+        (PatternRule("on_tag", {"source": ["aws.tag"], "detail": {"changed-tag-keys": [{"suffix": "-worker"}]}}),),
+        (),
+        (),
+    )
     origin = events.Origin("123456789012", "us-east-1", 0.0, "id")
     assert rules.targets(events.tag_change(origin, "i-1", ["other", "demo-worker"], 1, {})) == ["on_tag"]
     assert rules.targets(events.tag_change(origin, "i-1", ["worker"], 1, {})) == []
 
 
 def test_rates_are_understood_and_calendars_are_refused_clearly() -> None:
-    assert (period_of("rate(1 minute)"), period_of("rate(5 minutes)"), period_of("rate(2 hours)")) == (60.0, 300.0, 7200.0)
+    assert (period_of("rate(1 minute)"), period_of("rate(5 minutes)"), period_of("rate(2 hours)")) == (
+        60.0,
+        300.0,
+        7200.0,
+    )
     with pytest.raises(AppNotLoaded, match="cron"):
         period_of("cron(0 12 * * ? *)")
 
@@ -119,7 +132,9 @@ def test_metadata_tokens_end_with_their_time_to_live() -> None:
 
 
 def test_metadata_without_permission_or_notice_has_no_such_paths() -> None:
-    facts = InstanceFacts("i-1", "ami-1", "t3.micro", "127.1.2.3", "us-east-1a", "us-east-1", "123456789012", 0.0, tags=None)
+    facts = InstanceFacts(
+        "i-1", "ami-1", "t3.micro", "127.1.2.3", "us-east-1a", "us-east-1", "123456789012", 0.0, tags=None
+    )
     tree = metadata(facts, Signer(), 0.0)
     assert find(tree, "/latest/meta-data/instance-id") == "i-1"
     assert find(tree, "/latest/meta-data/placement/") == "availability-zone\nregion"
@@ -128,10 +143,6 @@ def test_metadata_without_permission_or_notice_has_no_such_paths() -> None:
     assert find(tree, "/latest/meta-data/instance-id/more") is None
 
 
-def test_a_resources_file_without_the_table_is_refused_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "resources.yaml"
-    path.write_text("Resources: {Other: {Type: 'AWS::SQS::Queue', Properties: {Name: !Sub '${A}-b'}}}")
-    with pytest.raises(ResourcesInvalid, match="FactsTable"):
-        table.table_request(table.load_resources(path), "dyntrain")
-    with pytest.raises(ResourcesInvalid, match="cannot read"):
-        table.load_resources(tmp_path / "absent.yaml")
+def test_an_app_without_a_stack_to_merge_is_refused_with_the_files_name(tmp_path: Path) -> None:
+    with pytest.raises(ResourcesInvalid, match=r"\.chalice/config\.json"):
+        packaged("app:app", tmp_path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError
-from local_toycloud import ToyCloud, wait_for
-
-from controller.local.calls import Call
-from controller.local.disturbance import THROTTLED, Disorder, Disturbance
-from controller.local.errors import Refusal
+from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.disturbance import THROTTLED, Disorder, Disturbance
+from dyntrain.controller.local.errors import ApiError
+from local_toycloud import ToyCloud
+from waiting import wait_for
 
 
 def disturbed(**disorder: float) -> Disturbance:
@@ -40,14 +40,18 @@ def test_an_event_comes_twice_or_late() -> None:
 def test_only_the_named_service_is_throttled(service: str) -> None:
     disturbance = Disturbance(7)
     disturbance.set(Disorder(throttled={service: 1.0}))
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         disturbance.check(Call(service, "Anything", "us-east-1", {}, {}))
     disturbance.check(Call("sts", "Anything", "us-east-1", {}, {}))
     assert disturbance.counts == {f"throttled {service}": 1}
 
 
-@pytest.mark.parametrize(("service", "method"), [("ssm", "describe_parameters"), ("ec2", "describe_instances"), ("dynamodb", "list_tables")])
-def test_a_client_understands_the_refusal_and_gets_through_again_afterwards(toy: ToyCloud, service: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("service", "method"), [("ssm", "describe_parameters"), ("ec2", "describe_instances"), ("dynamodb", "list_tables")]
+)
+def test_a_client_understands_the_refusal_and_gets_through_again_afterwards(
+    toy: ToyCloud, service: str, method: str
+) -> None:
     client = toy.cloud.client(service)
     client.meta.events.register("needs-retry.*", lambda **_: False)  # one try, so that the refusal is seen
     toy.cloud.disturbance.set(Disorder(throttled={service: 1.0}))

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from local_toycloud import QUIET, ToyCloud, toy_cloud, wait_for
-
-from controller.local.cloud import Cloud
-from controller.local.errors import AppNotLoaded
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.disturbance import Disorder
+from dyntrain.controller.local.errors import AppNotLoaded
+from local_toycloud import QUIET, ToyCloud, toy_cloud
+from waiting import wait_for
 
 ELASTIC = {"Key": "demo-elastic-worker", "Value": ""}
 
@@ -23,7 +24,8 @@ def test_tag_changes_come_with_growing_versions_and_the_full_set(toy: ToyCloud) 
     instance_id = toy.run_instance()
     ec2.create_tags(Resources=[instance_id], Tags=[ELASTIC, {"Key": "Name", "Value": "one"}])
     ec2.create_tags(Resources=[instance_id], Tags=[ELASTIC])  # nothing changes: no event
-    ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "Name", "Value": "two"}])  # another key only: the rule does not match
+    # another key only: the rule does not match
+    ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "Name", "Value": "two"}])
     ec2.delete_tags(Resources=[instance_id], Tags=[{"Key": "demo-elastic-worker"}])
     got = wait_for(lambda: len(toy.payloads("on_tag_change")) == 2 and toy.payloads("on_tag_change"))
     details = sorted((event["detail"] for event in got), key=lambda detail: detail["version"])
@@ -73,17 +75,51 @@ def test_describe_lags_behind_the_event(tmp_path: Path) -> None:
         ec2 = cloud.client("ec2")
 
         def described() -> str:
-            return str(ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]["State"]["Name"])
+            return str(
+                ec2.describe_instances(InstanceIds=[instance_id])["Reservations"][0]["Instances"][0]["State"]["Name"]
+            )
 
         wait_for(lambda: cloud.instance_state(instance_id) == "running")
         assert described() == "pending"
         wait_for(lambda: described() == "running")
 
 
+def test_describe_calls_show_tags_as_they_were_a_while_ago_and_of_a_new_instance_a_part_or_nothing(
+    toy: ToyCloud,
+) -> None:
+    """A controller that takes a missing tag for a wish, or an instance for lost, must be found out here."""
+    ec2 = toy.cloud.client("ec2")
+    toy.cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    given = {ELASTIC["Key"]: "", "Name": "one"}
+    specification = [{"Key": key, "Value": value} for key, value in given.items()]
+    instance_id = toy.run_instance(TagSpecifications=[{"ResourceType": "instance", "Tags": specification}])
+
+    def shown() -> dict[str, str] | None:
+        filters = [{"Name": "instance-id", "Values": [instance_id]}]
+        found = [one for part in ec2.describe_instances(Filters=filters)["Reservations"] for one in part["Instances"]]
+        return {tag["Key"]: tag["Value"] for tag in found[0].get("Tags", [])} if found else None
+
+    wait_for(lambda: shown() is None)
+    wait_for(lambda: (shown() or given).items() < given.items())
+    toy.cloud.disturbance.set(Disorder())
+    assert shown() == given
+    ec2.delete_tags(Resources=[instance_id], Tags=[ELASTIC])
+    toy.cloud.disturbance.set(Disorder(behind_seconds=0.5))
+    wait_for(lambda: shown() == {"Name": "one"})
+    toy.cloud.disturbance.set(Disorder(behind_seconds=3600.0))
+    wait_for(lambda: shown() != {"Name": "one"})
+    assert toy.cloud.account.instance_tags(instance_id) == {"Name": "one"}
+
+
 def test_put_events_reach_the_handler_with_the_id_that_was_answered(toy: ToyCloud) -> None:
     event_id = toy.put(word="hello")
     event = wait_for(lambda: toy.payloads("on_toy"))[0]
-    assert (event["id"], event["source"], event["detail-type"], event["detail"]) == (event_id, "toy", "Toy", {"word": "hello"})
+    assert (event["id"], event["source"], event["detail-type"], event["detail"]) == (
+        event_id,
+        "toy",
+        "Toy",
+        {"word": "hello"},
+    )
     assert (event["account"], event["region"], event["resources"]) == (toy.cloud.account.number, "us-east-1", ["toy-1"])
     assert toy.notes("on_toy")[0]["function"] == "on_toy"
 
@@ -110,9 +146,12 @@ def test_a_failing_handler_is_tried_three_times_and_then_a_dead_letter(toy: ToyC
     letter = json.loads(wait_for(lambda: path.exists() and path.read_text()))
     assert len(toy.payloads("on_toy")) == 3
     assert letter["requestContext"]["approximateInvokeCount"] == 3
-    assert (letter["requestPayload"]["id"], letter["responsePayload"]) == (event_id, {"errorType": "ValueError", "errorMessage": "no good"})
+    assert (letter["requestPayload"]["id"], letter["responsePayload"]) == (
+        event_id,
+        {"errorType": "ValueError", "errorMessage": "no good"},
+    )
     sqs = toy.cloud.client("sqs")
-    url = sqs.get_queue_url(QueueName="dyntrain-dead-letters")["QueueUrl"]
+    (url,) = sqs.list_queues(QueueNamePrefix="dyntrain-local-DeadLetters")["QueueUrls"]
     messages = wait_for(lambda: sqs.receive_message(QueueUrl=url).get("Messages"))
     assert json.loads(messages[0]["Body"]) == letter
 
@@ -120,7 +159,9 @@ def test_a_failing_handler_is_tried_three_times_and_then_a_dead_letter(toy: ToyC
 def test_a_handler_process_that_ends_is_replaced_and_the_event_handled(toy: ToyCloud) -> None:
     toy.put(exit="once")
     wait_for(lambda: len(toy.notes("on_toy")) == 2)
-    outcomes = wait_for(lambda: len(toy.trace("invocation")) == 2 and [line["outcome"] for line in toy.trace("invocation")])
+    outcomes = wait_for(
+        lambda: len(toy.trace("invocation")) == 2 and [line["outcome"] for line in toy.trace("invocation")]
+    )
     assert outcomes == ["died", "ok"]
 
 

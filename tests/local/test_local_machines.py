@@ -22,14 +22,14 @@ import pytest
 from botocore.utils import InstanceMetadataFetcher
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from local_toycloud import QUIET, ToyCloud, toy_cloud, wait_for
-
-from controller.local.errors import AppNotLoaded, PortInUse
-from controller.local.machine import BEHIND_THE_CLOUD
+from dyntrain.controller.local.errors import AppNotLoaded, PortInUse
+from dyntrain.controller.local.pace import BEHIND_THE_CLOUD, patient
+from local_toycloud import QUIET, ToyCloud, toy_cloud
+from waiting import wait_for
 
 HERE = Path(__file__).parent
 PROGRAM = str(HERE / "local_machine_program.py")
-BOOTSTRAP = "#!/bin/sh\nexec python3 -m node_bootstrap run\n"
+BOOTSTRAP = "#!/bin/sh\nexec python3 -m dyntrain.node_bootstrap run\n"
 OPTIONS = replace(QUIET, machines=True, machine_command=(sys.executable, PROGRAM), machine_stop=0.5)
 
 
@@ -72,9 +72,10 @@ class Metadata:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(self.base + path, method=method, headers=named)  # noqa: S310 - our own http URL
+        # an http address of our own
+        request = urllib.request.Request(self.base + path, method=method, headers=named)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=patient(5)) as answer:  # noqa: S310
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, ""
@@ -94,9 +95,13 @@ def tagged(toy: ToyCloud) -> str:
 
 
 def test_what_runs_on_machines_does_not_hold_up_the_cloud(machines: ToyCloud) -> None:
-    """Many workers on few processors would delay the handlers until the controller took a job that trains for a silent one."""
+    """Many workers on few processors would delay the handlers until the controller took a job that trains for a silent
+    one.
+    """
     pids = pids_of(machines, machines.run_instance(UserData=BOOTSTRAP))
-    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_THE_CLOUD)}
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in pids} == {
+        min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_THE_CLOUD)
+    }
 
 
 def test_metadata_needs_a_token_with_a_valid_time_to_live(machines: ToyCloud) -> None:
@@ -106,7 +111,12 @@ def test_metadata_needs_a_token_with_a_valid_time_to_live(machines: ToyCloud) ->
     assert metadata.ask("/latest/meta-data/instance-id", X_aws_ec2_metadata_token="made-up")[0] == 401
     assert metadata.ask("/latest/api/token", "PUT")[0] == 400
     assert metadata.ask("/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="21601")[0] == 400
-    assert metadata.ask("/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60", X_Forwarded_For="1.2.3.4")[0] == 403
+    assert (
+        metadata.ask("/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60", X_Forwarded_For="1.2.3.4")[
+            0
+        ]
+        == 403
+    )
     assert metadata.get("/latest/meta-data/nothing")[0] == 404
 
 
@@ -146,7 +156,11 @@ def test_a_spot_interruption_gives_notice_before_it_takes_the_instance(machines:
 def test_boto3_takes_its_credentials_from_the_metadata_service(machines: ToyCloud) -> None:
     metadata = Metadata(machines, tagged(machines))
     fetched = InstanceMetadataFetcher(base_url=metadata.base + "/").retrieve_iam_role_credentials()
-    keys = {"aws_access_key_id": fetched["access_key"], "aws_secret_access_key": fetched["secret_key"], "aws_session_token": fetched["token"]}
+    keys = {
+        "aws_access_key_id": fetched["access_key"],
+        "aws_secret_access_key": fetched["secret_key"],
+        "aws_session_token": fetched["token"],
+    }
     ssm = boto3.client("ssm", endpoint_url=machines.cloud.endpoint, region_name="us-east-1", **keys)
     assert ssm.put_parameter(Name="/from/a/node", Value="x", Type="String")["Version"] == 1
 
@@ -162,7 +176,9 @@ def test_the_identity_document_is_signed_with_the_clouds_key(machines: ToyCloud)
     assert json.loads(document)["instanceId"] == instance_id
 
 
-def test_a_machine_has_no_keys_and_an_address_that_it_can_bind(machines: ToyCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_has_no_keys_and_an_address_that_it_can_bind(
+    machines: ToyCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on EC2: what the person who started the cloud has in the environment must not reach the nodes."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the person's own")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
@@ -173,7 +189,10 @@ def test_a_machine_has_no_keys_and_an_address_that_it_can_bind(machines: ToyClou
     assert {"AWS_ENDPOINT_URL", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "OMP_NUM_THREADS", "DYNTRAIN_MACHINE"} <= names
     assert not {name for name in names if "KEY" in name or "REGION" in name}
     address = Metadata(machines, instance_id).get("/latest/meta-data/local-ipv4")[1]
-    with socket.create_server((address, 0)) as server, socket.create_connection(server.getsockname(), timeout=5) as client:
+    with (
+        socket.create_server((address, 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=patient(5)) as client,
+    ):
         assert client.getpeername()[0] == address
 
 
@@ -240,7 +259,7 @@ def test_leaving_the_cloud_leaves_no_process_no_port_and_no_file(tmp_path: Path)
     assert not state_dir.exists()
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=1)
+            socket.create_connection(("127.0.0.1", port), timeout=patient(1))
 
 
 @contextlib.contextmanager
@@ -272,7 +291,7 @@ def test_sigkill_of_the_cloud_takes_machines_and_handlers_along(tmp_path: Path) 
 def test_ending_signals_clean_up(tmp_path: Path, number: signal.Signals) -> None:
     with cloud_process(tmp_path) as (process, started):
         process.send_signal(number)
-        process.wait(15)
+        process.wait(patient(15))
         assert wait_gone(started["pids"]) == []
         assert not Path(started["state_dir"]).exists()
         assert process.returncode == 0

@@ -1,7 +1,11 @@
-"""Hosts as network namespaces: made, reached, cut off, and gone again whatever happened to their owner. Needs root and iproute2."""
+"""Hosts as network namespaces: made, reached, cut off, and gone again whatever happened to their owner. Needs root and
+iproute2.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,12 +13,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from controller.local.namespaces import Namespaces, NamespacesUnavailable, sweep
+from dyntrain.controller.local.machines.namespaces import Namespaces, NamespacesUnavailable, sweep
+from dyntrain.controller.local.pace import patient
 
 pytestmark = pytest.mark.hosts
-SAY = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 1); sys.stdout.write(s.getsockname()[0])"
-OWNER = "import os; from controller.local.namespaces import Namespaces; n = Namespaces(); n.start(); n.entrance('i-1', n.addresses[0]); os.abort()"
+SAY = """
+import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 1)
+sys.stdout.write(s.getsockname()[0])
+"""
+OWNER = """
+import os
+from dyntrain.controller.local.machines.namespaces import Namespaces
+n = Namespaces()
+n.start()
+n.entrance('i-1', n.addresses[0])
+os.abort()
+"""
 
 
 def there() -> set[str]:
@@ -35,7 +50,7 @@ def knock(network: Namespaces, host: str) -> str:
     with socket.create_server((network.gateway, 0)) as server:
         where = network.entrance(host, network.addresses[0])
         argv = [*where, sys.executable, "-c", SAY, network.gateway, str(server.getsockname()[1])]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False).stdout
+        return subprocess.run(argv, capture_output=True, text=True, timeout=patient(30), check=False).stdout
 
 
 def test_a_host_reaches_the_gateway_until_its_link_is_cut_and_again_when_it_is_mended(network: Namespaces) -> None:
@@ -46,9 +61,32 @@ def test_a_host_reaches_the_gateway_until_its_link_is_cut_and_again_when_it_is_m
     assert knock(network, "i-1") == network.addresses[0]
 
 
+def speeds(network: Namespaces, host: str) -> list[str]:
+    """What the kernel says of the link's two ends."""
+    said = [
+        subprocess.run(
+            [*where, "tc", "qdisc", "show", "dev", device], capture_output=True, text=True, check=True
+        ).stdout
+        for where, device in (((), network.link(host) or ""), (network.entrance(host, ""), "eth0"))
+    ]
+    return [found[1] for one in said if (found := re.search(r"tbf .*rate (\S+)", one))]
+
+
+def test_a_link_is_slow_in_both_directions_until_it_is_fast_again(network: Namespaces) -> None:
+    assert knock(network, "i-1") == network.addresses[0]
+    assert speeds(network, "i-1") == []
+    assert network.slow("i-1", 5)
+    assert network.slow("i-1", 20)
+    assert speeds(network, "i-1") == ["20Mbit", "20Mbit"]
+    assert knock(network, "i-1") == network.addresses[0]
+    assert network.speed_up("i-1")
+    assert speeds(network, "i-1") == []
+
+
 def test_an_unknown_host_cannot_be_cut_or_removed(network: Namespaces) -> None:
     network.remove("i-9")
     assert not network.cut("i-9")
+    assert not network.slow("i-9", 5)
     assert network.link("i-9") is None
 
 
@@ -73,11 +111,12 @@ def test_nothing_is_left_of_a_network_that_was_stopped() -> None:
 def test_what_a_killed_owner_left_is_swept_and_what_a_living_one_has_is_not(network: Namespaces) -> None:
     network.entrance("i-1", network.addresses[0])
     dead = subprocess.Popen([sys.executable, "-c", OWNER], stderr=subprocess.DEVNULL)
-    dead.wait(30)
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # it stays in /proc, as for a shell that is busy
     left = {name for name in there() if name.startswith(f"dt{dead.pid:x}-")}
     assert len(left) == 2, "a bridge, and a host that is a namespace and a link of one name"
     assert left <= set(sweep())
     assert not left & there()
+    dead.wait(patient(30))
     assert any(name.startswith(network.name) for name in there())
 
 

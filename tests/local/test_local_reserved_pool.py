@@ -1,4 +1,6 @@
-"""E3 on the embedded cloud, with real handlers, rules and table but machines switched off; and the reservations that the cloud shows."""
+"""E3 on the embedded cloud, with real handlers, rules and table but machines switched off; and the reservations that
+the cloud shows.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_toycloud import QUIET, ToyCloud, wait_for
-
-from controller.adapters.aws import Clients
-from controller.adapters.reservations import Ec2Reservations, TableLedger
-from controller.contract import NODE_DETAIL_TYPES, JobMember, JobReport, NodeReport, SignedDocument, Target
-from controller.errors import Conflict
-from controller.local.cloud import Cloud
-from controller.local.cluster import Cluster, ClusterPlan, provision
-from controller.local.identity import InstanceFacts, document
-from controller.reserved_inputs import Claim
-from controller.reserved_ports import StoredLedger
+from dyntrain.controller.adapters.aws import Clients
+from dyntrain.controller.adapters.ec2 import Ec2Instances
+from dyntrain.controller.adapters.reservations import Ec2Reservations, TableLedger
+from dyntrain.controller.contract.errors import Conflict
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.contract.reports import JobMember, JobReport
+from dyntrain.controller.core.pool.inputs import Claim
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.pace import patient
+from dyntrain.controller.local.stack import Cluster, create_stack
+from dyntrain.controller.pool.ports import StoredLedger
+from local_toycloud import PRIVATE_IP, QUIET, ToyCloud, say, say_prepared, signed_identity
+from waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
 
 class Account:
-    """A cluster of a master and a base worker in a cloud whose rules run; nodes and coordinator are played by the test."""
+    """A cluster of a master and a base worker in a cloud whose rules run; nodes and coordinator are played by the
+    test.
+    """
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self.cloud, self.cluster, self.mount = cloud, cluster, mount
@@ -42,24 +48,21 @@ class Account:
         return (self.cluster.master, *self.cluster.workers)
 
     def group(self) -> dict[str, Any]:
-        answer = self.cloud.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[self.cluster.group])
+        answer = self.cloud.client("autoscaling").describe_auto_scaling_groups(
+            AutoScalingGroupNames=[self.cluster.group]
+        )
         return dict(answer["AutoScalingGroups"][0])
 
-    def say(self, source: str, kind: str, detail: dict[str, Any]) -> None:
-        self.cloud.client("events").put_events(Entries=[{"Source": source, "DetailType": kind, "Detail": json.dumps(detail)}])
-
     def prepared(self, instance: str) -> None:
-        said = document(InstanceFacts(instance, "ami-1", "c5.large", "10.0.0.9", "us-east-1a", "us-east-1", self.cloud.account.number, 0.0, None))
-        identity = SignedDocument(document=said, signature=self.cloud.signer.sign(said))
-        report = NodeReport(
-            cluster="demo", instance_id=instance, private_ip="10.0.0.9", attempt=1, outcome="prepared", at=time.time(), identity=identity
-        )
-        self.say("dyntrain.node", NODE_DETAIL_TYPES["prepared"], report.model_dump(mode="json"))
+        say_prepared(self.cloud, instance)
 
     def trains(self, *instances: str) -> None:
         """The coordinator's word, obeying the target that is published now."""
         self._sequence += 1
-        members = tuple(JobMember(instance_id=one, rank=n, active=True, joined_epoch=0, joined_at=time.time()) for n, one in enumerate(instances))
+        members = tuple(
+            JobMember(instance_id=one, rank=n, active=True, joined_epoch=0, joined_at=time.time())
+            for n, one in enumerate(instances)
+        )
         report = JobReport(
             cluster="demo",
             job="job",
@@ -69,43 +72,61 @@ class Account:
             generation=1,
             revision=self.target().revision,
             members=members,
+            instance_id=self.base[0],
+            private_ip=PRIVATE_IP,
+            identity=signed_identity(self.cloud, self.base[0]),
         )
-        self.say("dyntrain.coordinator", report.detail_type, report.model_dump(mode="json"))
+        say(self.cloud, "dyntrain.coordinator", report.detail_type, report.model_dump(mode="json"))
 
     def target(self) -> Target:
-        return Target.model_validate_json(self.cloud.client("ssm").get_parameter(Name="/dyntrain/demo/target")["Parameter"]["Value"])
+        return Target.model_validate_json(
+            self.cloud.client("ssm").get_parameter(Name="/dyntrain/demo/target")["Parameter"]["Value"]
+        )
 
     def status(self, instance: str) -> str | None:
         return self.cloud.account.instance_tags(instance).get("elastic_worker_status")
 
     def dyntrain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        command = [sys.executable, "-m", "controller.cli", *arguments]
-        return subprocess.run(command, env={**clean, **self.cloud.environment}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        command = [sys.executable, "-m", "dyntrain", *arguments]
+        return subprocess.run(
+            command,
+            env={**clean, **self.cloud.environment},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
+            check=False,
+        )
 
     def keep_saying(self, word: Callable[[], None], until: Callable[[], Any], seconds: float = 25.0) -> None:
         """Reports are level: repeated until they had their effect."""
-        deadline = time.monotonic() + seconds
-        while not until():
-            assert time.monotonic() < deadline, "the report had no effect"
-            word()
-            time.sleep(0.3)
+
+        def look() -> Any:
+            if not (effect := until()):
+                word()
+            return effect
+
+        wait_for(look, seconds, "the report had no effect", pause=0.3)
 
 
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Account]:
     options = replace(QUIET, handler_processes=2)
     with Cloud(app_directory=ROOT, options=options, state_dir=tmp_path / "cloud", resync_seconds=0.5) as cloud:
-        pool = {"instance_type": "c5.large", "readings": 2, "reading_seconds": 1.0, "dry_run": False}
-        plan = ClusterPlan("demo", tmp_path / "cloud" / "shared", ("true",), base_workers=1, policy={"pool": pool, "settling_seconds": 0.2})
-        yield Account(cloud, provision(cloud.environment, plan), plan.mount)
+        pool = {"instance_type": "c5.large", "group": "demo-workers", "readings": 2, "reading_seconds": 1.0}
+        policy = {"pool": {**pool, "dry_run": False}, "settling_seconds": 0.2}
+        cluster = create_stack(cloud, "demo", ("true",), {"InstanceType": "c5.large"}, policy)
+        yield Account(cloud, cluster, cloud.state_dir / "shared")
 
 
 def in_group(account: Account) -> list[str]:
     return [member["InstanceId"] for member in account.group()["Instances"]]
 
 
-def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_the_demand_returns(account: Account) -> None:
+def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_the_demand_returns(
+    account: Account,
+) -> None:
     """Three are reserved; the two base nodes use two of them. Nobody touches the group: the pool's rule does."""
     account.cloud.reservations.reserve("c5.large", 3)
     (worker,) = wait_for(lambda: in_group(account), 25)
@@ -120,21 +141,31 @@ def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_th
     plan = json.loads(account.dyntrain("pool", "plan", "--json").stdout)
     assert (plan["pools"][0]["spare"], plan["pools"][0]["target"], plan["pools"][0]["held"]) == (1, 1, 1)
 
-    account.cloud.client("ec2").run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="c5.large")  # the demand returns
+    # the demand returns
+    account.cloud.client("ec2").run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="c5.large")
     wait_for(lambda: account.group()["DesiredCapacity"] == 0, 25)
-    account.keep_saying(lambda: account.trains(*account.base, worker), lambda: account.status(worker) == "REMOVAL_QUEUED")
+    account.keep_saying(
+        lambda: account.trains(*account.base, worker), lambda: account.status(worker) == "REMOVAL_QUEUED"
+    )
     assert account.cloud.instance_state(worker) == "running", "it leaves at a boundary, not before"
-    account.keep_saying(lambda: account.trains(*account.base), lambda: account.cloud.instance_state(worker) == "terminated")
+    account.keep_saying(
+        lambda: account.trains(*account.base), lambda: account.cloud.instance_state(worker) == "terminated"
+    )
     assert account.status(worker) == "REMOVED"
     assert set(account.target().members or ()) == set(account.base)
     plan = json.loads(account.dyntrain("pool", "plan", "--json").stdout)
-    assert (plan["pools"][0]["held"], plan["pools"][0]["spare"], plan["pools"][0]["current"]) == (0, 0, 0), "the reservation is free for its owner"
+    assert (plan["pools"][0]["held"], plan["pools"][0]["spare"], plan["pools"][0]["current"]) == (0, 0, 0), (
+        "the reservation is free for its owner"
+    )
 
 
 def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real adapter: regional ones have no zone, filters apply, capacity has what is available."""
     made = toy.cloud.reservations
-    regional, zonal = made.reserve("c5.large", 3), made.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600)
+    regional, zonal = (
+        made.reserve("c5.large", 3),
+        made.reserve("g5.xlarge", 1, zone="us-east-1a", tenancy="dedicated", seconds=600),
+    )
     made.end(made.reserve("c5.large", 7))
     room = made.reserve_capacity("p3.2xlarge", 4, "us-east-1b", criteria="targeted", kind="capacity-block", seconds=900)
     made.use(room, 1)
@@ -148,7 +179,13 @@ def test_reservations_are_shown_as_aws_shows_them(toy: ToyCloud, monkeypatch: py
     assert (reserved[zonal].zone, reserved[zonal].tenancy) == ("us-east-1a", "dedicated")
     assert reserved[zonal].end == pytest.approx(time.time() + 600, abs=30)
     (capacity,) = seen.capacity()
-    assert (capacity.id, capacity.total, capacity.available, capacity.targeted, capacity.block) == (room, 4, 3, True, True)
+    assert (capacity.id, capacity.total, capacity.available, capacity.targeted, capacity.block) == (
+        room,
+        4,
+        3,
+        True,
+        True,
+    )
 
 
 def test_instances_are_started_stopped_and_untagged_and_the_ledger_takes_one_of_two_writers(
@@ -156,21 +193,33 @@ def test_instances_are_started_stopped_and_untagged_and_the_ledger_takes_one_of_
 ) -> None:
     for name, value in account.cloud.environment.items():
         monkeypatch.setenv(name, value)
-    seen, instance = Ec2Reservations(Clients()), account.base[0]
+    seen = Ec2Reservations(Clients())
+    (launched,) = account.cloud.client("ec2").run_instances(
+        ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="c5.large"
+    )["Instances"]
+    instance = launched["InstanceId"]
     key = {"Key": "demo-aws-dl-cfn-elastic-worker", "Value": ""}
     account.cloud.client("ec2").create_tags(Resources=[instance], Tags=[key])
-    assert seen.untag([instance], key["Key"]) == []
+    acting = Ec2Instances(Clients())
+    assert acting.untag([instance], key["Key"]).refused == {}
     wait_for(lambda: account.cloud.instance_state(instance) == "running")
-    assert seen.stop([instance]) == []
+    assert acting.stop([instance]).refused == {}
     wait_for(lambda: account.cloud.instance_state(instance) == "stopped")
     machine = next(one for one in seen.machines() if one.instance == instance)
-    assert (machine.state, machine.instance_type, machine.lifecycle, key["Key"] in machine.tags) == ("stopped", "c5.large", "on-demand", False)
-    assert seen.start([instance]) == []
+    assert (machine.state, machine.instance_type, machine.lifecycle, key["Key"] in machine.tags) == (
+        "stopped",
+        "c5.large",
+        "on-demand",
+        False,
+    )
+    assert acting.start([instance]).refused == {}
     wait_for(lambda: account.cloud.instance_state(instance) == "running")
 
-    ledger = TableLedger(Clients(), "dyntrain")
+    ledger = TableLedger(Clients(), account.cloud.table)
     read = ledger.get()
-    mine = StoredLedger({"other": Claim(count=2, instance_type="c5.large", since=1.0, expires=2.0)}, at=1.0, version=read.version)
+    mine = StoredLedger(
+        {"other": Claim(count=2, instance_type="c5.large", since=1.0, expires=2.0)}, at=1.0, version=read.version
+    )
     ledger.put(mine)
     with pytest.raises(Conflict):
         ledger.put(mine)

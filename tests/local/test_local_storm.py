@@ -1,4 +1,6 @@
-"""The storm of a fault hunt on real processes: what it does to them, what it counts, and that nothing of it outlasts its end."""
+"""The storm of a fault hunt on real processes: what it does to them, what it counts, and that nothing of it outlasts
+its end.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,59 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from controller.local.chaos_plan import Cut, Freeze, Kill, Throttle, Victim
-from controller.local.chaos_storm import Storm
-from controller.local.disturbance import Disturbance
+from dyntrain.controller.local.chaos.plan import Cut, Freeze, Kill, Slow, Stall, Throttle, Victim
+from dyntrain.controller.local.chaos.storm import Storm
+from dyntrain.controller.local.disturbance import Disturbance
+from dyntrain.controller.local.pace import patient
 
 
 @pytest.fixture
 def coordinator() -> Iterator[subprocess.Popen[bytes]]:
     """Taken for a coordinator by its command line."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", "input()", "training.coordinator"], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()", "dyntrain.training.coordinator"], stdin=subprocess.PIPE
+    )
     yield process
     process.kill()
-    process.wait(10)
+    process.wait(patient(10))
+
+
+class KeptLinks:
+    """Links that only remember what was done to them."""
+
+    def __init__(self, *hosts: str) -> None:
+        self.hosts = list(hosts)
+        self.down: set[str] = set()
+        self.rates: dict[str, float] = {}
+
+    def cut(self, host: str) -> bool:
+        self.down.add(host)
+        return True
+
+    def mend(self, host: str) -> bool:
+        self.down.remove(host)
+        return True
+
+    def slow(self, host: str, megabits: float) -> bool:
+        self.rates[host] = megabits
+        return True
+
+    def speed_up(self, host: str) -> bool:
+        del self.rates[host]
+        return True
+
+
+class KeptVolume:
+    def __init__(self, *, can: bool = True) -> None:
+        self.can, self.hangs = can, False
+
+    def hang(self, seconds: float) -> bool:
+        self.hangs = self.can and seconds > 0 and not self.hangs
+        return self.hangs
+
+    def go_on(self) -> bool:
+        did, self.hangs = self.hangs, False
+        return did
 
 
 def state(process: subprocess.Popen[bytes]) -> str:
@@ -35,7 +77,7 @@ def storm() -> tuple[Storm, list[str]]:
 def test_a_killed_process_is_gone_and_counted(coordinator: subprocess.Popen[bytes]) -> None:
     made, _ = storm()
     made.run([Kill(0.0, Victim.COORDINATOR, 0.99)], 0.1)
-    assert coordinator.wait(10) == -9
+    assert coordinator.wait(patient(10)) == -9
     assert made.counts == {"coordinator killed": 1}
 
 
@@ -69,3 +111,29 @@ def test_disorder_and_throttling_end_with_the_storm() -> None:
     assert disturbance.disorder.lost > 0
     made.end()
     assert (disturbance.disorder.throttled, disturbance.disorder.lost) == ({}, 0.0)
+
+
+def test_links_and_the_volume_are_struck_as_planned_and_right_again_at_the_end() -> None:
+    links, volume, told = KeptLinks("i-1", "i-2"), KeptVolume(), list[str]()
+    made = Storm(Disturbance(1), links, told.append, volume)
+    cuts = [Cut(0.0, 0.0, 60.0), Cut(0.0, 0.0, 60.0), Cut(0.0, 0.0, 60.0)]
+    made.run([*cuts, Slow(0.0, 0.99, 8.0, 60.0), Stall(0.0, 60.0)], 0.1)
+    assert (links.down, links.rates, volume.hangs) == ({"i-1", "i-2"}, {"i-2": 8.0}, True)
+    assert made.counts == {"link cut": 2, "link slowed": 1, "volume stalled": 1}, "no link is cut twice"
+    made.end()
+    assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
+    assert told[-4:] == ["i-1 connected again", "i-2 connected again", "i-2 is fast again", "the volume goes on"]
+
+
+def test_short_faults_of_links_and_volume_end_during_the_storm() -> None:
+    links, volume = KeptLinks("i-1"), KeptVolume()
+    made = Storm(Disturbance(1), links, lambda _: None, volume)
+    made.run([Cut(0.0, 0.5, 0.01), Slow(0.0, 0.5, 8.0, 0.01), Stall(0.0, 0.01)], 0.2)
+    assert (links.down, links.rates, volume.hangs) == (set(), {}, False)
+    assert made.counts == {"link cut": 1, "link slowed": 1, "volume stalled": 1}
+
+
+def test_a_volume_that_does_not_hang_is_not_counted_as_stalled() -> None:
+    made = Storm(Disturbance(1), None, lambda _: None, KeptVolume(can=False))
+    made.run([Stall(0.0, 60.0)], 0.1)
+    assert not made.counts

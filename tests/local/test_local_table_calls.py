@@ -21,25 +21,33 @@ KEY = {"pk": ITEM["pk"], "sk": ITEM["sk"]}
 
 
 def test_an_item_comes_back_as_it_was_put_however_it_is_asked_for(toy: ToyCloud) -> None:
-    table = toy.cloud.client("dynamodb")
-    table.put_item(TableName="dyntrain", Item=ITEM)
-    assert table.get_item(TableName="dyntrain", Key=KEY, ConsistentRead=True)["Item"] == ITEM
-    assert table.batch_get_item(RequestItems={"dyntrain": {"Keys": [KEY]}})["Responses"] == {"dyntrain": [ITEM]}
+    table, name = toy.cloud.client("dynamodb"), toy.cloud.table
+    table.put_item(TableName=name, Item=ITEM)
+    assert table.get_item(TableName=name, Key=KEY, ConsistentRead=True)["Item"] == ITEM
+    assert table.batch_get_item(RequestItems={name: {"Keys": [KEY]}})["Responses"] == {name: [ITEM]}
     found = table.query(
-        TableName="dyntrain", IndexName="by-cluster", KeyConditionExpression="cluster = :c", ExpressionAttributeValues={":c": ITEM["cluster"]}
+        TableName=name,
+        IndexName="by-cluster",
+        KeyConditionExpression="cluster = :c",
+        ExpressionAttributeValues={":c": ITEM["cluster"]},
     )
     assert found["Items"] == [ITEM]
-    assert "Item" not in table.get_item(TableName="dyntrain", Key={"pk": {"S": "nothing"}, "sk": {"S": "facts"}})
+    assert "Item" not in table.get_item(TableName=name, Key={"pk": {"S": "nothing"}, "sk": {"S": "facts"}})
 
 
 def test_a_refused_call_is_refused_in_dynamodbs_words_and_changes_nothing(toy: ToyCloud) -> None:
     """The adapters take a lost race from the error's code: any other would end the pass instead of reading again."""
-    table = toy.cloud.client("dynamodb")
+    table, name = toy.cloud.client("dynamodb"), toy.cloud.table
     key = {"pk": {"S": "node#refused"}, "sk": {"S": "facts"}}
-    table.put_item(TableName="dyntrain", Item={**key, "version": {"N": "1"}})
+    table.put_item(TableName=name, Item={**key, "version": {"N": "1"}})
     with pytest.raises(ClientError) as lost:
-        table.put_item(TableName="dyntrain", Item={**key, "version": {"N": "2"}}, ConditionExpression="attribute_not_exists(pk)")
+        table.put_item(
+            TableName=name, Item={**key, "version": {"N": "2"}}, ConditionExpression="attribute_not_exists(pk)"
+        )
     with pytest.raises(ClientError) as missing:
         table.get_item(TableName="elsewhere", Key=key)
-    assert [error.value.response["Error"]["Code"] for error in (lost, missing)] == ["ConditionalCheckFailedException", "ResourceNotFoundException"]
-    assert table.get_item(TableName="dyntrain", Key=key)["Item"]["version"] == {"N": "1"}
+    assert [error.value.response["Error"]["Code"] for error in (lost, missing)] == [
+        "ConditionalCheckFailedException",
+        "ResourceNotFoundException",
+    ]
+    assert table.get_item(TableName=name, Key=key)["Item"]["version"] == {"N": "1"}

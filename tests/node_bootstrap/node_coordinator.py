@@ -17,14 +17,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from dyntrain.controller.contract.messages import CoordinatorEndpoint
+from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.messages import Challenge, Refused
+from dyntrain.training.protocol.node_messages import (
+    Listed,
+    NodeHello,
+    Retire,
+    Welcome,
+)
+from dyntrain.training.protocol.wire import ToCoordinator, ToNode, parse_to_coordinator
 from node_fakes import INSTANCE, TOKEN, World, living, wait_until, world
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
-
-from controller.contract import CoordinatorEndpoint
-from training.admission import Gate
-from training.protocol import Challenge, Listed, NodeHello, Refused, Retire, Welcome
-from training.wire import ToCoordinator, ToNode, parse_to_coordinator
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ def self_signed() -> Certificate:
         .not_valid_after(now + datetime.timedelta(hours=1))
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     return Certificate(built.public_bytes(serialization.Encoding.PEM).decode(), private.decode())
 
 
@@ -121,15 +128,21 @@ async def start_coordinator(directory: Path, **settings: Any) -> FakeCoordinator
 
 @contextlib.asynccontextmanager
 async def training_node(
-    directory: Path, blank: tuple[str, ...] = (), program: tuple[str, ...] = (), **timing: Any
+    directory: Path,
+    blank: tuple[str, ...] = (),
+    program: tuple[str, ...] = (),
+    servers: str = "base",
+    logs: str = "node",
+    **timing: Any,
 ) -> AsyncIterator[tuple[World, FakeCoordinator, asyncio.Task[int]]]:
     """A node whose worker trains, in its world with a coordinator; all of it ends with the block."""
     with world(directory) as here:
         coordinator = await start_coordinator(directory)
         here.publish(coordinator.endpoint)
+        here.configure(servers=servers, logs=logs)
         here.blank, here.coordinator = blank, program
         try:
-            async with living(here.setting(**timing)) as node:
+            async with living(here.dependencies(**timing)) as node:
                 await wait_until(here.workers_started, "the worker is started")
                 yield here, coordinator, node
         finally:
@@ -142,5 +155,10 @@ def dead_endpoint() -> CoordinatorEndpoint:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return CoordinatorEndpoint(
-        cluster="demo", job="job-0", instance_id=INSTANCE, url=f"wss://127.0.0.1:{port}", certificate=self_signed().certificate, published_at=0.0
+        cluster="demo",
+        job="job-0",
+        instance_id=INSTANCE,
+        url=f"wss://127.0.0.1:{port}",
+        certificate=self_signed().certificate,
+        published_at=0.0,
     )

@@ -14,19 +14,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from controller.contract import CoordinatorEndpoint, NodeReport, parameter
-from node_bootstrap.errors import ServiceUnavailable
-from node_bootstrap.layout import Layout
-from node_bootstrap.node import run_node
-from node_bootstrap.pacing import Backoff, Timing
-from node_bootstrap.setting import Setting
+from dyntrain.controller.contract.messages import CoordinatorEndpoint, parameter
+from dyntrain.controller.contract.reports import NodeReport
+from dyntrain.controller.local.pace import patient
+from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.node import run_node
+from dyntrain.node_bootstrap.steps.run import Dependencies
+from waiting import until
 
 INSTANCE = "i-0123456789abcdef0"
 TOKEN = "the-cluster-token-that-must-stay-secret"
 QUICK = Timing(
     finish=0.2,
     metadata_tries=3,
-    metadata_timeout=0.3,
     metadata=Backoff(0.01, 0.02),
     setup_tries=3,
     setup=Backoff(0.02, 0.05),
@@ -34,7 +36,6 @@ QUICK = Timing(
     report=Backoff(0.05, 0.2),
     endpoint=Backoff(0.02, 0.1),
     refused=Backoff(0.05, 0.2),
-    welcome=2.0,
     own_restart=Backoff(0.05, 0.1),
     restart_budget=2,
     order=30.0,
@@ -48,12 +49,7 @@ QUICK = Timing(
 
 
 async def wait_until(condition: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
-    """The first true value of `condition`; fails with `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
-        await asyncio.sleep(0.01)
-    return value
+    return await until(condition, seconds, what)
 
 
 def processes_of(directory: Path) -> list[int]:
@@ -126,7 +122,7 @@ def metadata_service(values: dict[str, str], mode: str = "v2") -> Iterator[FakeM
         def do_PUT(self) -> None:
             if fake.mode == "silent":
                 fake.held += 1
-                fake.over.wait(100.0)
+                fake.over.wait(patient(100.0))
             elif fake.mode == "v1":
                 self.answer(403)
             elif self.path != "/latest/api/token" or not self.headers.get("X-aws-ec2-metadata-token-ttl-seconds"):
@@ -208,8 +204,10 @@ WORKER = """
 import os, sys, time, pathlib, json, subprocess
 control = json.loads(pathlib.Path(os.environ["DYNTRAIN_CONTROL_FILE"]).read_text())
 with open("workers.started", "a") as file:
-    file.write(json.dumps({"pid": os.getpid(), "cwd": os.getcwd(), "job": control["job"], "elastic": os.environ.get("ELASTIC_TRAINING_ENABLED"),
-                           "mount": os.environ.get("EFS_MOUNT"), "url": control["url"]}) + "\\n")
+    elastic = os.environ.get("ELASTIC_TRAINING_ENABLED")
+    file.write(json.dumps({"pid": os.getpid(), "cwd": os.getcwd(), "job": control["job"], "elastic": elastic,
+                           "mount": os.environ.get("EFS_MOUNT"), "url": control["url"],
+                           "faced": "dyntrain.training.dt_scripts.hook" in sys.modules}) + "\\n")
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 while True:
     if pathlib.Path("crash").exists():
@@ -257,8 +255,8 @@ class World:
         path.write_text(text)
         return str(path)
 
-    def setting(self, **timing: Any) -> Setting:
-        return Setting(
+    def dependencies(self, **timing: Any) -> Dependencies:
+        return Dependencies(
             self.layout,
             self.metadata.url,
             parameters=lambda region: self.parameters,
@@ -285,9 +283,9 @@ def world(directory: Path, ip: str = "127.0.0.1", **tags: str) -> Iterator[World
 
 
 @contextlib.asynccontextmanager
-async def living(setting: Setting) -> AsyncIterator[asyncio.Task[int]]:
+async def living(dependencies: Dependencies) -> AsyncIterator[asyncio.Task[int]]:
     """The node lives while the block runs, and is stopped after it if it still does."""
-    task = asyncio.create_task(run_node(setting))
+    task = asyncio.create_task(run_node(dependencies))
     try:
         yield task
     finally:

@@ -6,20 +6,21 @@ import asyncio
 import stat
 from pathlib import Path
 
+from dyntrain.controller.contract.messages import ControlFile
 from node_coordinator import dead_endpoint, start_coordinator, training_node
 from node_fakes import TOKEN, living, processes_of, wait_until, world
 
-from controller.contract import ControlFile
-
 
 def test_n5_signal_is_kept_while_the_coordinator_is_down(tmp_path: Path) -> None:
-    """The address in SSM is that of a dead coordinator: the node waits, and the next coordinator learns all from its hello."""
+    """The address in SSM is that of a dead coordinator: the node waits, and the next coordinator learns all from its
+    hello.
+    """
 
     async def scenario() -> None:
         with world(tmp_path) as here:
             here.configure(liveness_seconds=7.0)
             here.publish(dead_endpoint(), token="an earlier token")
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: "no connection to the coordinator" in here.logged(), "the failure is logged")
                 coordinator = await start_coordinator(tmp_path)
                 here.publish(coordinator.endpoint)
@@ -34,8 +35,11 @@ def test_n5_signal_is_kept_while_the_coordinator_is_down(tmp_path: Path) -> None
                 assert len(here.workers_started()) == 1  # the worker survives its coordinator
                 assert second.endpoint is not None
                 url, file = second.endpoint.url, here.layout.control_file
-                await wait_until(lambda: ControlFile.model_validate_json(file.read_text()).url == url, "the worker can find it too")
-                assert ControlFile.model_validate_json(file.read_text()).liveness_seconds == 7.0  # else it would look for another time
+                await wait_until(
+                    lambda: ControlFile.model_validate_json(file.read_text()).url == url, "the worker can find it too"
+                )
+                # else it would look for another time
+                assert ControlFile.model_validate_json(file.read_text()).liveness_seconds == 7.0
                 await second.stop()
 
     asyncio.run(scenario())
@@ -43,13 +47,15 @@ def test_n5_signal_is_kept_while_the_coordinator_is_down(tmp_path: Path) -> None
 
 
 def test_n6_refused_token_is_logged_and_retried(tmp_path: Path) -> None:
-    """A node with an old token must not train, must say so, must not hammer, and must get in once the token is right; no secret in any log."""
+    """A node with an old token must not train, must say so, must not hammer, and must get in once the token is right;
+    no secret in any log.
+    """
 
     async def scenario() -> str:
         with world(tmp_path) as here:
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint, token="a-wrong-token-that-is-secret-too")
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.refusals >= 2, "the node tries again")
                 assert here.workers_started() == []
                 here.publish(coordinator.endpoint)
@@ -71,7 +77,7 @@ def test_n6_wrong_certificate_is_not_trusted(tmp_path: Path) -> None:
             coordinator = await start_coordinator(tmp_path)
             assert coordinator.endpoint is not None
             here.publish(coordinator.endpoint.model_copy(update={"certificate": dead_endpoint().certificate}))
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: "certificate" in here.logged(), "the failure is logged")
                 strangers = len(coordinator.hellos) + coordinator.refusals
                 here.publish(coordinator.endpoint)
@@ -88,7 +94,10 @@ def test_control_file_is_for_the_owner_only(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
         async with training_node(tmp_path) as (here, _, _):
             path = here.layout.control_file
-            mode, token = stat.S_IMODE(path.stat().st_mode), ControlFile.model_validate_json(path.read_text()).token.get_secret_value()
+            mode, token = (
+                stat.S_IMODE(path.stat().st_mode),
+                ControlFile.model_validate_json(path.read_text()).token.get_secret_value(),
+            )
         assert TOKEN not in here.logged()
         return mode, token
 

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.contract.messages import NodeConfig, parameter
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
+from dyntrain.node_bootstrap.host.files import tail, write_atomically
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.workers import hosts_with, write_workers
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.node import following, next_attempt
+from dyntrain.node_bootstrap.reports.config import parse_node_config, read_access
+from dyntrain.node_bootstrap.steps.environment import (
+    environment_files,
+    environment_stands,
+    profile,
+    variables,
+    write_environment,
+)
+from dyntrain.training.engine import engine_name
+from dyntrain.training.worker.channel.objects import source_of
 from hypothesis import given
 from hypothesis import strategies as st
 from node_coordinator import dead_endpoint
 from node_fakes import INSTANCE, MemoryParameters
 
-from controller.contract import NodeConfig, parameter
-from node_bootstrap.attempt import following, next_attempt
-from node_bootstrap.config import parse_node_config, read_access
-from node_bootstrap.environment import environment_files, environment_stands, hosts_with, profile, variables, write_environment
-from node_bootstrap.errors import InvalidConfiguration, ServiceUnavailable
-from node_bootstrap.files import tail, write_atomically
-from node_bootstrap.identity import Identity
-from node_bootstrap.layout import Layout
-
 GOOD = {"cluster": "demo", "mount": "/shared", "training_cmd": ["python", "train.py"]}
-IDENTITY = Identity(INSTANCE, "10.0.0.7", "eu-west-1", "demo", base=False, master=False, tags={"aws:ec2launchtemplate:id": "lt-0abc"})
+IDENTITY = Identity(
+    INSTANCE, "10.0.0.7", "eu-west-1", "demo", base=False, master=False, tags={"aws:ec2launchtemplate:id": "lt-0abc"}
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +43,9 @@ IDENTITY = Identity(INSTANCE, "10.0.0.7", "eu-west-1", "demo", base=False, maste
     [
         ({"mount": None}, "field mount"),
         ({"mount": "relative/path"}, "field mount"),
-        ({"training_cmd": []}, "field training_cmd"),
+        ({"mount": "/"}, "field mount"),  # there already: each node's own disk
+        ({"mount": "/my data", "volume": "fs-0123456789abcdef0"}, "field mount"),  # two fields of fstab
+        ({"training_cmd": [""]}, "field training_cmd"),
         ({"training_cmd": "python train.py"}, "field training_cmd"),
         ({"prepare_timeout_seconds": -1}, "field prepare_timeout_seconds"),
         ({"prepare_scrip": "/typo"}, "field prepare_scrip"),
@@ -57,7 +71,9 @@ def test_configuration_that_is_no_json_is_named() -> None:
 def test_token_is_read_decrypted() -> None:
     """An encrypted token would be refused by every coordinator."""
     name = parameter("demo", "token")
-    parameters = MemoryParameters({parameter("demo", "coordinator"): dead_endpoint().model_dump_json(), name: "plain"}, secrets={name})
+    parameters = MemoryParameters(
+        {parameter("demo", "coordinator"): dead_endpoint().model_dump_json(), name: "plain"}, secrets={name}
+    )
     access = asyncio.run(read_access(parameters, "demo"))
     assert access is not None
     assert access.token.get_secret_value() == "plain"
@@ -78,28 +94,49 @@ NASTY = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["
 
 def test_profile_keeps_every_value_as_it_is(tmp_path: Path) -> None:
     """A value with quotes or $(...) must neither break people's login shells nor run."""
-    values = {"PLAIN": "x", "QUOTES": """it's "so" `id` $(id) $HOME \\ !""", "LINES": "a\nb", "EMPTY": "", "UMLAUT": "ä"}
+    values = {
+        "PLAIN": "x",
+        "QUOTES": """it's "so" `id` $(id) $HOME \\ !""",
+        "LINES": "a\nb",
+        "EMPTY": "",
+        "UMLAUT": "ä",
+    }
     script = tmp_path / "profile.sh"
     script.write_text(profile(values) + "env -0\n")
-    shown = subprocess.run(["sh", str(script)], capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout.decode().split("\0")
+    shown = (
+        subprocess.run(["sh", str(script)], capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"})
+        .stdout.decode()
+        .split("\0")
+    )
     assert {name: value for name, _, value in (item.partition("=") for item in shown) if name in values} == values
 
 
 def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    config = NodeConfig.model_validate({**GOOD, "training_cmd": ["python", "my train.py"], "workers": 2, "environment": {"EXTRA": "1"}})
+    config = NodeConfig.model_validate(
+        {**GOOD, "training_cmd": ["python", "my train.py"], "workers": 2, "environment": {"EXTRA": "1"}}
+    )
     layout.workers.parent.mkdir(parents=True)
     layout.workers.write_text("10.0.0.1\n\nnonsense\n")
     wanted = environment_files(layout, IDENTITY, config, 1)
     assert not environment_stands(wanted)
     write_environment(wanted)
     files = (layout.profile.read_bytes(), layout.workers.read_bytes())
+    assert layout.profile.stat().st_mode & 0o007 == 0, "people put tokens into the environment"
+    layout.profile.chmod(0o644)
+    assert not environment_stands(wanted), "as an earlier version left it"
+    layout.profile.chmod(0o640)
+    of_another = environment_files(layout, IDENTITY, config, 1, group=layout.profile.stat().st_gid + 1)
+    assert not environment_stands(of_another), "the user who runs the job was changed, and could not read it"
     again = environment_files(layout, IDENTITY, config, 1)
     assert environment_stands(again), "a reboot would write it again for nothing"
     write_environment(again)
     assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
-    assert layout.profile.read_text() == profile(variables(IDENTITY, config, layout.workers, 1))
+    assert layout.profile.read_text().startswith(profile(variables(IDENTITY, config, layout.workers, 1)))
+    shown = ["sh", "-c", '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" && command -v dyntrain', str(layout.profile)]
+    found = subprocess.run(shown, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout
+    assert found.split() == [str(layout.launch_socket), str(Path(sys.executable).with_name("dyntrain"))]
     assert variables(IDENTITY, config, layout.workers, 1) == {
         "DEEPLEARNING_WORKERS_PATH": str(layout.workers),
         "DEEPLEARNING_WORKERS_COUNT": "2",
@@ -111,6 +148,10 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
         "TRAINING_CMD": "python 'my train.py'",
         "EXTRA": "1",
     }
+    with_data = variables(IDENTITY, config.model_copy(update={"data_location": "s3://data/sets"}), layout.workers, 1)
+    assert source_of("train", with_data) == "s3://data/sets/train/", "what the script asks for"
+    on_horovod = variables(IDENTITY, config.model_copy(update={"engine": "horovod"}), layout.workers, 1)
+    assert engine_name(None, on_horovod) == "horovod"
 
 
 @given(st.lists(st.ip_addresses(v=4).map(str)), st.ip_addresses(v=4).map(str))
@@ -120,6 +161,37 @@ def test_hosts_hold_this_one_once(known: list[str], own: str) -> None:
     assert hosts.count(own) == 1
     assert len(set(hosts)) == len(hosts)
     assert hosts_with("\n".join(hosts), own) == hosts
+
+
+RUNCLUST = """
+function runclust(){ while read -u 10 host; do host=${host%% slots*}; \\
+ssh -o "StrictHostKeyChecking no" $host ""$2""; done 10<$1; };
+runclust $DEEPLEARNING_WORKERS_PATH "uptime"
+"""
+
+
+def test_people_loop_over_the_workers_with_ssh(tmp_path: Path) -> None:
+    """The function is that of the predecessor's manual, which people paste. A stand-in writes down what it would do."""
+    layout = Layout(tmp_path)
+    write_workers(layout, ["10.0.0.7", "10.0.0.9\nProxyCommand evil", "fe80::1%evil", "10.0.0.8"])
+    assert layout.workers.read_text() == "10.0.0.7\n10.0.0.8\n", "what is no address would reach shells and ssh"
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text('#!/bin/sh\nshift 2; echo "$@"\n')
+    ssh.chmod(0o755)
+    here = {"PATH": f"{ssh.parent}:{os.environ['PATH']}", "DEEPLEARNING_WORKERS_PATH": str(layout.workers)}
+    ran = subprocess.run(["bash", "-c", RUNCLUST], env=here, capture_output=True, text=True, check=True)
+    assert ran.stdout == "10.0.0.7 uptime\n10.0.0.8 uptime\n"
+
+
+@pytest.mark.openssh
+@pytest.mark.parametrize(("host", "policy"), [("10.0.0.8", "accept-new"), ("10.0.0.9", "ask")])
+def test_the_keys_of_the_clusters_nodes_alone_are_accepted_unseen(tmp_path: Path, host: str, policy: str) -> None:
+    """What the real client makes of the file."""
+    write_workers(Layout(tmp_path), ["10.0.0.7", "10.0.0.8"])
+    command = ["ssh", "-G", "-F", str(Layout(tmp_path).ssh_config), host]
+    options = subprocess.run(command, capture_output=True, text=True, check=True).stdout.lower().splitlines()
+    assert f"stricthostkeychecking {policy}" in options
 
 
 def test_attempts_grow_over_lives_and_survive_a_damaged_record(tmp_path: Path) -> None:
@@ -143,6 +215,20 @@ def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
         write_atomically(path, "new \ud800")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_others_put_in_the_place_of_a_half_is_never_opened(tmp_path: Path) -> None:
+    """Root writes to a volume that is the user's: a link would overwrite another file, a pipe hold it for ever."""
+    path, other = tmp_path / "file", tmp_path / "other"
+    half = tmp_path / f".file.{os.uname().nodename}.{os.getpid()}.tmp"
+    other.write_text("of somebody else")
+    os.link(other, half)
+    write_atomically(path, "new")
+    assert (path.read_text(), other.read_text()) == ("new", "of somebody else")
+    os.mkfifo(half)
+    write_atomically(path, "newer")
+    assert path.read_text() == "newer"
+    assert sorted(tmp_path.iterdir()) == [path, other]
 
 
 def test_tail_is_bounded(tmp_path: Path) -> None:

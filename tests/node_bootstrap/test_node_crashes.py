@@ -6,16 +6,23 @@ import asyncio
 import time
 from pathlib import Path
 
+from dyntrain.node_bootstrap.core.pacing import Backoff
+from dyntrain.node_bootstrap.node import RETIRED
+from dyntrain.training.protocol.node_messages import (
+    CoolDown,
+    Listed,
+    RestartWorker,
+    WorkerExited,
+    WorkerStarted,
+)
 from node_coordinator import start_coordinator, training_node
 from node_fakes import alive, living, processes_of, wait_until, world
 
-from node_bootstrap.node import RETIRED
-from node_bootstrap.pacing import Backoff
-from training.protocol import CoolDown, Listed, RestartWorker, WorkerExited, WorkerStarted
-
 
 def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
-    """A worker restarted behind the coordinator's back would disturb the recovery; an order about an earlier process is void."""
+    """A worker restarted behind the coordinator's back would disturb the recovery; an order about an earlier process is
+    void.
+    """
 
     async def scenario() -> None:
         async with training_node(tmp_path) as (here, coordinator, _):
@@ -34,10 +41,16 @@ def test_n8_crash_is_told_and_the_coordinator_decides(tmp_path: Path) -> None:
             assert alive(second)
 
             await coordinator.send(RestartWorker(pid=second, reason="killed by order"))
-            third = (await wait_until(lambda: here.workers_started()[2:], "a running worker is replaced by order"))[0]["pid"]
+            third = (await wait_until(lambda: here.workers_started()[2:], "a running worker is replaced by order"))[0][
+                "pid"
+            ]
             assert not alive(second)
-            started = await wait_until(lambda: coordinator.said(WorkerStarted)[2:] and coordinator.said(WorkerStarted), "each start is told")
-            assert [message.pid for message in started] == [first, second, third], "the coordinator bounds what hangs before it connects"
+            started = await wait_until(
+                lambda: coordinator.said(WorkerStarted)[2:] and coordinator.said(WorkerStarted), "each start is told"
+            )
+            assert [message.pid for message in started] == [first, second, third], (
+                "the coordinator bounds what hangs before it connects"
+            )
             await coordinator.present.close()  # type: ignore[union-attr]
             await wait_until(lambda: len(coordinator.hellos) == 2, "the node reconnects")
             assert coordinator.hellos[1].worker_pid == third
@@ -62,7 +75,9 @@ def test_n8_crash_that_nobody_heard_of_is_told_again(tmp_path: Path) -> None:
 
 
 def test_n8_worker_that_crashes_without_a_coordinator_is_restarted_then_reported(tmp_path: Path) -> None:
-    """Restarted with backoff while nobody can be asked; after the budget the controller hears worker_failed, and it stops."""
+    """Restarted with backoff while nobody can be asked; after the budget the controller hears worker_failed, and it
+    stops.
+    """
 
     async def scenario() -> None:
         async with training_node(tmp_path) as (here, coordinator, node):
@@ -121,7 +136,9 @@ def test_n8_a_worker_that_the_coordinator_gave_up_is_reported_and_started_again_
 
 
 def test_an_order_about_an_earlier_worker_starts_one_where_none_runs(tmp_path: Path) -> None:
-    """A coordinator that did not notice how the node replaced its worker, and then lost that one too, has no other number to name."""
+    """A coordinator that did not notice how the node replaced its worker, and then lost that one too, has no other
+    number to name.
+    """
 
     async def scenario() -> None:
         async with training_node(tmp_path) as (here, coordinator, _):
@@ -136,14 +153,16 @@ def test_an_order_about_an_earlier_worker_starts_one_where_none_runs(tmp_path: P
 
 
 def test_a_node_that_gave_up_without_a_coordinator_is_taken_back_by_the_next_one(tmp_path: Path) -> None:
-    """The controller wants no node whose worker failed: one that waited for its word before it asks the coordinator would wait for ever."""
+    """The controller wants no node whose worker failed: one that waited for its word before it asks the coordinator
+    would wait for ever.
+    """
 
     async def scenario() -> int:
         with world(tmp_path) as here:
             here.configure(isolation_seconds=3.0)  # enough to crash and give up before, on a busy machine too
             first = await start_coordinator(tmp_path)
             here.publish(first.endpoint)
-            async with living(here.setting(restart_budget=0)):
+            async with living(here.dependencies(restart_budget=0)):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "crash").touch()
                 await wait_until(lambda: first.said(WorkerExited), "the crash is told")
@@ -181,13 +200,15 @@ def test_worker_that_was_let_go_is_not_a_crash(tmp_path: Path) -> None:
 
 
 def test_another_job_gets_a_worker_of_its_own(tmp_path: Path) -> None:
-    """A worker of the job before holds that job's state and address: it can never join, and would keep the node's place."""
+    """A worker of the job before holds that job's state and address: it can never join, and would keep the node's
+    place.
+    """
 
     async def scenario() -> list[str]:
         with world(tmp_path) as here:
             first = await start_coordinator(tmp_path)
             here.publish(first.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 old = (await wait_until(here.workers_started, "the worker is started"))[0]["pid"]
                 await first.stop()
                 second = await start_coordinator(tmp_path, job="job-2")

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from dyntrain.node_bootstrap.host.processes import Children
+from dyntrain.node_bootstrap.instance.gpus import count_gpus, listed_gpus
 from node_fakes import processes_of
-
-from node_bootstrap.gpus import count_gpus, listed_gpus
-from node_bootstrap.processes import Children
 
 LISTED = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
@@ -20,7 +19,9 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-4404041a-04cf-1ccf-9e70-f139a9b1e23c)
 
 def count(directory: Path, program: str | None) -> int:
     """`program`: what nvidia-smi is; None: there is none."""
-    command: tuple[str, ...] = (sys.executable, "-c", program) if program is not None else (str(directory / "no-such-program"),)
+    command: tuple[str, ...] = (
+        (sys.executable, "-c", program) if program is not None else (str(directory / "no-such-program"),)
+    )
 
     async def scenario() -> int:
         children = Children(str(directory), 1)
@@ -46,7 +47,11 @@ def test_a_driver_that_is_not_loaded_yet_is_asked_by_its_tool(tmp_path: Path) ->
     assert listed_gpus("No devices found.\n") == 0
 
 
-@pytest.mark.parametrize("program", [None, "raise SystemExit('Failed to communicate with the driver')"], ids=["no driver", "a broken driver"])
-def test_without_a_driver_that_answers_there_are_none(tmp_path: Path, program: str | None, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "program", [None, "raise SystemExit('Failed to communicate with the driver')"], ids=["no driver", "a broken driver"]
+)
+def test_without_a_driver_that_answers_there_are_none(
+    tmp_path: Path, program: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     assert count(tmp_path, program) == 0
     assert ("does not list the GPUs" in caplog.text) == (program is not None)

@@ -1,9 +1,8 @@
-"""The ps-lite processes of a base node: kept ready, handed out, watched, killed; and the master's coordinator."""
+"""The ps-lite processes of a base node: kept ready, handed out, watched, killed."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -11,49 +10,29 @@ import sys
 import time
 from pathlib import Path
 
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.processes import Children, Program
+from dyntrain.node_bootstrap.node import RETIRED
+from dyntrain.node_bootstrap.supervision.group import PORTS, PsGroup, free_port
+from dyntrain.training.protocol.node_messages import (
+    GroupFailed,
+    GroupReady,
+    PsProcess,
+    StartGroup,
+    StopGroup,
+)
+from dyntrain.training.protocol.wire import FromNode
+from node_blanks import FORKS, base_world, roles
 from node_coordinator import start_coordinator
-from node_fakes import BASE_TAGS, MASTER_TAGS, World, alive, living, processes_of, wait_until, world
-
-from node_bootstrap.group import PORTS, BlankProgram, PsGroup, free_port
-from node_bootstrap.node import RETIRED
-from node_bootstrap.pacing import Timing
-from node_bootstrap.processes import Children
-from training.protocol import GroupFailed, GroupReady, PsProcess, StartGroup, StopGroup
-from training.wire import FromNode
-
-FORKS = """
-import json, os, pathlib, sys, time
-from training.forkserver import serve
-here = pathlib.Path(sys.argv[1])
-
-def become(role, environment):
-    with open(here / "roles", "a") as file:
-        entry = {"role": role, "environment": environment, "pid": os.getpid(), "server": os.getppid(), "host": os.environ.get("DMLC_NODE_HOST")}
-        file.write(json.dumps(entry) + "\\n")
-    while not (here / f"end-{os.getpid()}").exists():
-        time.sleep(0.02)
-    sys.exit(int((here / f"end-{os.getpid()}").read_text()))
-
-time.sleep(float((here / "slow").read_text()) if (here / "slow").exists() else 0)
-sys.exit(serve(become))
-"""
-
-
-def base_world(here: World) -> World:
-    path = here.directory / "blank.py"
-    path.write_text(FORKS)
-    here.blank = (sys.executable, str(path), str(here.directory))
-    return here
-
-
-def roles(here: World) -> list[dict[str, object]]:
-    path = here.directory / "roles"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+from node_fakes import BASE_TAGS, World, alive, living, processes_of, wait_until, world
 
 
 def start(generation: int, *kinds: str) -> StartGroup:
     return StartGroup(
-        generation=generation, processes=tuple(PsProcess.model_validate({"role": kind, "environment": {"DMLC_NUM_WORKER": "2"}}) for kind in kinds)
+        generation=generation,
+        processes=tuple(
+            PsProcess.model_validate({"role": kind, "environment": {"DMLC_NUM_WORKER": "2"}}) for kind in kinds
+        ),
     )
 
 
@@ -75,22 +54,27 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting()) as node:
+            async with living(here.dependencies()) as node:
                 offer = (await wait_until(lambda: coordinator.said(GroupReady), "the group is offered"))[-1]
                 assert offer.blanks >= 2
                 assert offer.scheduler_port in PORTS
                 await coordinator.send(start(1, "scheduler", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                given = await wait_until(
+                    lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out"
+                )
                 assert sorted(entry["role"] for entry in given) == ["scheduler", "server"]
                 assert given[0]["environment"] == {"DMLC_NUM_WORKER": "2"}
-                assert {entry["host"] for entry in given} == {"127.0.0.1"}  # else a server listens on whatever interface ps-lite finds first
+                # else a server listens on whatever interface ps-lite finds first
+                assert {entry["host"] for entry in given} == {"127.0.0.1"}
                 again = (await wait_until(lambda: coordinator.said(GroupReady)[1:], "the next group is offered"))[-1]
                 assert again.blanks >= 2
 
                 await coordinator.send(start(1, "scheduler", "server"))  # delivered twice
                 await wait_until(lambda: "ignored an order to start" in here.logged(), "the repetition is handled")
                 await coordinator.send(StopGroup(generation=1))
-                await wait_until(lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "the old group is killed")
+                await wait_until(
+                    lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "the old group is killed"
+                )
                 await coordinator.retire()
                 assert await node == RETIRED
             await coordinator.stop()
@@ -102,17 +86,21 @@ def test_group_is_offered_used_and_offered_again(tmp_path: Path) -> None:
 
 
 def test_mxnet_is_imported_once_for_all_generations(tmp_path: Path) -> None:
-    """Each import takes seconds of a processor from the workers: a loss soon after a change would wait for it with all survivors."""
+    """Each import takes seconds of a processor from the workers: a loss soon after a change would wait for it with all
+    survivors.
+    """
 
     async def scenario() -> tuple[set[object], int]:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 for generation in (1, 2, 3):
                     await coordinator.send(start(generation, "scheduler", "server"))
-                    await wait_until(lambda count=2 * generation: len(roles(here)) == count, f"generation {generation} has its roles")  # type: ignore[misc]
+                    await wait_until(
+                        lambda count=2 * generation: len(roles(here)) == count, f"generation {generation} has its roles"
+                    )  # type: ignore[misc]
             await coordinator.stop()
             return {entry["server"] for entry in roles(here)}, here.logged().count('"child": "ps-lite"')
 
@@ -122,19 +110,25 @@ def test_mxnet_is_imported_once_for_all_generations(tmp_path: Path) -> None:
 
 
 def test_death_of_the_fork_server_is_told_and_mended(tmp_path: Path) -> None:
-    """It takes the servers of the live generation along: workers would hang, and no further generation could be formed."""
+    """It takes the servers of the live generation along: workers would hang, and no further generation could be
+    formed.
+    """
 
     async def scenario() -> tuple[list[GroupFailed], set[object]]:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                given = await wait_until(
+                    lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out"
+                )
                 os.kill(int(str(given[0]["server"])), signal.SIGKILL)
                 failed = await wait_until(lambda: coordinator.said(GroupFailed), "the loss is told")
-                await wait_until(lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "nobody outlives the server")
+                await wait_until(
+                    lambda: not any(alive(int(str(entry["pid"]))) for entry in given), "nobody outlives the server"
+                )
                 await coordinator.send(StopGroup(generation=1))
                 await coordinator.send(start(2, "scheduler", "server"))
                 await wait_until(lambda: len(roles(here)) == 4, "the next generation has its roles")
@@ -154,7 +148,7 @@ def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting(blank_start=5.0)):
+            async with living(here.dependencies(blank_start=5.0)):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(1, "scheduler"))
                 given = await wait_until(lambda: roles(here), "the role is handed out")
@@ -164,7 +158,9 @@ def test_frozen_fork_server_is_replaced(tmp_path: Path) -> None:
                 await wait_until(lambda: "does not answer" in here.logged(), "the frozen server is noticed")
                 await coordinator.send(StopGroup(generation=5))
                 await coordinator.send(start(6, "scheduler"))
-                await wait_until(lambda: any(entry["server"] != given[0]["server"] for entry in roles(here)), "another serves")
+                await wait_until(
+                    lambda: any(entry["server"] != given[0]["server"] for entry in roles(here)), "another serves"
+                )
             await coordinator.stop()
             return {entry["server"] for entry in roles(here)}
 
@@ -179,19 +175,26 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
         with world(tmp_path, **BASE_TAGS) as here:
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.said(GroupReady), "the group is offered")
                 await coordinator.send(start(3, "scheduler", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out")
+                given = await wait_until(
+                    lambda: roles(here) if len(roles(here)) == 2 else None, "both roles are handed out"
+                )
                 pids = {entry["role"]: entry["pid"] for entry in given}  # which of the two is there first is chance
                 end(here, pids["scheduler"], 0)  # the workers left in good order
                 end(here, pids["server"], 11)
                 failed = await wait_until(lambda: coordinator.said(GroupFailed), "the death is told")
                 await coordinator.present.close()  # type: ignore[union-attr]
-                await wait_until(lambda: len(coordinator.said(GroupFailed)) == 2, "and told again on the next connection")
+                await wait_until(
+                    lambda: len(coordinator.said(GroupFailed)) == 2, "and told again on the next connection"
+                )
                 await coordinator.send(StopGroup(generation=3))
                 await coordinator.send(start(2, "server"))
-                await wait_until(lambda: "ignored an order to start" in here.logged(), "an order for an earlier generation is handled")
+                await wait_until(
+                    lambda: "ignored an order to start" in here.logged(),
+                    "an order for an earlier generation is handled",
+                )
             await coordinator.stop()
             assert len(roles(here)) == 2
             return list(failed)
@@ -202,17 +205,21 @@ def test_dead_server_of_a_live_generation_is_told(tmp_path: Path) -> None:
 
 
 def test_roles_wait_for_slow_blanks(tmp_path: Path) -> None:
-    """After a restart the blanks may still import when the order comes: it must reach them all the same, and more than are kept are started."""
+    """After a restart the blanks may still import when the order comes: it must reach them all the same, and more than
+    are kept are started.
+    """
 
     async def scenario() -> list[str]:
         with world(tmp_path, **BASE_TAGS) as here:
             (tmp_path / "slow").write_text("0.5")
             coordinator = await start_coordinator(tmp_path)
             base_world(here).publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: coordinator.hellos, "the node signals")
                 await coordinator.send(start(1, "scheduler", "server", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 3 else None, "all roles are handed out")
+                given = await wait_until(
+                    lambda: roles(here) if len(roles(here)) == 3 else None, "all roles are handed out"
+                )
             await coordinator.stop()
             assert coordinator.said(GroupFailed) == []
             return sorted(str(entry["role"]) for entry in given)
@@ -226,8 +233,13 @@ def test_blanks_that_cannot_start_do_not_spin(tmp_path: Path) -> None:
     async def scenario() -> int:
         with world(tmp_path, **BASE_TAGS) as here:
             here.blank = (sys.executable, "-c", "raise SystemExit('no mxnet here')")
-            async with living(here.setting()):
-                await wait_until(lambda: "no mxnet here" in here.layout.node_log.read_text() if here.layout.node_log.exists() else False, "logged")
+            async with living(here.dependencies()):
+                await wait_until(
+                    lambda: (
+                        "no mxnet here" in here.layout.node_log.read_text() if here.layout.node_log.exists() else False
+                    ),
+                    "logged",
+                )
                 began, before = time.monotonic(), here.logged().count('"message": "started"')
                 await wait_until(lambda: time.monotonic() - began > 1.0, "a second")
                 return here.logged().count('"message": "started"') - before
@@ -243,98 +255,6 @@ def test_port_is_one_that_nobody_listens_on() -> None:
         assert port != taken.getsockname()[1]
 
 
-def master_program(here: World, text: str) -> None:
-    path = here.directory / "coordinator.py"
-    path.write_text(text)
-    here.coordinator = (sys.executable, str(path))
-
-
-def test_t17_master_restarts_its_coordinator(tmp_path: Path) -> None:
-    """The death of the coordinator must cost seconds, not the job; its end is the end of the master's bootstrap."""
-
-    async def scenario() -> list[str]:
-        with world(tmp_path, **MASTER_TAGS) as here:
-            base_world(here).configure(segment_steps=20, max_workers=5)
-            calls = tmp_path / "calls"
-            text = (
-                f"import sys; f = open({str(calls)!r}, 'a+'); f.write(' '.join(sys.argv[1:]) + chr(10)); f.seek(0); sys.exit(len(f.readlines()) < 3)"
-            )
-            master_program(here, text)
-            async with living(here.setting()) as node:
-                assert await node == RETIRED
-            return calls.read_text().splitlines()
-
-    calls = asyncio.run(scenario())
-    assert len(calls) == 3
-    words = calls[0].split()
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    assert options == {
-        "--cluster": "demo",
-        "--instance-id": "i-0123456789abcdef0",
-        "--host": "127.0.0.1",
-        "--mount": str(tmp_path / "shared"),
-        "--num-workers": "1",
-        "--min-workers": "1",
-        "--max-workers": "5",
-        "--segment-steps": "20",
-        "--boundary": "epoch",
-        "--term": "0",
-        "--liveness-seconds": "20.0",
-        "--progress-seconds": "600.0",
-        "--pause-seconds": "3600.0",
-    }
-    assert processes_of(tmp_path) == []
-
-
-def test_retired_master_waits_for_its_coordinator(tmp_path: Path) -> None:
-    """The coordinator still has its last report to write: without it the controller would take the job for a silent one."""
-
-    async def scenario() -> bool:
-        with world(tmp_path, **MASTER_TAGS) as here:
-            done = tmp_path / "wrote-its-last-report"
-            go = tmp_path / "go"
-            coordinator = await start_coordinator(tmp_path)
-            base_world(here).publish(coordinator.endpoint)
-            text = f"""
-import pathlib, time
-while not pathlib.Path({str(go)!r}).exists():
-    time.sleep(0.02)
-time.sleep(0.5)
-pathlib.Path({str(done)!r}).touch()
-"""
-            master_program(here, text)
-            async with living(here.setting()) as node:
-                await wait_until(here.workers_started, "the worker is started")
-                await coordinator.retire()
-                go.touch()
-                assert await node == RETIRED
-            await coordinator.stop()
-            return done.exists()
-
-    assert asyncio.run(scenario())
-    assert processes_of(tmp_path) == []
-
-
-def test_coordinator_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    """A retired master that waits for ever would be billed for ever."""
-
-    async def scenario() -> int:
-        with world(tmp_path, **MASTER_TAGS) as here:
-            coordinator = await start_coordinator(tmp_path)
-            base_world(here).publish(coordinator.endpoint)
-            master_program(here, "import time; time.sleep(600)")
-            async with living(here.setting(coordinator_exit=0.3)) as node:
-                await wait_until(here.workers_started, "the worker is started")
-                await coordinator.retire()
-                async with asyncio.timeout(10):
-                    code = await node
-            await coordinator.stop()
-            return code
-
-    assert asyncio.run(scenario()) == RETIRED
-    assert processes_of(tmp_path) == []
-
-
 def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> None:
     """What is started while the survivors form the next generation makes their pause longer."""
 
@@ -343,17 +263,24 @@ def test_used_blanks_are_replaced_when_the_new_group_stands(tmp_path: Path) -> N
         root.write_text(FORKS)
         said: list[FromNode] = []
         children = Children(str(tmp_path / "scope"), 1)
-        program = BlankProgram((sys.executable, str(root), str(tmp_path)), {}, tmp_path / "log")
-        group = PsGroup(program, 2, "127.0.0.1", children, lambda message: said.append(message) is None, Timing(formation=3600.0))
+        program = Program((sys.executable, str(root), str(tmp_path)), {}, tmp_path / "log")
+        group = PsGroup(
+            program, 2, "127.0.0.1", children, lambda message: said.append(message) is None, Timing(formation=3600.0)
+        )
         running = asyncio.create_task(group.run())
         try:
-            await wait_until(lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "blanks and spares are ready")
+            await wait_until(
+                lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "blanks and spares are ready"
+            )
             await group.start(start(1, "scheduler", "server"))
             await asyncio.sleep(0.3)  # in which a fork would come
             while_forming = len(processes_of(tmp_path))
-            await group.stop(0)  # of the generation before, which is what the coordinator orders once the new one is formed
+            # of the generation before, which is what the coordinator orders once the new one is formed
+            await group.stop(0)
             said.clear()
-            await wait_until(lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "they are replaced")
+            await wait_until(
+                lambda: [m for m in said if isinstance(m, GroupReady) and m.blanks == 4], "they are replaced"
+            )
             return while_forming, len(processes_of(tmp_path))
         finally:
             running.cancel()
@@ -369,14 +296,21 @@ def test_an_order_that_comes_while_the_server_is_started_starts_no_second_one(tm
 
     async def scenario() -> set[object]:
         with world(tmp_path) as here:
-            program = BlankProgram(base_world(here).blank, {}, tmp_path / "log")
-            group = PsGroup(program, 2, "127.0.0.1", Children(str(tmp_path / "scope"), 1), lambda message: True, Timing())
+            program = Program(base_world(here).blank, {}, tmp_path / "log")
+            group = PsGroup(
+                program, 2, "127.0.0.1", Children(str(tmp_path / "scope"), 1), lambda message: True, Timing()
+            )
             running = asyncio.create_task(group.run())
             try:
                 await asyncio.sleep(0)  # it begins
                 await group.start(start(1, "scheduler", "server"))
-                given = await wait_until(lambda: roles(here) if len(roles(here)) == 2 else None, "the roles are handed out")
-                await wait_until(lambda: any(isinstance(message, GroupReady) for message in group.state()), "the next group can be offered")
+                given = await wait_until(
+                    lambda: roles(here) if len(roles(here)) == 2 else None, "the roles are handed out"
+                )
+                await wait_until(
+                    lambda: any(isinstance(message, GroupReady) for message in group.state()),
+                    "the next group can be offered",
+                )
                 return {entry["server"] for entry in given} | set(parents_of(tmp_path) - {os.getpid()})
             finally:
                 running.cancel()

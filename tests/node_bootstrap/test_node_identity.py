@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.node_bootstrap.host.errors import GiveUp, MetadataUnavailable, OnlyMetadataV1, Unassigned
+from dyntrain.node_bootstrap.instance.identity import cluster_of, is_base, is_master, read_identity
+from dyntrain.node_bootstrap.instance.metadata import MetadataClient
 from node_coordinator import dead_endpoint
 from node_fakes import BASE_TAGS, INSTANCE, MASTER_TAGS, QUICK, metadata_service, metadata_values
-
-from node_bootstrap.errors import GiveUp, MetadataUnavailable, OnlyMetadataV1, Unassigned
-from node_bootstrap.identity import cluster_of, is_base, is_master, read_identity
-from node_bootstrap.metadata import MetadataClient
 
 
 def test_identity_of_an_elastic_node() -> None:
     with metadata_service(metadata_values("10.0.0.7")) as fake:
         identity = asyncio.run(read_identity(MetadataClient(fake.url, QUICK)))
-    assert (identity.instance_id, identity.private_ip, identity.region, identity.cluster) == (INSTANCE, "10.0.0.7", "eu-west-1", "demo")
+    assert (identity.instance_id, identity.private_ip, identity.region, identity.cluster) == (
+        INSTANCE,
+        "10.0.0.7",
+        "eu-west-1",
+        "demo",
+    )
     assert (identity.base, identity.master) == (False, False)
     assert identity.signed is not None
     assert json.loads(identity.signed.document)["instanceId"] == INSTANCE
@@ -39,19 +45,19 @@ def test_identity_of_the_master() -> None:
 )
 def test_cluster_is_named_by_owner_else_by_elastic_tag(tags: dict[str, str], cluster: str) -> None:
     """An instance that people tagged by hand joins as well; one that a cluster owns is not drawn into another."""
-    assert cluster_of(tags) == cluster
+    assert cluster_of(tags, ELASTIC_TAG) == cluster
 
 
 def test_cluster_of_an_untagged_node_is_asked_for_again() -> None:
     """The tag may be put on while the node boots; the message must say what to tag."""
     with pytest.raises(Unassigned, match="dyntrain:cluster") as caught:
-        cluster_of({"Name": "x", "-aws-dl-cfn-elastic-worker": ""})
+        cluster_of({"Name": "x", "-aws-dl-cfn-elastic-worker": ""}, ELASTIC_TAG)
     assert "InstanceMetadataTags" in str(caught.value)
 
 
 def test_cluster_of_a_node_with_two_elastic_tags_is_for_people_to_decide() -> None:
     with pytest.raises(GiveUp) as caught:
-        cluster_of({"a-aws-dl-cfn-elastic-worker": "", "b-aws-dl-cfn-elastic-worker": ""})
+        cluster_of({"a-aws-dl-cfn-elastic-worker": "", "b-aws-dl-cfn-elastic-worker": ""}, ELASTIC_TAG)
     assert "a, b" in str(caught.value)
 
 
@@ -74,7 +80,7 @@ def test_n4_silent_service_is_given_up_without_its_answer() -> None:
     """A node that hangs at boot shows up nowhere."""
     with metadata_service(metadata_values(), "silent") as fake:
         with pytest.raises(MetadataUnavailable) as caught:
-            asyncio.run(read_identity(MetadataClient(fake.url, QUICK)))
+            asyncio.run(read_identity(MetadataClient(fake.url, replace(QUICK, metadata_timeout=0.3))))
         assert fake.held == 3, "all of them still wait: none was let go by the service"
     assert "3 tries" in str(caught.value)
 

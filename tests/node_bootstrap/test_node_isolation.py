@@ -6,14 +6,13 @@ import asyncio
 import math
 from pathlib import Path
 
+from dyntrain.controller.contract.messages import Target, parameter
+from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
+from dyntrain.node_bootstrap.core.pacing import Backoff
 from hypothesis import given
 from hypothesis import strategies as st
 from node_coordinator import start_coordinator
 from node_fakes import INSTANCE, World, alive, living, processes_of, wait_until, world
-
-from controller.contract import Target, parameter
-from node_bootstrap.isolation import Standing, Step, decide
-from node_bootstrap.pacing import Backoff
 
 ASK = Backoff(2.0, 30.0)
 TIMES = st.floats(0, 1e6)
@@ -22,20 +21,20 @@ TIMES = st.floats(0, 1e6)
 @given(TIMES, TIMES, st.floats(1, 1e4))
 def test_the_worker_is_stopped_at_the_deadline_and_not_before(lost_at: float, later: float, seconds: float) -> None:
     """Earlier, a coordinator that restarts would cost every worker its state."""
-    step, due = decide(lost_at + later, Standing(lost_at=lost_at), seconds, ASK)
-    assert step is (Step.STOP if lost_at + later >= lost_at + seconds else Step.WAIT)
-    assert due == (lost_at + later if step is Step.STOP else lost_at + seconds)
+    step, due = decide(lost_at + later, IsolationState(lost_at=lost_at), seconds, ASK)
+    assert step is (IsolationAction.STOP if lost_at + later >= lost_at + seconds else IsolationAction.WAIT)
+    assert due == (lost_at + later if step is IsolationAction.STOP else lost_at + seconds)
 
 
 @given(TIMES, st.integers(1, 1000), TIMES)
 def test_the_controller_is_asked_again_within_a_bound(asked_at: float, asks: int, later: float) -> None:
-    step, due = decide(asked_at + later, Standing(stopped=True, asks=asks, asked_at=asked_at), 1.0, ASK)
-    assert step is Step.ASK or asked_at + later < due <= asked_at + 30.0
-    assert decide(asked_at, Standing(stopped=True), 1.0, ASK)[0] is Step.ASK
+    step, due = decide(asked_at + later, IsolationState(stopped=True, asks=asks, asked_at=asked_at), 1.0, ASK)
+    assert step is IsolationAction.ASK or asked_at + later < due <= asked_at + 30.0
+    assert decide(asked_at, IsolationState(stopped=True), 1.0, ASK)[0] is IsolationAction.ASK
 
 
 def test_a_connected_node_waits_for_news_alone() -> None:
-    assert decide(5.0, Standing(), 1.0, ASK) == (Step.WAIT, math.inf)
+    assert decide(5.0, IsolationState(), 1.0, ASK) == (IsolationAction.WAIT, math.inf)
 
 
 def want(here: World, *members: str, revision: int = 1) -> None:
@@ -43,7 +42,9 @@ def want(here: World, *members: str, revision: int = 1) -> None:
 
 
 def test_a_partitioned_node_stops_its_worker_and_comes_back_when_it_is_wanted(tmp_path: Path) -> None:
-    """The coordinator is back at once, but it is the controller's word that counts: the instance may have been released meanwhile."""
+    """The coordinator is back at once, but it is the controller's word that counts: the instance may have been released
+    meanwhile.
+    """
 
     async def scenario() -> None:
         with world(tmp_path) as here:
@@ -51,13 +52,18 @@ def test_a_partitioned_node_stops_its_worker_and_comes_back_when_it_is_wanted(tm
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
             want(here)
-            async with living(here.setting(ask=Backoff(0.05, 0.1))):
+            async with living(here.dependencies(ask=Backoff(0.05, 0.1))):
                 first = (await wait_until(here.workers_started, "the worker is started"))[0]["pid"]
                 sent = len(here.reports.sent)
                 await coordinator.stop()
                 await wait_until(lambda: not alive(first), "the worker is stopped")
-                await wait_until(lambda: len(here.reports.sent) > sent + 1, "the controller hears of it, again and again")
-                assert (here.reports.sent[-1].outcome, "no coordinator for 0.3 s" in here.reports.sent[-1].reason) == ("prepared", True)
+                await wait_until(
+                    lambda: len(here.reports.sent) > sent + 1, "the controller hears of it, again and again"
+                )
+                assert (here.reports.sent[-1].outcome, "no coordinator for 0.3 s" in here.reports.sent[-1].reason) == (
+                    "prepared",
+                    True,
+                )
 
                 second = await start_coordinator(tmp_path)
                 here.publish(second.endpoint)
@@ -83,11 +89,13 @@ def test_a_short_loss_costs_nothing(tmp_path: Path) -> None:
             here.configure(isolation_seconds=30)
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(here.workers_started, "the worker is started")
                 for expected in (2, 3):
                     await coordinator.present.close()  # type: ignore[union-attr]
-                    await wait_until(lambda expected=expected: len(coordinator.hellos) == expected, "the node reconnects")
+                    await wait_until(
+                        lambda expected=expected: len(coordinator.hellos) == expected, "the node reconnects"
+                    )
                 assert coordinator.hellos[-1].worker_pid == here.workers_started()[0]["pid"]
             await coordinator.stop()
             return len(here.workers_started())
@@ -104,7 +112,7 @@ def test_a_worker_that_has_left_stays_away_after_a_partition(tmp_path: Path) -> 
             coordinator = await start_coordinator(tmp_path)
             here.publish(coordinator.endpoint)
             want(here)
-            async with living(here.setting(ask=Backoff(0.05, 0.1))):
+            async with living(here.dependencies(ask=Backoff(0.05, 0.1))):
                 await wait_until(here.workers_started, "the worker is started")
                 (here.mount / "leave").touch()
                 await wait_until(lambda: "the worker left" in here.logged(), "its end is seen")
@@ -112,7 +120,10 @@ def test_a_worker_that_has_left_stays_away_after_a_partition(tmp_path: Path) -> 
                 await wait_until(lambda: "no coordinator for 0.2 s" in here.logged(), "the loss is noticed")
                 second = await start_coordinator(tmp_path)
                 here.publish(second.endpoint)
-                await wait_until(lambda: second.hellos and "the controller does not want this node" in here.logged(), "it signals and asks")
+                await wait_until(
+                    lambda: second.hellos and "the controller does not want this node" in here.logged(),
+                    "it signals and asks",
+                )
                 want(here, INSTANCE, revision=2)
                 await wait_until(lambda: "the controller wants this node" in here.logged(), "it may go on")
                 await second.retire()

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.local.pace import patient
+from dyntrain.node_bootstrap.host.child_log import MAX_BYTES, ChildLog, collapse
+from dyntrain.node_bootstrap.host.logs import logging_to
+from dyntrain.node_bootstrap.host.processes import Children, Program
 from node_fakes import living, wait_until, world
-
-from node_bootstrap.child_log import ChildLog, collapse
-from node_bootstrap.logs import logging_to
-from node_bootstrap.processes import Children
 
 MOST = 64 * 1024
 
@@ -61,7 +61,9 @@ def test_no_line_is_lost_while_a_child_writes_without_a_pause(tmp_path: Path) ->
     assert max(part.stat().st_size for part in parts(path)[:-1]) >= MOST
 
 
-@pytest.mark.parametrize("cutter", [collapse, lambda descriptor, count: False], ids=["ext4 or XFS", "a file system that cannot cut"])
+@pytest.mark.parametrize(
+    "cutter", [collapse, lambda descriptor, count: False], ids=["ext4 or XFS", "a file system that cannot cut"]
+)
 def test_a_log_is_bounded_and_keeps_the_latest_lines(tmp_path: Path, cutter: object) -> None:
     """A full disk ends the job, and the system with it."""
     path, lines = tmp_path / "worker.log", numbered(100_000)
@@ -97,7 +99,9 @@ def test_a_cut_that_died_half_way_is_made_again(tmp_path: Path) -> None:
         ChildLog(path).trim(2 * MOST, 3, killed)
     (tmp_path / "worker.log.0").write_bytes(b"half a copy")
     assert ChildLog(path).trim(2 * MOST, 3)
-    assert (tmp_path / "worker.log.1").read_bytes() + path.read_bytes() == lines[-len((tmp_path / "worker.log.1").read_bytes() + path.read_bytes()) :]
+    assert (tmp_path / "worker.log.1").read_bytes() + path.read_bytes() == lines[
+        -len((tmp_path / "worker.log.1").read_bytes() + path.read_bytes()) :
+    ]
     assert (tmp_path / "worker.log.2").exists()
 
 
@@ -116,8 +120,9 @@ def test_last_words_stay_a_childs_own_when_its_log_is_cut(tmp_path: Path) -> Non
 
     async def scenario() -> tuple[str, str]:
         children = Children(str(tmp_path), 1)
-        script = f"import pathlib, sys, time\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)\nprint('mine')"
-        child = await children.start("worker", [sys.executable, "-c", script], log_path=path, environment={})
+        waiting = f"while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
+        script = f"import pathlib, sys, time\n{waiting}\nprint('mine')"
+        child = await children.start("worker", Program([sys.executable, "-c", script], {}, path))
         try:
             assert child.log.trim(MOST)
             before = child.last_words()
@@ -130,7 +135,9 @@ def test_last_words_stay_a_childs_own_when_its_log_is_cut(tmp_path: Path) -> Non
     assert asyncio.run(scenario()) == ("", "mine")
 
 
-def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "worker.log"
 
     async def scenario() -> None:
@@ -140,9 +147,11 @@ def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(tmp_path: Pat
             (tmp_path / "other.log.3").mkdir()  # in the way of the oldest part
             for name in ("other.log", "worker.log"):
                 flood = [sys.executable, "-c", "print('x' * 22_000_000)"]
-                child = await children.start("worker", flood, log_path=tmp_path / name, environment={})
+                child = await children.start("worker", Program(flood, {}, tmp_path / name))
                 assert await child.wait() == 0
-            await wait_until(lambda: (tmp_path / "worker.log.1").exists() and path.stat().st_size < 8192, "the log is cut")
+            await wait_until(
+                lambda: (tmp_path / "worker.log.1").exists() and path.stat().st_size <= MAX_BYTES, "the log is cut"
+            )
             assert not looking.done()
         finally:
             looking.cancel()
@@ -154,11 +163,13 @@ def test_the_node_looks_after_its_logs_and_goes_on_where_it_cannot(tmp_path: Pat
 
 
 def test_a_script_that_floods_its_log_is_cut_while_it_runs(tmp_path: Path) -> None:
-    """The script ends once its log was cut; the pattern by which the agent finds such logs must not match the older part."""
+    """The script ends once its log was cut; the pattern by which the agent finds such logs must not match the older
+    part.
+    """
     script = """
 import pathlib, time
 print("x" * 22_000_000, flush=True)
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + {seconds}
 while not any(pathlib.Path({logs!r}).glob("prepare-1.log.1")):
     assert time.monotonic() < deadline
     time.sleep(0.02)
@@ -166,24 +177,31 @@ while not any(pathlib.Path({logs!r}).glob("prepare-1.log.1")):
 
     async def scenario() -> tuple[str, list[str]]:
         with world(tmp_path) as here:
-            here.configure(prepare_script=here.script(script.format(logs=str(here.layout.logs))), prepare_attempts=1)
-            async with living(here.setting(logs=0.05)):
+            here.configure(
+                prepare_script=here.script(script.format(logs=str(here.layout.logs), seconds=patient(20))),
+                prepare_attempts=1,
+            )
+            async with living(here.dependencies(logs=0.05)):
                 await wait_until(lambda: here.reports.sent, "the node has reported", 30.0)
                 return here.reports.sent[0].outcome, [path.name for path in here.layout.logs.glob("prepare-*.log")]
 
     assert asyncio.run(scenario()) == ("prepared", ["prepare-1.log"])
 
 
-def test_a_log_line_goes_to_the_file_and_to_the_journal_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """systemd keeps what a service prints: with the machine out of reach, or the disk full, the journal is what is left."""
+def test_a_log_line_goes_to_the_file_and_to_the_journal_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """systemd keeps what a service prints: with the machine out of reach, or the disk full, the journal is what is
+    left.
+    """
     with logging_to(tmp_path / "node.log", {"cluster": "demo"}):
-        logging.getLogger("node_bootstrap.anything").warning("in two\nlines", extra={"path": tmp_path})
+        logging.getLogger("dyntrain.node_bootstrap.anything").warning("in two\nlines", extra={"path": tmp_path})
     said = capsys.readouterr().err
     assert said == (tmp_path / "node.log").read_text()
     assert {**json.loads(said), "time": 0} == {
         "time": 0,
         "level": "WARNING",
-        "logger": "node_bootstrap.anything",
+        "logger": "dyntrain.node_bootstrap.anything",
         "cluster": "demo",
         "message": "in two\nlines",
         "path": str(tmp_path),

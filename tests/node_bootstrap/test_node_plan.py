@@ -5,86 +5,77 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dyntrain.controller.local.pace import patient
+from dyntrain.node_bootstrap.core.marker import MarkerState
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, can_be_seen, done, left, plan
+from dyntrain.node_bootstrap.host.errors import RetryLater
+from dyntrain.node_bootstrap.host.processes import Children
+from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE, NO_CUDA, builds, check_cuda
+from dyntrain.node_bootstrap.node import CONFIGURATION, TRY_AGAIN, print_plan, run_node
+from dyntrain.node_bootstrap.steps.bootstrap import STEPS
 from hypothesis import given
 from hypothesis import strategies as st
 from node_coordinator import start_coordinator
 from node_fakes import World, living, processes_of, wait_until, world
 
-from node_bootstrap.marker import Verdict
-from node_bootstrap.node import CONFIGURATION, TRY_AGAIN, print_plan, run_node
-from node_bootstrap.plan import Observed, Reason, Step, done, plan
-
-ORDER = list(Step)
-NOT_YET = st.sampled_from([None, *(verdict for verdict in Verdict if verdict is not Verdict.COUNTS)])
+NAMES = [step.name for step in STEPS]
+SOME = st.sets(st.sampled_from(NAMES))
+ALONE = left("it is not there")
 
 
-def with_done(steps: set[Step], marker: Verdict | None = None) -> Observed:
-    """A node on which exactly these steps are done; a marker that counts stands for both the script and itself."""
-    return Observed(
-        swept=Step.SWEEP in steps,
-        identity=Step.IDENTITY in steps,
-        config=Step.CONFIG in steps,
-        volume=Step.VOLUME in steps,
-        environment=Step.ENVIRONMENT in steps,
-        package=Step.PACKAGE in steps,
-        scripted=Step.PREPARE not in steps or Step.MARKER in steps,
-        marker=Verdict.COUNTS if Step.MARKER in steps else marker,
-        reported=Step.REPORT in steps,
-        signalled=Step.SIGNAL in steps,
-        retired=Step.SUPERVISE in steps,
-    )
+class Kept(Step):
+    """A step that is done once it has been carried out."""
+
+    def __init__(self, name: str, only_prepared: bool, condition: Condition) -> None:
+        self.name, self.only_prepared, self.condition = name, only_prepared, condition  # type: ignore[misc]
+
+    async def look(self) -> Condition:
+        return self.condition
+
+    async def do(self) -> None:
+        self.condition = DONE
 
 
-def left_of(seen: Observed) -> list[Step]:
-    return [planned.step for planned in plan(seen)]
+def with_done(names: set[str], **others: Condition) -> dict[Step, Condition]:
+    """What is found on a node on which exactly these steps are done."""
+    steps = [Kept(made.name, made.only_prepared, ALONE) for made in STEPS]
+    return {step: others.get(step.name, DONE if step.name in names else ALONE) for step in steps}
 
 
-def test_nothing_is_left_when_every_step_is_done() -> None:
-    assert plan(with_done(set(Step))) == ()
+def left_of(found: dict[Step, Condition]) -> list[str]:
+    return [planned.step.name for planned in plan(found)]
 
 
-@given(st.integers(0, len(ORDER)), NOT_YET)
-def test_a_life_that_was_cut_short_goes_on_with_the_rest_in_the_same_order(cut: int, marker: Verdict | None) -> None:
-    assert left_of(with_done(set(ORDER[:cut]), marker)) == ORDER[cut:]
+@given(SOME)
+def test_whatever_is_done_is_not_done_again_and_whatever_is_not_is_in_the_plan_in_order(some: set[str]) -> None:
+    """So a life that was cut short anywhere goes on with the rest."""
+    found = with_done(some)
+    assert left_of(found) == [name for name in NAMES if name not in some]
+    assert {step.name for step in done(found, plan(found))} == some
 
 
-@given(st.sets(st.sampled_from(ORDER)), NOT_YET)
-def test_whatever_is_done_is_not_done_again_and_whatever_is_not_is_in_the_plan(some: set[Step], marker: Verdict | None) -> None:
-    """A script without its marker has to run again, and a marker stands for its script."""
-    if Step.MARKER in some:
-        some |= {Step.PREPARE}
-    seen = with_done(some, marker)
-    assert left_of(seen) == [step for step in ORDER if step not in some]
-    assert set(done(plan(seen))) == some
+@given(SOME)
+def test_a_node_that_cannot_be_prepared_says_so_and_trains_nothing(some: set[str]) -> None:
+    found = with_done(some - {"report", "supervise"}, **{"prepare-data": FAILED, "marker": FAILED})
+    assert not {"prepare-data", "marker", "signal"} & set(left_of(found))
+    assert left_of(found)[-2:] == ["report", "supervise"]
 
 
-@given(st.sets(st.sampled_from(ORDER)), NOT_YET)
-def test_carrying_out_the_first_step_again_and_again_comes_to_an_end(some: set[Step], marker: Verdict | None) -> None:
-    taken: list[Step] = []
-    have = set(some) - {Step.PREPARE}
-    while left := left_of(with_done(have, marker)):
-        taken.append(left[0])
-        have |= {Step.PREPARE, Step.MARKER} if left[0] in (Step.PREPARE, Step.MARKER) else {left[0]}
-    assert len(taken) == len(set(taken))
-    assert taken == sorted(taken, key=ORDER.index)
-
-
-@given(st.sets(st.sampled_from(ORDER)), NOT_YET, st.booleans())
-def test_a_node_that_cannot_be_prepared_says_so_and_trains_nothing(some: set[Step], marker: Verdict | None, scripted: bool) -> None:
-    some -= {Step.MARKER, Step.REPORT, Step.SUPERVISE}
-    seen = Observed(**{**vars(with_done(some, marker)), "failed": True, "scripted": scripted})
-    reasons = {planned.step: planned.reason for planned in plan(seen)}
-    assert not {Step.PREPARE, Step.MARKER, Step.SIGNAL} & set(reasons)
-    assert (reasons[Step.REPORT], reasons[Step.SUPERVISE]) == (Reason.FAILURE, Reason.IN_SERVICE)
-
-
-def test_reasons_say_what_was_seen() -> None:
-    reasons = {planned.step: planned.reason for planned in plan(Observed(swept=True, identity=True, config=True, volume=False))}
-    assert (reasons[Step.VOLUME], reasons[Step.ENVIRONMENT], reasons[Step.PREPARE]) == (Reason.UNMOUNTED, Reason.UNSEEN, Reason.UNSEEN)
-    assert {planned.reason for planned in plan(Observed(marker=Verdict.OTHER_SCRIPT))} >= {Verdict.OTHER_SCRIPT, Reason.UNMARKED}
+def test_a_step_is_only_looked_at_where_it_can_be_seen() -> None:
+    """The volume that an earlier step mounts must not be looked at before: what is below it is another's."""
+    made = {step: step(None) for step in STEPS}  # type: ignore[arg-type]
+    for number, kind in enumerate(STEPS):
+        earlier = {made[other]: DONE for other in STEPS[:number]}
+        assert can_be_seen(made[kind], earlier), f"{kind.name} needs what is only done after it"
+        for needed in kind.needs:
+            assert not can_be_seen(made[kind], {**earlier, made[needed]: ALONE})  # type: ignore[index]
 
 
 # ---- what the real life makes of it
@@ -107,7 +98,7 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
                 if lives == 3:
                     here.layout.profile.unlink()
                     here.script("print('made other data')")
-                async with living(here.setting()):
+                async with living(here.dependencies()):
                     await wait_until(lambda lives=lives: len(here.workers_started()) == lives, "the worker is started")
             await coordinator.stop()
             return looks(here)
@@ -115,20 +106,28 @@ def test_a_start_logs_what_it_finds_done_and_what_is_left(tmp_path: Path) -> Non
     first, second, third = asyncio.run(scenario())
     assert first["done"] == ["sweep", "identity", "config", "volume", "package"]
     assert first["left"] == {
-        "environment": Reason.ENVIRONMENT.value,
-        "prepare-data": Verdict.ABSENT.value,
-        "marker": Reason.UNMARKED.value,
-        "report": Reason.UNREPORTED.value,
-        "signal": Reason.UNSIGNALLED.value,
-        "supervise": Reason.IN_SERVICE.value,
+        "environment": "the profile or the workers file is missing, or says something else",
+        "prepare-data": MarkerState.ABSENT.value,
+        "marker": "the marker comes with success",
+        "report": "the controller is not told yet that this attempt is prepared",
+        "signal": "no coordinator is told yet that the node is ready",
+        "supervise": "nobody has retired the node",
     }
     assert list(second["left"]) == ["report", "signal", "supervise"]  # type: ignore[call-overload]
-    assert list(third["left"]) == ["environment", "prepare-data", "marker", "report", "signal", "supervise"]  # type: ignore[call-overload]
-    assert third["left"]["prepare-data"] == Verdict.OTHER_SCRIPT.value  # type: ignore[index]
+    left: Any = third["left"]
+    assert list(left) == ["environment", "prepare-data", "marker", "report", "signal", "supervise"]
+    assert left["prepare-data"] == MarkerState.OTHER_SCRIPT.value
     assert processes_of(tmp_path) == []
 
 
-def test_the_plan_can_be_printed_and_printing_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def printed_plan(here: World, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    assert asyncio.run(print_plan(here.dependencies())) == 0
+    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+
+
+def test_the_plan_can_be_printed_and_printing_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """To see on a host why it is not further, without starting anything there."""
 
     def files(here: World) -> set[Path]:
@@ -137,20 +136,28 @@ def test_the_plan_can_be_printed_and_printing_changes_nothing(tmp_path: Path, ca
     with world(tmp_path) as here:
         here.configure(prepare_script=here.script("raise SystemExit(1)"))
         before = files(here)
-        assert asyncio.run(print_plan(here.setting())) == 0
+        printed = printed_plan(here, capsys)
         assert files(here) == before
-    printed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert list(printed) == [step.value for step in Step]
+    assert list(printed) == NAMES
     assert [name for name, said in printed.items() if said == "done"] == ["identity", "config", "volume", "package"]
-    assert printed["prepare-data"] == f"left: {Verdict.ABSENT.value}"
+    assert printed["prepare-data"] == f"left: {MarkerState.ABSENT.value}"
+
+
+def test_the_plan_says_why_a_script_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else one looks for the fault in the steps before it, which are done."""
+    with world(tmp_path) as here:
+        here.configure(prepare_script=str(tmp_path / "nowhere.py"))
+        printed = printed_plan(here, capsys)
+    assert printed["prepare-data"] == f"left: No such file or directory: {tmp_path / 'nowhere.py'}"
+    assert printed["marker"] == "left: the marker comes with success"
 
 
 def test_a_plan_that_cannot_be_read_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with world(tmp_path) as here:
         here.configure(mount="nowhere")
-        assert asyncio.run(print_plan(here.setting())) == CONFIGURATION
+        assert asyncio.run(print_plan(here.dependencies())) == CONFIGURATION
         here.parameters.values.clear()
-        assert asyncio.run(print_plan(here.setting())) == TRY_AGAIN
+        assert asyncio.run(print_plan(here.dependencies())) == TRY_AGAIN
     assert ["field mount" in line for line in capsys.readouterr().err.splitlines()] == [True, False]
 
 
@@ -160,9 +167,9 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
     async def scenario() -> int:
         with world(tmp_path) as here:
             here.configure(volume="fs-0123456789abcdef0")
-            fickle = itertools.cycle([False, False, True])  # looked at before, by the step before and after; never there in the end
-            setting = here.setting()
-            changed = type(setting)(**{**vars(setting), "systemctl": ("true",), "is_mount": lambda path: next(fickle)})
+            # looked at before, by the step before and after; never there in the end
+            fickle = itertools.cycle([False, False, True])
+            changed = replace(here.dependencies(), systemctl=("true",), is_mount=lambda path: next(fickle))
             code = await run_node(changed)
             assert "the step volume was carried out, and what it makes is not there" in here.logged()
             return code
@@ -170,10 +177,56 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
     assert asyncio.run(scenario()) == TRY_AGAIN
 
 
+@pytest.mark.parametrize("end", ["import os; os.kill(os.getpid(), 9)", "raise SystemExit(126)"])
+def test_a_look_at_the_gpus_that_could_not_be_made_is_made_again(tmp_path: Path, end: str) -> None:
+    """Exit code 78 is final: nobody would start the node again after a moment without memory."""
+
+    async def scenario() -> None:
+        await check_cuda(1, (sys.executable, "-c", end), Children(str(tmp_path), 1), tmp_path / "log")
+
+    with pytest.raises(RetryLater, match="MXNet cannot be imported"):
+        asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said"),
+    [(NO_CUDA, "the node has 2 GPUs, and its MXNet has no CUDA"), (1, "MXNet cannot be imported: exit code 1: no lib")],
+)
+def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int, said: str) -> None:
+    """It would train on the processor, at the price of the GPUs, or fail at the first `mx.gpu()`."""
+    probe = (sys.executable, "-c", f"print('no lib', flush=True); raise SystemExit({exit_code})")
+    with world(tmp_path) as here:
+        for address in ("0000:00:1e.0", "0000:00:1f.0"):
+            (here.layout.gpus / address).mkdir(parents=True)
+        code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe)))
+        logged = here.logged()
+    assert code == CONFIGURATION
+    assert said in logged
+
+
+def test_the_probe_tells_a_build_for_the_processor_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", CUDA_PROBE], timeout=patient(60), check=False)
+    assert done.returncode == NO_CUDA
+
+
+def test_two_builds_of_mxnet_are_told_from_packages_that_only_sound_like_one() -> None:
+    """Each overwrites files of the other: what is imported then is neither."""
+    assert builds(["mxnet", "numpy", "mxnet-cu112", "mxnet-model-server"]) == ["mxnet", "mxnet-cu112"]
+    assert builds(["MXNet", "keras-mxnet"]) == ["mxnet"]
+
+
+def test_a_user_who_is_not_there_needs_a_person(tmp_path: Path) -> None:
+    """Else the training script would run as root after all, or crash again and again."""
+    with world(tmp_path) as here:
+        code = asyncio.run(run_node(replace(here.dependencies(), user="nobody-of-this-name")))
+        logged = here.logged()
+    assert code == CONFIGURATION
+    assert "there is no user nobody-of-this-name to run the training script" in logged
+
+
 def test_a_missing_package_needs_a_person_and_not_a_loop_of_crashing_processes(tmp_path: Path) -> None:
     with world(tmp_path) as here:
-        setting = here.setting()
-        code = asyncio.run(run_node(type(setting)(**{**vars(setting), "packages": ("training", "no_such_package")})))
+        code = asyncio.run(run_node(replace(here.dependencies(), packages=("dyntrain.training", "no_such_package"))))
         logged = here.logged()
     assert code == CONFIGURATION
     assert "no_such_package is not installed for" in logged

@@ -7,31 +7,33 @@ import json
 import os
 import pwd
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.contract.messages import NodeConfig
+from dyntrain.node_bootstrap.core.marker import Found, Marker, MarkerState, judge
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children, explain
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.steps.prepare import Preparation, marker_path, read_marker, script_digest
+from dyntrain.node_bootstrap.steps.run import PrepareResult
 from node_fakes import INSTANCE, QUICK, processes_of
-
-from controller.contract import NodeConfig
-from node_bootstrap.identity import Identity
-from node_bootstrap.layout import Layout
-from node_bootstrap.marker import Marker, Verdict, judge
-from node_bootstrap.marker_file import marker_path, script_digest
-from node_bootstrap.prepare import Outcome, Preparation, explain
-from node_bootstrap.processes import Children
 
 IP = "10.0.0.7"
 IDENTITY = Identity(INSTANCE, IP, "eu-west-1", "demo", base=False, master=False, tags={})
 
 
-def prepare(directory: Path, script: str | None, attempt: int = 1, **settings: object) -> Outcome:
+def prepare(directory: Path, script: str | None, attempt: int = 1, **settings: object) -> PrepareResult:
     layout = Layout(directory / "root")
     layout.state.mkdir(parents=True, exist_ok=True)
     mount = directory / "shared"
     mount.mkdir(exist_ok=True)
-    config = NodeConfig.model_validate({"cluster": "demo", "mount": str(mount), "training_cmd": ["true"], "prepare_script": script, **settings})
+    config = NodeConfig.model_validate(
+        {"cluster": "demo", "mount": str(mount), "training_cmd": ["true"], "prepare_script": script, **settings}
+    )
 
-    async def scenario() -> Outcome:
+    async def scenario() -> PrepareResult:
         children = Children(str(layout.state), attempt)
         try:
             outcome = await Preparation(config, IDENTITY, attempt, layout, children, {"GREETING": "hello"}, QUICK).run()
@@ -56,15 +58,23 @@ def marker(directory: Path) -> Path:
 def test_n1_fails_twice_then_succeeds(tmp_path: Path) -> None:
     """A flaky download must not cost the instance; and people must see how often it took."""
     count = tmp_path / "count"
-    outcome = prepare(tmp_path, script(tmp_path, f"import sys; f = open({str(count)!r}, 'a+'); f.write('x'); sys.exit(f.tell() < 3)"))
-    assert outcome == Outcome(True, 3, "prepared at try 3")
+    outcome = prepare(
+        tmp_path, script(tmp_path, f"import sys; f = open({str(count)!r}, 'a+'); f.write('x'); sys.exit(f.tell() < 3)")
+    )
+    assert outcome == PrepareResult(True, 3, "prepared at try 3")
     tries = [json.loads(line) for line in Layout(tmp_path / "root").tries.read_text().splitlines()]
-    assert [(entry["attempt"], entry["number"], entry["exit_code"]) for entry in tries] == [(1, 1, 1), (1, 2, 1), (1, 3, 0)]
+    assert [(entry["attempt"], entry["number"], entry["exit_code"]) for entry in tries] == [
+        (1, 1, 1),
+        (1, 2, 1),
+        (1, 3, 0),
+    ]
     assert Marker.model_validate_json(marker(tmp_path).read_text()).exit_code == 0
 
 
 def test_n2_endless_script_is_killed_with_its_children(tmp_path: Path) -> None:
-    """Left-overs would go on writing to the shared volume, and keep the instance busy; even those that made a session of their own."""
+    """Left-overs would go on writing to the shared volume, and keep the instance busy; even those that made a session
+    of their own.
+    """
     text = """
 import subprocess, sys, time
 sleep = [sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"]
@@ -99,6 +109,23 @@ def test_n3_stale_marker_does_not_outlive_a_failure(tmp_path: Path) -> None:
     assert not marker(tmp_path).exists()
 
 
+@pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a link"])
+def test_what_a_script_put_in_the_markers_place_neither_holds_nor_feeds_the_node(
+    tmp_path: Path, made: Callable[[Path], None]
+) -> None:
+    """Root reads it: a pipe would never answer, and the zeros would never end. As the script, neither is anything."""
+    (tmp_path / "shared").mkdir()
+    made(marker(tmp_path))
+    assert read_marker(marker(tmp_path)) == Found("", None)
+    with pytest.raises(OSError, match="it is no regular file"):
+        script_digest(str(marker(tmp_path)))
+    assert prepare(tmp_path, script(tmp_path, "print('ran')")).tries == 1
+    assert Marker.model_validate_json(marker(tmp_path).read_text()).instance_id == INSTANCE
+    linked = tmp_path / "linked.py"
+    linked.symlink_to(tmp_path / "prepare-data.py")
+    assert script_digest(str(linked)) == script_digest(str(tmp_path / "prepare-data.py")), "people link to a version"
+
+
 def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
     """A reboot must not prepare hours of data again; a mended script must run."""
     runs = tmp_path / "runs"
@@ -113,22 +140,47 @@ def test_own_marker_spares_the_script_until_it_changes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        (None, Verdict.ABSENT),
-        ("", Verdict.UNREADABLE),
-        ('{"instance_id": "i-0123', Verdict.UNREADABLE),
-        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', Verdict.COUNTS),
-        ('{"instance_id":"i-b","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', Verdict.OTHER_INSTANCE),
-        ('{"instance_id":"i-a","attempt":1,"script_sha256":"t","exit_code":0,"at":1.0}', Verdict.OTHER_SCRIPT),
-        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":1,"at":1.0}', Verdict.FAILED),
+        (None, MarkerState.ABSENT),
+        ("", MarkerState.UNREADABLE),
+        ('{"instance_id": "i-0123', MarkerState.UNREADABLE),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', MarkerState.COUNTS),
+        ('{"instance_id":"i-b","attempt":1,"script_sha256":"s","exit_code":0,"at":1.0}', MarkerState.OTHER_INSTANCE),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"t","exit_code":0,"at":1.0}', MarkerState.OTHER_SCRIPT),
+        ('{"instance_id":"i-a","attempt":1,"script_sha256":"s","exit_code":1,"at":1.0}', MarkerState.FAILED),
     ],
 )
-def test_marker_counts_only_for_its_instance_and_script(text: str | None, verdict: Verdict) -> None:
-    assert judge(text, "i-a", "s") is verdict
+def test_marker_counts_only_for_its_instance_and_script(text: str | None, verdict: MarkerState) -> None:
+    assert judge(None if text is None else Found(text, None), "i-a", "s") is verdict
+
+
+@pytest.mark.parametrize(
+    ("made_at", "launched_at", "verdict"),
+    [
+        (20.0, 10.0, MarkerState.BY_HAND),
+        (5.0, 10.0, MarkerState.STALE),
+        (20.0, None, MarkerState.UNDATED),
+        (None, 10.0, MarkerState.UNREADABLE),  # a link: nobody's word
+    ],
+)
+def test_an_empty_marker_is_a_persons_word_about_this_launch_alone(
+    made_at: float | None, launched_at: float | None, verdict: MarkerState
+) -> None:
+    """Other launchers left empty markers, and addresses are used again."""
+    assert judge(Found("", made_at), "i-a", "s", launched_at) is verdict
 
 
 def test_nothing_to_prepare_is_prepared_at_once(tmp_path: Path) -> None:
-    assert prepare(tmp_path, None) == Outcome(True, 0, "nothing to prepare")
+    assert prepare(tmp_path, None) == PrepareResult(True, 0, "nothing to prepare")
     assert Marker.model_validate_json(marker(tmp_path).read_text()).script_sha256 is None
+
+
+def test_a_volume_that_takes_no_marker_is_a_failure_that_says_so_without_a_script_too(tmp_path: Path) -> None:
+    """Else the node ends, is started and ends again, and nobody hears of it."""
+    (tmp_path / "shared").mkdir()
+    marker(tmp_path).mkdir()
+    outcome = prepare(tmp_path, None, prepare_attempts=2)
+    assert not outcome.prepared
+    assert f"Is a directory: {marker(tmp_path)}" in outcome.reason
 
 
 def test_missing_script_is_a_failure_that_says_so(tmp_path: Path) -> None:
@@ -148,7 +200,11 @@ def test_shell_script_runs_by_itself_in_the_volume_with_the_environment(tmp_path
 
 def test_reason_is_bounded_and_ends_with_the_last_words(tmp_path: Path) -> None:
     """A report with a longer reason would be refused, and nobody would learn of the failure."""
-    outcome = prepare(tmp_path, script(tmp_path, "for n in range(9999): print('x' * 200, n)\nraise SystemExit('out of disk')"), prepare_attempts=1)
+    outcome = prepare(
+        tmp_path,
+        script(tmp_path, "for n in range(9999): print('x' * 200, n)\nraise SystemExit('out of disk')"),
+        prepare_attempts=1,
+    )
     assert len(outcome.reason) <= 2000
     assert outcome.reason.endswith("out of disk")
 

@@ -1,4 +1,4 @@
-"""The real command, `python -m node_bootstrap run`, with real boto3 against an endpoint made by hand."""
+"""The real command, `python -m dyntrain.node_bootstrap run`, with real boto3 against an endpoint made by hand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dyntrain.controller.contract.messages import parameter
+from dyntrain.controller.contract.reports import NodeReport
+from dyntrain.controller.local.pace import patient
+from dyntrain.node_bootstrap.node import CONFIGURATION, FAULT, RETIRED, TRY_AGAIN
+from dyntrain.training.protocol.node_messages import Listed
 from node_coordinator import start_coordinator
 from node_fakes import INSTANCE, TOKEN, World, alive, processes_of, serving, wait_until, world
-
-from controller.contract import NodeReport, parameter
-from node_bootstrap.node import CONFIGURATION, FAULT, RETIRED, TRY_AGAIN
-from training.protocol import Listed
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,9 @@ class FakeAws:
 
 @contextlib.contextmanager
 def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
-    """GetParameter and PutEvents in the services' JSON protocol; a SecureString comes out right only when decryption is asked for."""
+    """GetParameter and PutEvents in the services' JSON protocol; a SecureString comes out right only when decryption is
+    asked for.
+    """
     fake = FakeAws(parameters)
 
     class Handler(BaseHTTPRequestHandler):
@@ -65,7 +68,10 @@ def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
         def events(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
             if fake.refuse:
                 fake.refuse -= 1
-                return 200, {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ThrottlingException", "ErrorMessage": "slow down"}]}
+                return 200, {
+                    "FailedEntryCount": 1,
+                    "Entries": [{"ErrorCode": "ThrottlingException", "ErrorMessage": "slow down"}],
+                }
             fake.entries.extend(body["Entries"])
             return 200, {"FailedEntryCount": 0, "Entries": [{"EventId": "1"} for _ in body["Entries"]]}
 
@@ -97,8 +103,21 @@ def environment(here: World, aws: FakeAws) -> dict[str, str]:
 
 
 def command(here: World, aws: FakeAws) -> subprocess.Popen[bytes]:
-    arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(here.layout.root), "--notice-seconds", "0.2", "--finish-seconds", "0.2"]
-    return subprocess.Popen(arguments, env=environment(here, aws), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+    arguments = [
+        sys.executable,
+        "-m",
+        "dyntrain.node_bootstrap",
+        "run",
+        "--root",
+        str(here.layout.root),
+        "--notice-seconds",
+        "0.2",
+        "--finish-seconds",
+        "0.2",
+    ]
+    return subprocess.Popen(
+        arguments, env=environment(here, aws), cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 @contextlib.contextmanager
@@ -109,7 +128,7 @@ def running(here: World, aws: FakeAws) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(8.0)
+            process.wait(patient(8.0))
         process.kill()
         process.wait()
         for pid in processes_of(here.directory):
@@ -140,11 +159,17 @@ def with_worker(tmp_path: Path, scenario: Callable[[World, FakeAws, subprocess.P
 
 
 def test_real_command_reports_and_retires(tmp_path: Path) -> None:
-    """Credentials from the role, region from the metadata, a decrypted token, an event in the shape that the controller's rule expects."""
+    """Credentials from the role, region from the metadata, a decrypted token, an event in the shape that the
+    controller's rule expects.
+    """
 
     async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
         entry = (await wait_until(lambda: aws.entries, "the node reports"))[0]
-        assert (entry["Source"], entry["DetailType"], entry["Resources"]) == ("dyntrain.node", "Node Prepared", [INSTANCE])
+        assert (entry["Source"], entry["DetailType"], entry["Resources"]) == (
+            "dyntrain.node.demo",
+            "Node Prepared",
+            [INSTANCE],
+        )
         assert NodeReport.model_validate_json(entry["Detail"]).outcome == "prepared"
         await coordinator.send(Listed(listed=True))
         await coordinator.retire()
@@ -176,12 +201,16 @@ def bootstrap_of(process: subprocess.Popen[bytes]) -> int:
 
 @pytest.mark.parametrize("watched", [True, False], ids=["the bootstrap", "the process above it"])
 def test_sigkill_leaves_no_orphan(tmp_path: Path, watched: bool) -> None:
-    """The worker's own children would hold the volume, the GPU and the ports of a node that comes back, or train on unseen."""
+    """The worker's own children would hold the volume, the GPU and the ports of a node that comes back, or train on
+    unseen.
+    """
 
     async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
         bootstrap, worker = bootstrap_of(process), here.workers_started()[0]["pid"]
         known = {process.pid, bootstrap, worker}
-        await wait_until(lambda: set(processes_of(tmp_path)) > known, "the worker has a child: otherwise this test shows nothing")
+        await wait_until(
+            lambda: set(processes_of(tmp_path)) > known, "the worker has a child: otherwise this test shows nothing"
+        )
         os.kill(bootstrap if watched else process.pid, signal.SIGKILL)
         await wait_until(lambda: not processes_of(tmp_path), "everything that the node started is gone", 8.0)
         return await ended(process)
@@ -194,6 +223,8 @@ def test_next_life_sweeps_what_two_kills_at_once_left(tmp_path: Path) -> None:
 
     async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> int:
         worker, bootstrap = here.workers_started()[0]["pid"], bootstrap_of(process)
+        known = {process.pid, bootstrap, worker}
+        await wait_until(lambda: set(processes_of(tmp_path)) > known, "the worker has a child")
         for pid in (process.pid, bootstrap):
             os.kill(pid, signal.SIGSTOP)  # so that neither sees the other die
         for pid in (process.pid, bootstrap):
@@ -252,22 +283,35 @@ def test_configuration_error_ends_the_command(tmp_path: Path) -> None:
 def test_the_plan_is_printed_beside_a_bootstrap_that_runs(tmp_path: Path) -> None:
     """Whoever logs in to a node that does not get on must not disturb it by asking why."""
 
-    async def scenario(here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any) -> tuple[int, str, bool]:
-        arguments = [sys.executable, "-m", "node_bootstrap", "plan", "--root", str(here.layout.root)]
-        asked = await asyncio.create_subprocess_exec(*arguments, env=environment(here, aws), cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    async def scenario(
+        here: World, aws: FakeAws, process: subprocess.Popen[bytes], coordinator: Any
+    ) -> tuple[int, str, bool]:
+        arguments = [sys.executable, "-m", "dyntrain.node_bootstrap", "plan", "--root", str(here.layout.root)]
+        asked = await asyncio.create_subprocess_exec(
+            *arguments, env=environment(here, aws), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
         printed, _ = await asked.communicate()
-        return asked.returncode or 0, printed.decode(), process.poll() is None and alive(here.workers_started()[0]["pid"])
+        return (
+            asked.returncode or 0,
+            printed.decode(),
+            process.poll() is None and alive(here.workers_started()[0]["pid"]),
+        )
 
     code, printed, undisturbed = with_worker(tmp_path, scenario)
     assert (code, undisturbed) == (0, True)
-    assert [line.split()[0] for line in printed.splitlines() if "left:" in line] == ["sweep", "report", "signal", "supervise"]
+    assert [line.split()[0] for line in printed.splitlines() if "left:" in line] == [
+        "sweep",
+        "report",
+        "signal",
+        "supervise",
+    ]
 
 
 def test_unusable_root_is_one_clear_line(tmp_path: Path) -> None:
     """A read-only or full disk must be seen in the journal at once, without a traceback to decipher."""
     (tmp_path / "var").touch()
-    arguments = [sys.executable, "-m", "node_bootstrap", "run", "--root", str(tmp_path)]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    arguments = [sys.executable, "-m", "dyntrain.node_bootstrap", "run", "--root", str(tmp_path)]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=patient(20), check=False)
     assert done.returncode == FAULT
     assert done.stderr.startswith("node_bootstrap: cannot use the files below")
     assert len(done.stderr.splitlines()) == 1

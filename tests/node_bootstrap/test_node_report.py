@@ -6,20 +6,21 @@ import asyncio
 from typing import Any
 
 import pytest
+from dyntrain.controller.contract.notices import Rebalance
+from dyntrain.controller.contract.reports import NodeReport
+from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
+from dyntrain.node_bootstrap.core.restarts import RestartAction, RestartReason, after_crash
+from dyntrain.node_bootstrap.instance.notices import LIFECYCLE, REBALANCE, SPOT, Notice, news, parse_notice
+from dyntrain.node_bootstrap.reports.report import Reporter, latest
+from dyntrain.training.protocol.clocks import spread
 from hypothesis import given
 from hypothesis import strategies as st
 from node_fakes import INSTANCE, QUICK, MemoryReports, wait_until
 
-from controller.contract import NodeReport
-from node_bootstrap.notices import LIFECYCLE, REBALANCE, SPOT, Notice, news, parse_notice
-from node_bootstrap.pacing import Backoff, Timing, spread
-from node_bootstrap.report import Reporter, latest
-from node_bootstrap.restarts import Reason, Step, after_crash
 
-
-def report(outcome: str = "prepared", at: float = 1.0, deadline: float | None = None) -> NodeReport:
+def report(outcome: str = "prepared", at: float = 1.0, deadline: float | None = None, reason: str = "") -> NodeReport:
     fields: dict[str, Any] = {"cluster": "demo", "instance_id": INSTANCE, "private_ip": "10.0.0.7", "attempt": 1}
-    return NodeReport.model_validate({**fields, "outcome": outcome, "at": at, "deadline": deadline})
+    return NodeReport.model_validate({**fields, "outcome": outcome, "at": at, "deadline": deadline, "reason": reason})
 
 
 def test_c35_lost_report_is_repeated() -> None:
@@ -63,6 +64,14 @@ def test_interrupted_node_does_not_become_prepared_again() -> None:
     assert latest(report(), gone) is gone
 
 
+def test_a_notice_after_a_recommendation_is_told_though_its_deadline_is_later() -> None:
+    """The policy may let the node stay for an hour on the recommendation; the notice leaves it two minutes."""
+    advice = report("interrupted", 2.0, deadline=122.0, reason="rebalance")
+    taken = report("interrupted", 600.0, deadline=720.0, reason="spot-terminate")
+    assert latest(advice, taken) is taken
+    assert latest(taken, advice) is taken
+
+
 @given(st.floats(0.01, 10), st.floats(10, 1000), st.integers(0, 10**9))
 def test_pauses_grow_and_are_bounded(first: float, limit: float, tries: int) -> None:
     backoff = Backoff(first, limit)
@@ -78,28 +87,34 @@ TIMING = Timing()
 
 
 def test_n8_coordinator_decides_while_it_is_connected() -> None:
-    assert after_crash(10.0, 10.0, 0.0, True, (), TIMING).reason is Reason.ORDER_AWAITED
+    assert after_crash(10.0, 10.0, 0.0, True, (), TIMING).reason is RestartReason.ORDER_AWAITED
     late = after_crash(10.0 + TIMING.order, 10.0, 0.0, True, (), TIMING)
-    assert (late.step, late.reason) == (Step.GIVE_UP, Reason.NO_ORDER)
+    assert (late.action, late.reason) == (RestartAction.GIVE_UP, RestartReason.NO_ORDER)
     cools = after_crash(10.0 + TIMING.order, 10.0, 250.0, True, (), TIMING)
-    assert (cools.step, cools.due) == (Step.WAIT, 250.0 + TIMING.order), "no order is lost that the coordinator does not mean to give yet"
+    assert (cools.action, cools.due) == (RestartAction.WAIT, 250.0 + TIMING.order), (
+        "no order is lost that the coordinator does not mean to give yet"
+    )
 
 
 def test_n8_pauses_grow_up_to_the_budget() -> None:
     pauses = [after_crash(100.0, 100.0, 0.0, False, tuple(range(count)), TIMING).due - 100.0 for count in range(5)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
-    assert after_crash(100.0, 100.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is Reason.BUDGET_SPENT
-    assert after_crash(1000.0, 999.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).step is Step.START  # long ago
+    assert after_crash(100.0, 100.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).reason is RestartReason.BUDGET_SPENT
+    assert (
+        after_crash(1000.0, 999.0, 0.0, False, (1.0, 2.0, 3.0, 4.0, 5.0), TIMING).action is RestartAction.START
+    )  # long ago
 
 
 TIMES = st.floats(0, 1e6)
 
 
 @given(TIMES, TIMES, TIMES, st.booleans(), st.lists(TIMES, max_size=8).map(tuple))
-def test_n8_every_wait_has_an_end_in_the_future(now: float, crashed_at: float, cools: float, connected: bool, own: tuple[float, ...]) -> None:
+def test_n8_every_wait_has_an_end_in_the_future(
+    now: float, crashed_at: float, cools: float, connected: bool, own: tuple[float, ...]
+) -> None:
     """A wait that is due already would spin, one without an end would hang the node."""
     decision = after_crash(now, crashed_at, cools, connected, own, TIMING)
-    if decision.step is Step.WAIT:
+    if decision.action is RestartAction.WAIT:
         assert now < decision.due <= max(crashed_at, cools) + max(TIMING.order, TIMING.own_restart.limit)
     else:
         assert decision.due <= now
@@ -121,6 +136,22 @@ def test_n8_every_wait_has_an_end_in_the_future(now: float, crashed_at: float, c
 def test_n7_notices_are_understood(path: str, text: str, notice: Notice | None) -> None:
     """An answer that makes no sense must neither end the watch nor be taken for a notice."""
     assert parse_notice(path, text, 1000.0) == notice
+
+
+@pytest.mark.parametrize(
+    ("advice", "kind", "deadline"),
+    [
+        (Rebalance(), "rebalance", 220.0),
+        (Rebalance(grace_seconds=900.0), "rebalance", 1000.0),
+        (Rebalance("ignore"), "rebalance", None),
+        (Rebalance("ignore", 900.0), "spot-terminate", 220.0),
+    ],
+)
+def test_n7_advice_is_taken_as_the_policy_has_it_and_orders_as_they_are(
+    advice: Rebalance, kind: str, deadline: float | None
+) -> None:
+    """A recommendation is no deadline of AWS's; the two minutes of a Spot interruption are."""
+    assert advice.deadline(kind, 220.0) == deadline
 
 
 def test_n7_repeated_notice_is_no_news() -> None:

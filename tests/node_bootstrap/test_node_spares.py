@@ -7,38 +7,36 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
+from dyntrain.node_bootstrap.host.processes import Child, Children, Program
+from dyntrain.node_bootstrap.supervision.worker import Worker, WorkerState
+from dyntrain.training.protocol.node_messages import WorkerStarted
+from dyntrain.training.protocol.wire import FromNode
 from node_fakes import alive, processes_of, wait_until
-
-from node_bootstrap.pacing import Backoff, Timing
-from node_bootstrap.processes import Child, Children
-from node_bootstrap.spares import Program
-from node_bootstrap.worker import State, Worker
-from training.protocol import WorkerStarted
-from training.wire import FromNode
 
 TIMING = Timing(spare=0.0, blank=Backoff(0.01, 0.1))
 SCRIPT = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from training.standby import wait_until_needed
+from dyntrain.training.host.standby import wait_until_needed
 print("up", os.getpid(), wait_until_needed(), flush=True)
 time.sleep(600)
 """
 
 
 class Bed:
-    def __init__(self, folder: Path, spares: int, script: str = SCRIPT, children: Children | None = None, timing: Timing = TIMING) -> None:
+    def __init__(
+        self, folder: Path, spares: int, script: str = SCRIPT, children: Children | None = None, timing: Timing = TIMING
+    ) -> None:
         root = str(Path(__file__).resolve().parents[2])
         self.log = folder / "worker.log"
         self.children = children or Children(str(folder), 1)
         self.said: list[FromNode] = []
-        program = Program((sys.executable, "-c", script.format(root=root)), str(folder), {}, self.log)
+        program = Program((sys.executable, "-c", script.format(root=root)), {}, self.log, str(folder))
         self.worker = Worker(program, self.children, self._tell, lambda reason: None, lambda: None, timing, spares)
         self._run = asyncio.create_task(self.worker.run())
 
@@ -68,7 +66,7 @@ def test_a_spare_takes_over_and_another_takes_its_place(tmp_path: Path, wait: bo
             if wait:
                 await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             os.kill(first, signal.SIGKILL)
-            await wait_until(lambda: bed.worker.state is State.CRASHED, "the spares")
+            await wait_until(lambda: bed.worker.state is WorkerState.CRASHED, "the spares")
             await bed.worker.restart(first, "killed")
             taken = bed.worker.pid
             await wait_until(lambda: bed.took_over(taken), "the spares")
@@ -111,7 +109,9 @@ def test_a_spare_that_dies_is_made_good_and_never_taken(tmp_path: Path) -> None:
             dead, first = bed.worker.spares.pids[0], bed.worker.pid
             assert first is not None
             os.kill(dead, signal.SIGKILL)
-            await wait_until(lambda: bed.worker.spares.pids not in ([], [dead]) and bed.worker.spares.ready == 1, "the spares")
+            await wait_until(
+                lambda: bed.worker.spares.pids not in ([], [dead]) and bed.worker.spares.ready == 1, "the spares"
+            )
             await bed.worker.restart(first, "by order")
             await wait_until(lambda: bed.took_over(bed.worker.pid), "the spares")
             return dead, bed.worker.pid
@@ -148,8 +148,8 @@ def test_a_spare_that_hangs_in_its_imports_is_started_again(tmp_path: Path) -> N
 MEMORY = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from training.safe_memory import inherited_memory
-from training.standby import wait_until_needed
+from dyntrain.training.host.safe_memory import inherited_memory
+from dyntrain.training.host.standby import wait_until_needed
 spare = wait_until_needed()
 memory, *_ = inherited_memory()
 print("found", spare, os.pread(memory, 20, 0).decode(), flush=True)
@@ -159,7 +159,9 @@ time.sleep(600)
 """
 
 
-def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_gone_with_the_node(tmp_path: Path) -> None:
+def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_gone_with_the_node(
+    tmp_path: Path,
+) -> None:
     def held() -> set[int]:
         """The inodes of such memory that this process has open."""
         inodes = set()
@@ -180,7 +182,7 @@ def test_t9_what_a_worker_keeps_in_the_nodes_memory_is_there_for_the_spare_and_g
             await wait_until(lambda: f"up {first} False" in bed.log.read_text(), "the worker")
             await wait_until(lambda: bed.worker.spares.ready == 1, "the spares")
             os.kill(first, signal.SIGKILL)
-            await wait_until(lambda: bed.worker.state is State.CRASHED, "the spares")
+            await wait_until(lambda: bed.worker.state is WorkerState.CRASHED, "the spares")
             await bed.worker.restart(first, "killed")
             await wait_until(lambda: bed.took_over(bed.worker.pid), "the spares")
             return first, bed.log.read_text(), bool(held() - others)
@@ -240,8 +242,8 @@ class SlowStart(Children):
         super().__init__(str(folder), 1)
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def start(self, name: str, command: Sequence[str], **options: Any) -> Child:
-        child = await super().start(name, command, **options)
+    async def start(self, name: str, program: Program, nice: int = 0) -> Child:
+        child = await super().start(name, program, nice)
         if name == "spare":
             self.begun.set()
             await self.go_on.wait()

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.contract.messages import Target, parameter
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.node import RETIRED
+from dyntrain.node_bootstrap.supervision.master import nominated_term
 from node_coordinator import FakeCoordinator, start_coordinator
 from node_fakes import BASE_TAGS, INSTANCE, MASTER_TAGS, World, living, processes_of, wait_until, world
-
-from controller.contract import Target, parameter
-from node_bootstrap.identity import Identity
-from node_bootstrap.master import nominated_term
-from node_bootstrap.node import RETIRED
 
 OTHER = "i-0aaaaaaaaaaaaaaa1"
 RECORDING = """
@@ -37,7 +36,9 @@ CRASHING = RECORDING.replace("time.sleep(600)", "sys.exit(75)")
         (True, 7, None, None),
     ],
 )
-def test_t21_exactly_the_nominated_node_runs_the_coordinator(master: bool, term: int, named: str | None, expected: int | None) -> None:
+def test_t21_exactly_the_nominated_node_runs_the_coordinator(
+    master: bool, term: int, named: str | None, expected: int | None
+) -> None:
     """A machine with the master's tag that boots later must not begin a second coordinator."""
     identity = Identity(INSTANCE, "10.0.0.1", "eu-west-1", "demo", base=True, master=master, tags={})
     target = Target.of(1, ()).model_copy(update={"coordinator": named, "term": term})
@@ -46,7 +47,9 @@ def test_t21_exactly_the_nominated_node_runs_the_coordinator(master: bool, term:
 
 
 def base(here: World, program: str = RECORDING) -> Path:
-    """A base node whose blanks never get ready; returns the file with the terms in which its coordinator was started."""
+    """A base node whose blanks never get ready; returns the file with the terms in which its coordinator was
+    started.
+    """
     calls, script = here.directory / "terms", here.directory / "coordinator.py"
     script.write_text(program.format(calls=str(calls)))
     here.coordinator = (sys.executable, str(script))
@@ -71,19 +74,23 @@ async def coordinated(here: World) -> FakeCoordinator:
 
 
 def test_t21_a_nominated_node_takes_over_once_its_coordinator_is_gone(tmp_path: Path) -> None:
-    """While the coordinator answers, a nomination moves nothing: reports may only be lost on their way to the controller."""
+    """While the coordinator answers, a nomination moves nothing: reports may only be lost on their way to the
+    controller.
+    """
 
     async def scenario() -> list[str]:
         with world(tmp_path, **BASE_TAGS) as here:
             calls = base(here)
             coordinator = await coordinated(here)
             nominate(here, OTHER, 5)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(here.workers_started, "the node is welcomed")
                 nominate(here, INSTANCE, 6)
                 reads = here.parameters.reads
                 await asyncio.sleep(0.5)  # the time of several looks
-                assert (started(calls), here.parameters.reads) == ([], reads), "nobody even looks while a coordinator answers"
+                assert (started(calls), here.parameters.reads) == ([], reads), (
+                    "nobody even looks while a coordinator answers"
+                )
                 await coordinator.stop()
                 await wait_until(lambda: started(calls), "the coordinator is started here")
             return started(calls)
@@ -97,8 +104,10 @@ def test_t21_a_node_that_is_not_nominated_waits_for_whoever_is(tmp_path: Path) -
         with world(tmp_path, **MASTER_TAGS) as here:
             calls = base(here)
             nominate(here, OTHER, 5)
-            async with living(here.setting()):
-                await wait_until(lambda: "no coordinator of cluster demo" in here.logged(), "it looks for the coordinator")
+            async with living(here.dependencies()):
+                await wait_until(
+                    lambda: "no coordinator of cluster demo" in here.logged(), "it looks for the coordinator"
+                )
                 here.parameters.down = True
                 await wait_until(lambda: "the test says so" in here.logged(), "an unreadable target is no nomination")
                 here.parameters.down = False
@@ -116,10 +125,13 @@ def test_t21_a_coordinator_that_was_overtaken_is_started_again_only_in_a_new_ter
         with world(tmp_path, **BASE_TAGS) as here:
             calls = base(here, CRASHING)
             nominate(here, INSTANCE, 5)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: started(calls), "it runs in its term")
                 nominate(here, OTHER, 6)
-                await wait_until(lambda: len(here.logged().split("it is started again")) > len(started(calls)), "the last one has ended")
+                await wait_until(
+                    lambda: len(here.logged().split("it is started again")) > len(started(calls)),
+                    "the last one has ended",
+                )
                 nominate(here, INSTANCE, 7)
                 await wait_until(lambda: "7" in started(calls), "it runs in the new term")
             return started(calls)
@@ -135,7 +147,7 @@ def test_t21_an_outage_of_the_parameter_store_does_not_keep_a_dead_coordinator_d
         with world(tmp_path, **BASE_TAGS) as here:
             calls = base(here, CRASHING)
             nominate(here, INSTANCE, 5)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: started(calls), "it runs in its term")
                 here.parameters.down = True
                 before = len(started(calls))
@@ -153,7 +165,7 @@ def test_t21_a_retired_node_takes_nothing_over(tmp_path: Path) -> None:
             calls = base(here)
             coordinator = await coordinated(here)
             nominate(here, OTHER, 5)
-            async with living(here.setting(finish=1.0)) as node:
+            async with living(here.dependencies(finish=1.0)) as node:
                 await wait_until(here.workers_started, "the node is welcomed")
                 nominate(here, INSTANCE, 6)
                 await coordinator.retire()

@@ -1,4 +1,6 @@
-"""The shared volume and the logs' way off the host: what the node asks of systemd and of the CloudWatch agent, which are scripts here."""
+"""The shared volume and the logs' way off the host: what the node asks of systemd and of the CloudWatch agent, which
+are scripts here.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children
+from dyntrain.node_bootstrap.steps.volume import Volume, fstab_with
 from hypothesis import given
 from hypothesis import strategies as st
 from node_coordinator import start_coordinator
 from node_fakes import living, processes_of, wait_until, world
-
-from node_bootstrap.errors import ServiceUnavailable
-from node_bootstrap.layout import Layout
-from node_bootstrap.processes import Children
-from node_bootstrap.volume import Volume, fstab_with
 
 EFS = "fs-0123456789abcdef0"
 ENTRY = f"{EFS}:/ /data efs _netdev,noresvport,tls 0 0"
@@ -44,7 +45,9 @@ def ready(directory: Path, volume: str | None = EFS, systemctl: str = SYSTEMCTL)
     async def scenario() -> None:
         children = Children(str(layout.state), 1)
         command = [sys.executable, str(program), str(directory)]
-        await Volume(volume, str(mount), layout, children, command, lambda path: (directory / "mounted").exists()).ready()
+        await Volume(
+            volume, str(mount), layout, children, command, lambda path: (directory / "mounted").exists()
+        ).ready()
 
     try:
         asyncio.run(scenario())
@@ -59,14 +62,18 @@ def fstab(directory: Path) -> str:
 
 
 def test_volume_is_mounted_with_tls_and_again_at_the_next_boot(tmp_path: Path) -> None:
-    """Through systemd: a tunnel that the bootstrap had started itself would die with it, and every node's volume with the tunnel."""
+    """Through systemd: a tunnel that the bootstrap had started itself would die with it, and every node's volume with
+    the tunnel.
+    """
     assert ready(tmp_path) == ["daemon-reload", "start /data"]
     assert fstab(tmp_path) == f"{ENTRY}\n"
     assert ready(tmp_path) == ["daemon-reload", "start /data"]  # mounted already: nothing more is asked
 
 
 def test_volume_that_cannot_be_mounted_is_tried_again_and_says_why(tmp_path: Path) -> None:
-    """The mount target may be younger than the instance; training into the empty directory below the mount would lose everything."""
+    """The mount target may be younger than the instance; training into the empty directory below the mount would lose
+    everything.
+    """
     (tmp_path / "broken").touch()
     with pytest.raises(ServiceUnavailable, match=r"(?s)cannot mount fs-.*exit code 32.*Failed to resolve"):
         ready(tmp_path)
@@ -88,7 +95,17 @@ def test_any_directory_will_do_where_no_file_system_is_named(tmp_path: Path) -> 
     assert ready(tmp_path, volume=None) == []
 
 
-LINES = st.sampled_from(["# UUID=1 /data ext4", "UUID=1 / ext4 defaults 0 1", "", "  ", "fs-1:/ /data efs tls 0 0", "fs-1:/ /other efs tls", "one"])
+LINES = st.sampled_from(
+    [
+        "# UUID=1 /data ext4",
+        "UUID=1 / ext4 defaults 0 1",
+        "",
+        "  ",
+        "fs-1:/ /data efs tls 0 0",
+        "fs-1:/ /other efs tls",
+        "one",
+    ]
+)
 
 
 @given(st.lists(LINES))
@@ -111,7 +128,9 @@ sys.exit(1 if len(open("{calls}").readlines()) == 1 else 0)
 
 
 def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> None:
-    """Lines of two jobs in one stream cannot be told apart; an agent that fails must not keep the node from training."""
+    """Lines of two jobs in one stream cannot be told apart; an agent that fails must not keep the node from
+    training.
+    """
     calls = tmp_path / "calls"
 
     def told() -> list[tuple[list[str], list[dict[str, str]]]]:
@@ -124,7 +143,7 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
             agent.write_text(AGENT.format(python=sys.executable, calls=calls))
             agent.chmod(0o755)
             coordinator = await start_coordinator(tmp_path)
-            async with living(here.setting()):
+            async with living(here.dependencies()):
                 await wait_until(lambda: "does not follow this node's logs" in here.logged(), "the first try fails")
                 here.publish(coordinator.endpoint)
                 await wait_until(lambda: len(told()) == 2, "the agent is told of the job")
@@ -134,13 +153,17 @@ def test_agent_follows_the_logs_by_cluster_job_and_instance(tmp_path: Path) -> N
                 await coordinator.stop()
                 second = await start_coordinator(tmp_path, job="job-2")
                 here.publish(second.endpoint)
-                await wait_until(lambda: any("/job-2/" in str(entries) for _, entries in told()), "the agent is told of the next job")
+                await wait_until(
+                    lambda: any("/job-2/" in str(entries) for _, entries in told()), "the agent is told of the next job"
+                )
             await second.stop()
             options, entries = told()[1]
             assert options == ["-a", "append-config", "-m", "ec2", "-s", "-c"]
             assert {entry["log_group_name"] for entry in entries} == {"/dyntrain/demo"}
             assert "demo/job-1/i-0123456789abcdef0/worker" in {entry["log_stream_name"] for entry in entries}
-            assert {entry["file_path"] for entry in entries} > {str(here.layout.logs / name) for name in ("node.log", "worker.log", "pslite.log")}
+            assert {entry["file_path"] for entry in entries} > {
+                str(here.layout.logs / name) for name in ("node.log", "worker.log", "pslite.log")
+            }
 
     asyncio.run(scenario())
     assert [entries[0]["log_stream_name"].split("/")[1] for _, entries in told()] == ["no-job", "job-1", "job-2"]

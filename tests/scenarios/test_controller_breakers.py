@@ -1,23 +1,27 @@
-"""What keeps a mistake from becoming an outage, and what a person is told: C8, C11, C13, C18, C22, C24, C25, orphans, protection."""
+"""What keeps a mistake from becoming an outage, and what a person is told: C8, C11, C13, C18, C22, C24, C25, orphans,
+protection.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
+from dyntrain.controller import wiring
+from dyntrain.controller.adapters.items import readable
+from dyntrain.controller.adapters.metrics import EmbeddedMetrics
+from dyntrain.controller.contract.errors import Quarantined, Refused, RetryLater
 from fakes import Member, World, instance_id
-
-from controller import wiring
-from controller.adapters.items import readable
-from controller.adapters.metrics import EmbeddedMetrics
-from controller.errors import Quarantined, Refused, RetryLater
 
 
 def job(elastic: int, **policy: object) -> tuple[World, str, list[str]]:
     world = World(**policy)
     master = world.launch(1000, base=True, NodeType="Master")
     workers = [world.launch(number) for number in range(1, elastic + 1)]
-    world.hear(world.report(master), *(world.tag(worker) for worker in workers), *(world.report(worker) for worker in workers))
+    world.hear(
+        world.report(master), *(world.tag(worker) for worker in workers), *(world.report(worker) for worker in workers)
+    )
     world.hear(world.job_event(master, *workers, revision=world.target().revision))
     world.wait(60)
     world.hear(world.job_event(master, *workers, revision=world.target().revision))
@@ -127,7 +131,9 @@ def test_c18_a_second_reading_that_finds_the_members_again_clears_the_doubt() ->
     tags = [dict(world.machines[worker].tags) for worker in workers]
     for reading in ("lost", "there", "lost"):
         for worker, all_tags in zip(workers, tags, strict=True):
-            world.machines[worker].tags = dict(all_tags) if reading == "there" else {"Name": "x", "dyntrain:cluster": "demo"}
+            world.machines[worker].tags = (
+                dict(all_tags) if reading == "there" else {"Name": "x", "dyntrain:cluster": "demo"}
+            )
         held = world.resync().held
         world.wait(60)
         assert held == (() if reading == "there" else ("demo",))
@@ -145,7 +151,15 @@ def test_c22_a_poison_record_is_set_aside_with_its_reason_and_the_others_are_han
     world = World()
     worker = world.launch(1)
     world.take_in(world.tag(worker), world.report(worker))
-    poison = {"NewImage": {"pk": {"S": "node#i-0000dead"}, "sk": {"S": "facts"}, "wake": {"BOOL": True}, "facts": {"S": "{"}, "version": {"N": "1"}}}
+    poison = {
+        "NewImage": {
+            "pk": {"S": "node#i-0000dead"},
+            "sk": {"S": "facts"},
+            "wake": {"BOOL": True},
+            "facts": {"S": "{"},
+            "version": {"N": "1"},
+        }
+    }
     good, problems = readable([poison, *world.stream, {"NewImage": {"wake": {"BOOL": True}}}])
     assert good == world.stream
     assert "node#i-0000dead" in problems[0]
@@ -183,7 +197,9 @@ def test_metrics_are_lines_that_cloudwatch_reads(capsys: pytest.CaptureFixture[s
 
 
 def test_c18_a_reading_that_fails_and_a_cluster_that_is_given_up_are_counted_for_an_alarm() -> None:
-    """A permission that is missing would otherwise be a line in a log each minute, and a cluster that nobody looks after."""
+    """A permission that is missing would otherwise be a line in a log each minute, and a cluster that nobody looks
+    after.
+    """
     world, *_ = job(1)
     world.failing["instances.tagged"] = [Refused("UnauthorizedOperation", "You are not authorized")]
     assert not world.resync().complete
@@ -241,7 +257,9 @@ def test_an_orphan_is_terminated_only_if_the_policy_says_so_and_the_cluster_laun
     assert world.machines[foreign].state == "running"
 
 
-def test_an_instance_of_the_clusters_template_is_an_orphan_though_it_lost_all_its_tags_and_is_left_to_a_person() -> None:
+def test_an_instance_of_the_clusters_template_is_an_orphan_though_it_lost_all_its_tags_and_is_left_to_a_person() -> (
+    None
+):
     """No tag leads to it any more, and it costs money; without the ownership tag it is reported, never ended."""
     world = World("demo", "other", orphan_grace_seconds=600.0, terminate_orphans=True)
     bare, theirs = (world.launch(number, owned=False, elastic=False) for number in (1, 2))
@@ -294,14 +312,29 @@ def test_an_instance_that_prepares_within_the_grace_period_is_no_orphan() -> Non
 def test_one_clusters_failure_does_not_keep_the_others_from_their_turn() -> None:
     world = World("demo", "other")
     mine, theirs = world.launch(1, "demo"), world.launch(2, "other")
-    world.take_in(world.tag(mine), world.report(mine), world.tag(theirs, "other"), world.report(theirs, cluster="other"))
+    world.take_in(
+        world.tag(mine), world.report(mine), world.tag(theirs, "other"), world.report(theirs, cluster="other")
+    )
     world.failing["parameters.put_target"] = [RetryLater("away")]
     with pytest.raises(RetryLater):
         world.settle()
     assert world.target("other").members == (theirs,)
 
 
-def test_c22_a_poison_event_is_raised_so_that_it_reaches_the_dead_letter_queue_with_its_reason() -> None:
+@pytest.fixture
+def function_of_a_stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that the controller's stack told its table; wiring remembers what it was told."""
+    monkeypatch.setenv("DYNTRAIN_TABLE", "facts")
+    for remembered in (wiring.settings, wiring._ports, wiring._registry):
+        remembered.cache_clear()
+    yield
+    for remembered in (wiring.settings, wiring._ports, wiring._registry):
+        remembered.cache_clear()
+
+
+def test_c22_a_poison_event_is_raised_so_that_it_reaches_the_dead_letter_queue_with_its_reason(
+    function_of_a_stack: None,
+) -> None:
     world = World()
     worker = world.launch(1)
     poison = world.tag_event("i-not-an-id", 1, {}, ["demo-aws-dl-cfn-elastic-worker"])
@@ -316,11 +349,21 @@ def test_e4_the_job_ends_while_nodes_prepare_queue_and_leave() -> None:
     world, master, (staying, leaving) = job(2)
     preparing, queued = world.member(10), world.launch(11)
     world.wait(1)
-    world.hear(world.hook_event(preparing, "launch", "up"), world.tag(queued), world.report(queued), world.tag(leaving, present=False))
+    world.hear(
+        world.hook_event(preparing, "launch", "up"),
+        world.tag(queued),
+        world.report(queued),
+        world.tag(leaving, present=False),
+    )
+    world.resync()
     assert [world.status(node) for node in (preparing, queued, leaving)] == ["WAITING", "ADD_QUEUED", "REMOVAL_QUEUED"]
     world.hear(world.job_event(master, staying, leaving, revision=world.target().revision, state="finished"))
     assert {world.status(node) for node in (staying, leaving, preparing, queued)} == {"REMOVED"}
-    assert {name for call in world.calls if call[0] == "instances.terminate" for name in call[1:]} == {staying, leaving, queued}
+    assert {name for call in world.calls if call[0] == "instances.terminate" for name in call[1:]} == {
+        staying,
+        leaving,
+        queued,
+    }
     assert world.membership[preparing].phase == "terminating"
     world.wait(1)
     world.hear(world.hook_event(preparing, "terminate", "down"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from dyntrain.controller.contract.errors import RetryLater
+from dyntrain.controller.contract.messages import ClusterPolicy
 from fakes import Member, World
-
-from controller.contract import ClusterPolicy
-from controller.errors import RetryLater
 
 GROUP = "demo-workers"
 
@@ -20,8 +19,16 @@ def short(desired: int = 5, running: int = 3, minimum: int = 0) -> World:
     return world
 
 
-def failed(world: World, message: str = "InsufficientInstanceCapacity", instance: str = "", at: float | None = None) -> dict:
-    detail = {"EC2InstanceId": instance, "AutoScalingGroupName": GROUP, "StatusCode": "Failed", "StatusMessage": message, "Details": {}}
+def failed(
+    world: World, message: str = "InsufficientInstanceCapacity", instance: str = "", at: float | None = None
+) -> dict:
+    detail = {
+        "EC2InstanceId": instance,
+        "AutoScalingGroupName": GROUP,
+        "StatusCode": "Failed",
+        "StatusMessage": message,
+        "Details": {},
+    }
     return world.event("aws.autoscaling", "EC2 Instance Launch Unsuccessful", detail, at=at)
 
 
@@ -73,6 +80,18 @@ def test_c17_capacity_is_filled_back_after_the_cooldown_and_each_failure_in_a_ro
     assert waits == [300, 600, 1200]
 
 
+def test_c17_a_failure_that_is_heard_of_after_the_group_was_filled_back_lowers_nothing() -> None:
+    """Its machines are on their way, and lowered to what runs it would end some of those that do."""
+    world = short()
+    world.hear(failed(world))
+    before = world.now
+    while desired(world) == 3:
+        world.wait(60)
+        world.resync()
+    world.hear(failed(world, at=before + 30))
+    assert desired(world) == 5
+
+
 def test_c17_what_a_person_sets_meanwhile_stands() -> None:
     world = short()
     world.hear(failed(world))
@@ -102,7 +121,9 @@ def test_c17_a_crash_around_the_lowering_forgets_neither_it_nor_the_way_back(ste
 def test_c17_a_crash_after_the_lowering_and_before_it_is_remembered_keeps_the_way_back() -> None:
     world = short()
     world.take_in(failed(world))
-    world.before["groups.set_desired"] = [lambda: world.failing.update({"group_records.put": [RetryLater("crashed here")]})]
+    world.before["groups.set_desired"] = [
+        lambda: world.failing.update({"group_records.put": [RetryLater("crashed here")]})
+    ]
     with pytest.raises(RetryLater):
         world.settle()
     assert desired(world) == 3
@@ -125,7 +146,9 @@ def test_c17_limits_that_were_moved_meanwhile_are_kept_when_the_lowering_is_repe
 
 def test_c17_our_own_abandon_is_no_want_of_capacity() -> None:
     world = short()
-    outcome = world.hear(failed(world, "Instance failed to complete user's Lifecycle Action: token was abandoned", "i-00000001"))[0]
+    outcome = world.hear(
+        failed(world, "Instance failed to complete user's Lifecycle Action: token was abandoned", "i-00000001")
+    )[0]
     assert (outcome.kind, desired(world)) == ("ignored", 5)
 
 
@@ -173,7 +196,9 @@ def test_c16_a_rebalance_of_zones_is_one_change_at_the_boundary_and_never_less_w
         world.hear(world.hook_event(node, "terminate", f"down-{node}"))
     assert world.target().members == (master, *new)
     assert [world.status(node) for node in (*old, *new)] == ["REMOVAL_QUEUED"] * 2 + ["ADD_QUEUED"] * 2
-    assert not [call for call in world.calls if call[0] == "groups.complete" and call[4] == "CONTINUE" and call[1] in old]
+    assert not [
+        call for call in world.calls if call[0] == "groups.complete" and call[4] == "CONTINUE" and call[1] in old
+    ]
     world.hear(world.job_event(master, *new, revision=world.target().revision, generation=2))  # the one boundary
     assert [world.status(node) for node in (*old, *new)] == ["REMOVED"] * 2 + ["ADDED"] * 2
     assert world.count("groups.terminate") == 0
@@ -196,7 +221,9 @@ def test_c16_newcomers_of_a_rebalance_above_the_maximum_take_the_places_of_those
     assert (world.target().members, world.target().revision) == (tuple(new), revision + 1)
 
 
-@pytest.mark.parametrize("word", ["Started", "Checkpoint Reached", "Succeeded", "Cancelled", "Failed", "Rollback Started"])
+@pytest.mark.parametrize(
+    "word", ["Started", "Checkpoint Reached", "Succeeded", "Cancelled", "Failed", "Rollback Started"]
+)
 def test_c16_what_an_instance_refresh_says_of_itself_writes_nothing(word: str) -> None:
     world = World()
     detail = {"InstanceRefreshId": "refresh-1", "AutoScalingGroupName": GROUP, "CheckpointPercentage": "50"}

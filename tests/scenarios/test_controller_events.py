@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from fakes import START, SUFFIX, World, instance_id
+from dyntrain.controller.contract.errors import Conflict, RetryLater
+from fakes import ELASTIC, START, World, instance_id
 
-from controller.errors import Conflict, RetryLater
-
-KEY = f"demo{SUFFIX}"
+KEY = ELASTIC.of("demo")
 TAGGED = {"dyntrain:cluster": "demo", KEY: ""}
 UNTAGGED = {"dyntrain:cluster": "demo"}
 
@@ -50,9 +49,17 @@ def test_c3_an_untag_that_arrives_after_the_retag_does_not_remove_the_worker() -
 
 NULLS = [
     ("aws.tag", "Tag Change on Resource", {"version-timestamp": None, "tag-policy-compliant": None}),
-    ("aws.tag", "Tag Change on Resource", {"version-timestamp": "", "tags": {f"demo{SUFFIX}": None}}),
-    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action", {"Origin": None, "Destination": None, "LifecycleActionToken": None}),
-    ("aws.health", "AWS Health Event", {"eventTypeCode": None, "lastUpdatedTime": None, "statusCode": None, "eventArn": None}),
+    ("aws.tag", "Tag Change on Resource", {"version-timestamp": "", "tags": {ELASTIC.of("demo"): None}}),
+    (
+        "aws.autoscaling",
+        "EC2 Instance-launch Lifecycle Action",
+        {"Origin": None, "Destination": None, "LifecycleActionToken": None},
+    ),
+    (
+        "aws.health",
+        "AWS Health Event",
+        {"eventTypeCode": None, "lastUpdatedTime": None, "statusCode": None, "eventArn": None},
+    ),
 ]
 
 
@@ -76,7 +83,9 @@ def test_c4_a_field_that_may_be_missing_may_be_null_or_empty_too(source: str, ki
 
 
 def test_a_number_that_is_none_never_reaches_the_facts() -> None:
-    """NaN compares with nothing: one in the job's start would be stored, and every later report lose to it or fail to be read."""
+    """NaN compares with nothing: one in the job's start would be stored, and every later report lose to it or fail to
+    be read.
+    """
     world = World()
     spoilt = world.job_event(revision=1)
     spoilt["detail"]["started_at"] = float("nan")
@@ -138,7 +147,9 @@ def test_c6_a_lost_lifecycle_event_is_answered_by_instance_id_after_a_resync() -
 def test_c8_a_malformed_instance_id_is_quarantined_with_its_reason() -> None:
     world = World()
     event = world.tag_event("i-xyz", 1, TAGGED, [KEY])
-    state = world.event("aws.ec2", "EC2 Instance State-change Notification", {"instance-id": "web-1", "state": "running"})
+    state = world.event(
+        "aws.ec2", "EC2 Instance State-change Notification", {"instance-id": "web-1", "state": "running"}
+    )
     outcomes = world.hear(event, state)
     assert [outcome.kind for outcome in outcomes] == ["quarantined", "quarantined"]
     assert "i-xyz" in outcomes[0].reason
@@ -180,7 +191,15 @@ def test_c10_a_terminate_event_that_overtakes_the_launch_event_wins() -> None:
 
 def test_c14_a_test_notification_is_ignored() -> None:
     world = World()
-    notification = {"Event": "autoscaling:TEST_NOTIFICATION", "LifecycleTransition": "autoscaling:TEST_NOTIFICATION"}
+    notification = {
+        "AccountId": "111122223333",
+        "AutoScalingGroupARN": "arn:aws:autoscaling:eu-west-1:1:autoScalingGroup:x:autoScalingGroupName/g",
+        "AutoScalingGroupName": "g",
+        "Event": "autoscaling:TEST_NOTIFICATION",
+        "RequestId": "0000",
+        "Service": "AWS Auto Scaling",
+        "Time": "2023-11-14T22:30:00Z",
+    }
     outcome = world.hear(world.event("aws.autoscaling", "EC2 Instance-launch Lifecycle Action", notification))[0]
     assert outcome.kind == "ignored"
     assert not world.table

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from fakes import SUFFIX, World
+from dyntrain.controller.adapters.items import wake_of
+from dyntrain.controller.contract.errors import RetryLater
+from dyntrain.controller.loops.converge import converge
+from fakes import ELASTIC, World
 
-from controller.adapters.items import wake_of
-from controller.converge import converge
-from controller.errors import RetryLater
-
-KEY = f"demo{SUFFIX}"
+KEY = ELASTIC.of("demo")
 
 
 def launching() -> tuple[World, str]:
@@ -155,7 +154,8 @@ def test_a_read_younger_than_the_settling_margin_does_not_overrule_an_event_and_
     world = World()
     instance, base = world.launch(1, elastic=False), world.launch(2, base=True)
     world.machines[instance].launched_at -= 500
-    event = world.tag_event(instance, 2, {"dyntrain:cluster": "demo", KEY: ""}, [KEY])  # EC2 does not describe the new tag yet
+    # EC2 does not describe the new tag yet
+    event = world.tag_event(instance, 2, {"dyntrain:cluster": "demo", KEY: ""}, [KEY])
     world.hear(world.report(base), event, world.report(instance))
     world.wait(2)
     world.resync()
@@ -186,9 +186,11 @@ def test_n8_a_worker_that_was_given_up_is_released() -> None:
     instance = world.launch(1)
     world.hear(world.tag(instance), world.report(instance))
     world.wait(5)
+    world.resync()
     world.hear(world.report(instance, "worker_failed", reason="crashed five times"))
     assert world.standing(instance)[0] == "REMOVED"
     assert world.count("instances.terminate") == 1
+    assert ("WorkerFailed", "demo", 1) in world.metrics, "its group launches another, which may fail alike for ever"
 
 
 def test_c37_the_loser_of_a_race_for_the_membership_looks_again_and_nobody_who_is_ready_waits_for_the_tick() -> None:
@@ -202,5 +204,5 @@ def test_c37_the_loser_of_a_race_for_the_membership_looks_again_and_nobody_who_i
     world.take_in(world.report(theirs))
     world.ports.nodes.lagging = {mine: before}  # type: ignore[attr-defined, dict-item]
     world.before["clusters.put"] = [world.settle]
-    converge(world.ports, world.registry, wake_of(my_record), SUFFIX)
+    converge(world.ports, world.registry, wake_of(my_record), ELASTIC)
     assert set(world.target().members or ()) == {mine, theirs}

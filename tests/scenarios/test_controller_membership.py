@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.contract.errors import RetryLater
+from dyntrain.controller.contract.messages import members_digest
 from fakes import World, instance_id, running_cluster
-
-from controller.contract import elastic_tag, members_digest
-from controller.errors import RetryLater
 
 
 def test_the_statuses_of_a_worker_go_through_their_values_and_it_is_terminated_after_the_tag_says_removed() -> None:
@@ -38,6 +38,7 @@ def test_a_removed_status_waits_until_the_coordinator_obeys_the_target_without_t
     world, master, _ = running_cluster(0)
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
+    world.resync()
     world.hear(world.tag(worker, present=False))
     assert world.standing(worker) == ("REMOVAL_QUEUED", "LEAVE_UNCONFIRMED")
     assert world.count("instances.terminate") == 0
@@ -49,7 +50,9 @@ def test_c16_two_up_and_two_down_heard_together_are_one_change() -> None:
     world, _, workers = running_cluster(2)
     newcomers = [world.member(number, phase="in_service") for number in (11, 12)]
     before = world.target().revision
-    world.take_in(*(world.hook_event(new, "launch", f"t-{new}") for new in newcomers), *(world.report(new) for new in newcomers))
+    world.take_in(
+        *(world.hook_event(new, "launch", f"t-{new}") for new in newcomers), *(world.report(new) for new in newcomers)
+    )
     world.take_in(*(world.tag(old, present=False) for old in workers))
     world.settle()
     assert world.target().revision == before + 1
@@ -105,7 +108,14 @@ def test_c23_spot_notice_rebalance_and_shutdown_are_one_removal_with_the_earlies
     world, _, (worker,) = running_cluster(1)
     revision, now = world.target().revision, world.now
     world.hear(world.event("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": worker}, at=now))
-    world.hear(world.event("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": worker, "instance-action": "terminate"}, at=now + 30))
+    world.hear(
+        world.event(
+            "aws.ec2",
+            "EC2 Spot Instance Interruption Warning",
+            {"instance-id": worker, "instance-action": "terminate"},
+            at=now + 30,
+        )
+    )
     world.hear(world.state_event(worker, "shutting-down"))
     assert world.target().revision == revision + 1
     assert world.target().leave_by == {worker: pytest.approx(now + 120)}
@@ -133,7 +143,7 @@ def test_c24_what_is_above_the_maximum_waits_and_says_so() -> None:
 @pytest.mark.parametrize("state", ["stopping", "stopped"])
 def test_c25_a_base_node_that_is_untagged_or_stopping_stays_and_is_never_terminated(state: str) -> None:
     world, master, _ = running_cluster(0)
-    world.hear(world.tag_event(master, 9, world.machines[master].tags, [elastic_tag("demo")]))
+    world.hear(world.tag_event(master, 9, world.machines[master].tags, [ELASTIC_TAG.of("demo")]))
     world.hear(world.state_event(master, state))
     assert world.standing(master) == ("ADDED", "BASE_PROTECTED")
     assert world.target().members == (master,)
@@ -170,7 +180,12 @@ def test_c29_three_up_and_two_down_before_they_are_prepared_lets_one_join() -> N
     world.hear(*(world.report(node) for node in up))
     assert [world.status(node) for node in up] == ["ADD_QUEUED", "REMOVED", "REMOVED"]
     answers = sorted((call[2], call[3], call[4]) for call in world.calls if call[0] == "groups.complete")
-    assert answers == sorted([("demo-launch", f"up-{up[0]}", "CONTINUE"), *(("demo-terminate", f"down-{node}", "CONTINUE") for node in up[1:])])
+    assert answers == sorted(
+        [
+            ("demo-launch", f"up-{up[0]}", "CONTINUE"),
+            *(("demo-terminate", f"down-{node}", "CONTINUE") for node in up[1:]),
+        ]
+    )
 
 
 def test_c31_untagged_and_tagged_again_before_the_boundary_it_stays() -> None:
@@ -185,11 +200,11 @@ def test_c31_untagged_and_tagged_again_before_the_boundary_it_stays() -> None:
 def test_c31_tagged_again_after_it_left_it_joins_again() -> None:
     world, master, (worker,) = running_cluster(1)
     world.machines[worker].tags.pop("dyntrain:cluster")
-    world.hear(world.tag_event(worker, 8, {}, [elastic_tag("demo")]))
+    world.hear(world.tag_event(worker, 8, {}, [ELASTIC_TAG.of("demo")]))
     world.hear(world.job_event(master, revision=world.target().revision))
     assert world.standing(worker) == ("REMOVED", "NOT_OWNED")
     world.wait(1)
-    world.hear(world.tag_event(worker, 9, {elastic_tag("demo"): ""}, [elastic_tag("demo")]))
+    world.hear(world.tag_event(worker, 9, {ELASTIC_TAG.of("demo"): ""}, [ELASTIC_TAG.of("demo")]))
     assert world.status(worker) == "ADD_QUEUED"
     assert worker in world.target().members
 
@@ -269,7 +284,7 @@ def test_c35_an_effect_whose_acknowledgement_was_lost_is_repeated_until_it_is_re
     world.resync()
     facts = world.ports.nodes.get(worker)
     assert facts is not None
-    assert facts.facts.acks["status"].value == "ADD_QUEUED WAITS_FOR_BOUNDARY"
+    assert facts.facts.acks.status.value == "ADD_QUEUED WAITS_FOR_BOUNDARY"
     assert world.mirror(worker) == "ADD_QUEUED"
     assert world.count("parameters.put_target") == 2
 
@@ -290,6 +305,7 @@ def test_e4_when_the_job_is_over_every_elastic_node_is_released_and_base_nodes_s
     world.hear(world.hook_event(preparing, "launch", "t-1"))
     queued = world.launch(6)
     world.hear(world.tag(queued), world.report(queued))
+    world.resync()
     world.hear(world.job_event(master, worker, revision=1, state="finished"))
     assert {world.status(node) for node in (worker, preparing, queued)} == {"REMOVED"}
     assert {call[1] for call in world.calls if call[0] == "groups.terminate"} == {preparing}
@@ -301,8 +317,13 @@ def test_e4_when_the_job_is_over_every_elastic_node_is_released_and_base_nodes_s
 def test_an_unknown_instance_in_a_batch_does_not_keep_the_others_from_being_tagged() -> None:
     world, _, _ = running_cluster(0)
     known, unknown = world.launch(1), instance_id(99)
-    tags = {elastic_tag("demo"): "", "dyntrain:cluster": "demo"}
-    world.hear(world.tag(known), world.report(known), world.tag_event(unknown, 1, tags, [elastic_tag("demo")]), world.report(unknown))
+    tags = {ELASTIC_TAG.of("demo"): "", "dyntrain:cluster": "demo"}
+    world.hear(
+        world.tag(known),
+        world.report(known),
+        world.tag_event(unknown, 1, tags, [ELASTIC_TAG.of("demo")]),
+        world.report(unknown),
+    )
     assert world.mirror(known) == "ADD_QUEUED"
 
 

@@ -1,4 +1,6 @@
-"""Machines that AWS takes away or changes: Spot, rebalance, scheduled maintenance (C23, C28), and payloads as AWS sends them (C4, C15)."""
+"""Machines that AWS takes away or changes: Spot, rebalance, scheduled maintenance (C23, C28), and payloads as AWS sends
+them (C4, C15).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 
 import pytest
-from fakes import START, SUFFIX, World, instance_id
+from fakes import ELASTIC, START, World, instance_id
 
 HOUR = 3600.0
 
@@ -36,7 +38,9 @@ def health(world: World, starts: float, *instances: str, **fields: object) -> di
 
 
 def spot(world: World, instance: str, action: str = "terminate", at: float | None = None) -> dict:
-    return world.event("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": instance, "instance-action": action}, at=at)
+    return world.event(
+        "aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": instance, "instance-action": action}, at=at
+    )
 
 
 def test_c23_whatever_comes_first_the_earliest_deadline_reaches_the_coordinator() -> None:
@@ -47,6 +51,12 @@ def test_c23_whatever_comes_first_the_earliest_deadline_reaches_the_coordinator(
     world.hear(spot(world, worker, at=now + 5))
     world.hear(world.event("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": worker}, at=now + 30))
     assert world.target().leave_by == {worker: now + 125}
+
+
+def test_a_scheduled_change_names_an_instance_by_its_arn_too() -> None:
+    world, _, (worker,) = trained()
+    world.hear(health(world, world.now + 600, f"arn:aws:ec2:eu-central-1:111122223333:instance/{worker}"))
+    assert world.target().leave_by == {worker: world.now + 600}
 
 
 def test_c23_hibernation_begins_with_its_notice() -> None:
@@ -67,7 +77,9 @@ def test_c28_a_spot_notice_of_yesterday_takes_nobody_out() -> None:
 def test_a_machine_that_outlives_its_notice_may_come_back_by_itself() -> None:
     world = World()
     instance = world.launch(1, owned=False)
-    world.hear(world.report(world.launch(9, base=True)), world.tag(instance), world.report(instance), spot(world, instance))
+    world.hear(
+        world.report(world.launch(9, base=True)), world.tag(instance), world.report(instance), spot(world, instance)
+    )
     assert world.standing(instance) == ("REMOVED", "INTERRUPTED")
     standing = next(node.standing for node in world.decision().nodes if node.view.instance == instance)
     assert standing.next_change == world.now + 120 + 900
@@ -126,7 +138,9 @@ def test_health_events_that_schedule_nothing_for_an_instance_write_nothing(field
 @pytest.mark.parametrize("key", ["instance-id", "instance_id"])
 def test_c4_state_events_come_with_two_spellings_and_with_the_name_of_their_replay(key: str) -> None:
     world, _, (worker,) = trained()
-    event = world.event("aws.ec2", "EC2 Instance State-change Notification", {key: worker, "state": "terminated"}) | {"replay-name": "r"}
+    event = world.event("aws.ec2", "EC2 Instance State-change Notification", {key: worker, "state": "terminated"}) | {
+        "replay-name": "r"
+    }
     world.hear(event)
     assert world.status(worker) == "GONE"
 
@@ -155,7 +169,7 @@ def test_a_replayed_day_of_one_nodes_events_changes_nothing_at_all() -> None:
     old = world.now - 86_400
     world.launch(77)
     replayed = [
-        world.tag_event(worker, 0, {f"demo{SUFFIX}": ""}, [f"demo{SUFFIX}"], at=old),
+        world.tag_event(worker, 0, {ELASTIC.of("demo"): ""}, [ELASTIC.of("demo")], at=old),
         world.state_event(worker, "pending", at=old),
         world.state_event(worker, "stopping", at=old + 1),
         world.hook_event(worker, "launch", "t-old", at=old),

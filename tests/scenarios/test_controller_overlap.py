@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from fakes import SUFFIX, World, running_cluster
-
-from controller.adapters.items import wake_of
-from controller.contract import STATUS_TAG
-from controller.converge import converge
-from controller.errors import Refused
+from dyntrain.controller.adapters.items import wake_of
+from dyntrain.controller.contract.errors import Refused
+from dyntrain.controller.contract.messages import STATUS_TAG
+from dyntrain.controller.loops.converge import converge
+from fakes import ELASTIC, World, running_cluster
 
 
 def another_pass_for(world: World, node: str) -> None:
     """A whole pass for a node that is tagged and prepared, while one of ours is under way."""
     world.take_in(world.tag(node), world.report(node))
     theirs, world.stream = world.stream, []
-    converge(world.ports, world.registry, wake_of(theirs), SUFFIX)
+    converge(world.ports, world.registry, wake_of(theirs), ELASTIC)
 
 
 def test_c37_two_overlapping_passes_grow_the_revision_once_a_change_and_agree() -> None:
@@ -25,8 +24,8 @@ def test_c37_two_overlapping_passes_grow_the_revision_once_a_change_and_agree() 
     world.take_in(world.tag(second), world.report(second))
     theirs, world.stream = world.stream, []
     before = world.target().revision
-    world.before["clusters.put"] = [lambda: converge(world.ports, world.registry, wake_of(theirs), SUFFIX)]
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
+    world.before["clusters.put"] = [lambda: converge(world.ports, world.registry, wake_of(theirs), ELASTIC)]
+    converge(world.ports, world.registry, wake_of(ours), ELASTIC)
     assert set(world.target().members) >= {first, second}
     assert before < world.target().revision <= before + 2
 
@@ -38,7 +37,7 @@ def test_c37_the_slower_of_two_publishers_leaves_the_newest_revision_in_the_para
     ours, world.stream = world.stream, []
 
     world.before["parameters.put_target"] = [lambda: another_pass_for(world, second)]
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
+    converge(world.ports, world.registry, wake_of(ours), ELASTIC)
     assert world.target().revision == world.ports.clusters.get("demo").membership.revision
     assert {first, second} <= set(world.target().members)
 
@@ -67,7 +66,7 @@ def test_a_pass_leaves_the_others_nodes_to_the_passes_of_their_own_records() -> 
     batches, world.stream = [[record] for record in world.stream if record["NewImage"]["wake"]["BOOL"]], []
     taken_in = world.count("nodes.put")
     for number, batch in enumerate(batches, 1):
-        converge(world.ports, world.registry, wake_of(batch), SUFFIX)
+        converge(world.ports, world.registry, wake_of(batch), ELASTIC)
         assert world.count("nodes.put") == taken_in + number
         assert [world.mirror(node) for node in nodes] == ["ADD_QUEUED"] * number + [None] * (5 - number)
     assert taken_in == puts + 5
@@ -76,7 +75,9 @@ def test_a_pass_leaves_the_others_nodes_to_the_passes_of_their_own_records() -> 
 
 
 def test_nodes_that_nobody_was_told_of_wait_for_their_own_record_or_the_tick() -> None:
-    """A restored table has no stream: that costs a period, and does not make every other pass read and acknowledge the whole cluster."""
+    """A restored table has no stream: that costs a period, and does not make every other pass read and acknowledge the
+    whole cluster.
+    """
     world, _, _ = running_cluster(0)
     silent, node = world.launch(1), world.launch(2)
     world.take_in(world.report(silent))
@@ -88,11 +89,11 @@ def test_nodes_that_nobody_was_told_of_wait_for_their_own_record_or_the_tick() -
     assert [call for call in world.calls if call[0] == "instances.by_id"][1:] == [], "only the master was asked for"
     known = world.ports.nodes.get(silent)
     assert known is not None
-    assert "status" not in known.facts.acks
+    assert known.facts.acks.status is None
     world.resync()
     known = world.ports.nodes.get(silent)
     assert known is not None
-    assert known.facts.acks["status"].value.startswith("ADD_QUEUED")
+    assert known.facts.acks.status.value.startswith("ADD_QUEUED")
 
 
 def test_a_publisher_that_was_overtaken_does_not_write_the_parameter_again() -> None:
@@ -102,11 +103,12 @@ def test_a_publisher_that_was_overtaken_does_not_write_the_parameter_again() -> 
     ours, world.stream = world.stream, []
 
     puts = world.count("parameters.put_target")
+    # between the decision of the slower pass and its publication
     world.before["clusters.get"] = [
         lambda: None,
         lambda: another_pass_for(world, second),
-    ]  # between the decision of the slower pass and its publication
-    converge(world.ports, world.registry, wake_of(ours), SUFFIX)
+    ]
+    converge(world.ports, world.registry, wake_of(ours), ELASTIC)
     assert world.count("parameters.put_target") == puts + 1
     assert {first, second} <= set(world.target().members)
 
@@ -125,7 +127,7 @@ def test_c37_a_pass_that_was_overtaken_does_not_leave_an_old_status_on_a_termina
 
     world.before["instances.tag"] = [overtake]
     world.wait(1)
-    converge(world.ports, world.registry, wake_of(records), SUFFIX)
+    converge(world.ports, world.registry, wake_of(records), ELASTIC)
     assert world.machines[worker].tags[STATUS_TAG] == "REMOVAL_QUEUED", "the overtaken pass came last"
     world.resync()
     assert world.machines[worker].tags[STATUS_TAG] == "REMOVED"

@@ -1,19 +1,22 @@
-"""T22, the controller's part: a base node is replaced on purpose. If this is wrong a replaced machine goes on costing, or its servers go too soon."""
+"""T22, the controller's part: a base node is replaced on purpose. If this is wrong a replaced machine goes on costing,
+or its servers go too soon.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from fakes import SUFFIX, World
-
-from controller.cli_base import ask_to_replace
-from controller.contract import BASE_TAG, ClusterPolicy, elastic_tag
-from controller.errors import GiveUp
-from controller.job import JobFacts
-from controller.replacement import replaced
-from controller.target import Membership
-from controller.view import Rules, View
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.changing.asking import carried_out, to_replace
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.contract.errors import GiveUp, Refused
+from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
+from dyntrain.controller.core.decisions.replacement import replaced
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.core.views.view import Rules, View
+from fakes import ELASTIC, World
 
 RULES = Rules(ClusterPolicy(cluster="demo"))
 
@@ -36,7 +39,9 @@ def trains(world: World, *members: str) -> None:
 
 
 def ask(world: World, old: str, new: str) -> str:
-    return ask_to_replace(world.ports, world.registry, SUFFIX, old, new)
+    return carried_out(
+        world.ports, to_replace(Connection(world.ports, world.registry, ELASTIC), old, new), dry_run=False
+    )
 
 
 def seen(world: World) -> None:
@@ -62,6 +67,25 @@ def test_t22_the_old_base_node_leaves_at_the_boundary_and_only_then_is_released(
     assert ("instances.terminate", old) in world.calls
     world.hear(world.state_event(old, "terminated"))
     assert (world.target().members, world.target().replacing) == ((master, new), {})
+
+
+def test_t22_the_successor_gets_the_base_nodes_instance_profile_before_its_tag() -> None:
+    """Else it would take the job over one day, and could not tell anybody where."""
+    world, master, old, new = cluster()
+    for node, profile in ((master, "base"), (old, "base"), (new, "worker")):
+        world.machines[node].profile = profile
+    world.failing["instances.give_profile"] = [Refused("UnauthorizedOperation", "you may not pass this role")]
+    with pytest.raises(Refused, match="pass this role"):
+        ask(world, old, new)
+    assert BASE_TAG not in world.machines[new].tags
+    said = ask(world, old, new)
+    assert (world.machines[new].profile, world.machines[new].tags[BASE_TAG]) == ("base", old)
+    assert "replace-iam-instance-profile-association" in said
+    ask(world, old, new)
+    assert world.count("instances.give_profile") == 2, "what it has it is not given again"
+    world.machines[new].profile, world.machines[old].profile = None, None
+    assert "aws ec2 associate-iam-instance-profile" in ask(world, old, new), "it has none that could be replaced"
+    assert world.machines[new].profile == "base", "one that was tagged by hand gets it from any base node"
 
 
 def test_t22_asked_twice_and_read_twice_it_is_the_same() -> None:
@@ -92,7 +116,7 @@ def test_t22_what_becomes_of_the_successor_later_does_not_bring_the_old_node_bac
     """Its machine may not be the cluster's to end: it must not be a base node again when the successor reboots."""
     world, master, old, new = cluster()
     world.machines[old].tags.pop("dyntrain:cluster")
-    world.machines[old].tags[elastic_tag("demo")] = ""
+    world.machines[old].tags[ELASTIC_TAG.of("demo")] = ""
     seen(world)
     ask(world, old, new)
     seen(world)
@@ -138,7 +162,9 @@ def test_t22_a_stopped_base_node_is_replaced_and_released() -> None:
 
 
 def test_t22_the_coordinators_node_stays_until_another_is_nominated() -> None:
-    """Also when the tag is written without the command: the coordinator would go with its machine, and the job back to its last commit."""
+    """Also when the tag is written without the command: the coordinator would go with its machine, and the job back to
+    its last commit.
+    """
     world, master, old, new = cluster()
     with pytest.raises(GiveUp, match="runs the coordinator"):
         ask(world, master, new)
@@ -156,7 +182,14 @@ def test_t22_the_coordinators_node_stays_until_another_is_nominated() -> None:
 def test_t22_what_cannot_be_is_refused_with_what_to_do_and_nothing_is_written() -> None:
     world, _, old, new = cluster()
     fresh, other, gone = world.launch(5), world.launch(6), world.launch(7)
-    world.hear(world.tag(fresh), world.tag(other), world.report(other), world.tag(gone), world.report(gone), world.state_event(gone, "terminated"))
+    world.hear(
+        world.tag(fresh),
+        world.tag(other),
+        world.report(other),
+        world.tag(gone),
+        world.report(gone),
+        world.state_event(gone, "terminated"),
+    )
     third = world.launch(8, base=True)
     world.resync()
     cases = {

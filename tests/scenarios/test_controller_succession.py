@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from fakes import START, SUFFIX, World, instance_id
+from dyntrain.controller.cli.answers.query import snapshot, summary
+from dyntrain.controller.cli.text.status import cluster_lines
+from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.core.decisions.succession import NominationReason, nominate, succeed
+from dyntrain.controller.core.known.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.planning import decide
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.core.views.view import Rules, view
+from dyntrain.controller.loops.ports import StoredNode
+from fakes import ELASTIC, START, World, instance_id
 from hypothesis import given
 from hypothesis import strategies as st
-
-from controller.cli import _cluster_text
-from controller.contract import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG, ClusterPolicy, JobReport
-from controller.facts import NodeFacts, Preparation, StateEvent, StateRead, TagsRead
-from controller.job import JobFacts
-from controller.planning import decide
-from controller.ports import StoredNode
-from controller.reading import snapshot, summary
-from controller.succession import Ground, nominate, succeed
-from controller.target import Membership
-from controller.view import Rules, view
 
 RULES = Rules(ClusterPolicy(cluster="demo"))
 PATIENCE = RULES.policy.takeover_seconds
@@ -24,7 +24,9 @@ NOW = START + 5000.0
 
 def cluster_of_three(world: World) -> tuple[str, str, str]:
     """A master and two base workers, prepared and training; the master is nominated."""
-    master, *others = (world.launch(number, base=True, NodeType="Master" if number == 1 else "Worker") for number in (1, 2, 3))
+    master, *others = (
+        world.launch(number, base=True, NodeType="Master" if number == 1 else "Worker") for number in (1, 2, 3)
+    )
     world.resync()
     world.hear(*(world.report(instance) for instance in (master, *others)))
     world.hear(world.job_event(master, *others, revision=world.target().revision))
@@ -32,11 +34,13 @@ def cluster_of_three(world: World) -> tuple[str, str, str]:
 
 
 def status_text(world: World) -> str:
-    return _cluster_text(summary(snapshot(world.ports, world.registry, "demo", SUFFIX)))
+    return "\n".join(cluster_lines(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)), None, None))
 
 
 def test_t21_the_prepared_master_is_nominated_with_its_first_target() -> None:
-    """A replacement that boots with the master's tag must not begin a second coordinator: the target names the one that stands."""
+    """A replacement that boots with the master's tag must not begin a second coordinator: the target names the one that
+    stands.
+    """
     world = World()
     worker = world.launch(2, base=True, NodeType="Worker")
     master = world.launch(1, base=True, NodeType="Master")
@@ -73,7 +77,9 @@ def test_t21_the_nomination_does_not_go_back_to_a_master_that_returns() -> None:
     term = world.target().term
     world.wait(300)
     world.hear(world.job_event(second, revision=world.target().revision))
-    world.hear(world.state_event(master, "pending"), world.state_event(master, "running"), world.report(master, attempt=2))
+    world.hear(
+        world.state_event(master, "pending"), world.state_event(master, "running"), world.report(master, attempt=2)
+    )
     assert (world.target().coordinator, world.target().term) == (second, term)
 
 
@@ -88,7 +94,9 @@ def test_t21_a_silent_coordinator_is_succeeded_only_after_the_patience_and_by_th
     assert world.target().coordinator == second
     world.wait(PATIENCE + 2)
     world.resync()
-    assert world.target().coordinator == third, "nor did the second one speak: its successor is the third, not the master again"
+    assert world.target().coordinator == third, (
+        "nor did the second one speak: its successor is the third, not the master again"
+    )
 
 
 def test_t21_without_a_base_node_the_job_is_paused_with_that_reason_until_one_comes() -> None:
@@ -117,7 +125,9 @@ def test_t21_a_cluster_whose_item_was_lost_keeps_its_coordinator() -> None:
     world = World()
     master, second, _third = cluster_of_three(world)
     world.hear(world.state_event(master, "stopping"))
-    world.hear(world.state_event(master, "pending"), world.state_event(master, "running"), world.report(master, attempt=2))
+    world.hear(
+        world.state_event(master, "pending"), world.state_event(master, "running"), world.report(master, attempt=2)
+    )
     before = world.target()
     assert before.coordinator == second
     del world.table["cluster", "demo"]
@@ -146,7 +156,11 @@ def test_t21_an_index_that_lags_does_not_take_the_coordinator_away() -> None:
 
 def base_node(number: int, *, master: bool, prepared: bool, state: str) -> NodeFacts:
     tags = {BASE_TAG: "true", OWNER_TAG: "demo", NODE_TYPE_TAG: "Master" if master else "Worker"}
-    preparation = Preparation(attempt=1, at=NOW - 600.0 + number, outcome="prepared", reason="", private_ip="10.0.0.1") if prepared else None
+    preparation = (
+        Preparation(attempt=1, at=NOW - 600.0 + number, outcome="prepared", reason="", private_ip="10.0.0.1")
+        if prepared
+        else None
+    )
     return NodeFacts(
         instance=instance_id(number),
         tags_read=TagsRead(started=NOW - 60, tags=tags),
@@ -156,8 +170,13 @@ def base_node(number: int, *, master: bool, prepared: bool, state: str) -> NodeF
     )
 
 
-nodes = st.lists(st.tuples(st.booleans(), st.sampled_from(["running", "running", "stopping", "terminated"])), min_size=0, max_size=5).map(
-    lambda drawn: [base_node(number, master=number == 0, prepared=prepared, state=state) for number, (prepared, state) in enumerate(drawn)]
+nodes = st.lists(
+    st.tuples(st.booleans(), st.sampled_from(["running", "running", "stopping", "terminated"])), min_size=0, max_size=5
+).map(
+    lambda drawn: [
+        base_node(number, master=number == 0, prepared=prepared, state=state)
+        for number, (prepared, state) in enumerate(drawn)
+    ]
 )
 
 
@@ -165,8 +184,12 @@ nodes = st.lists(st.tuples(st.booleans(), st.sampled_from(["running", "running",
 def test_t21_law_the_nominated_is_a_base_node_that_is_there_and_the_term_only_grows(
     facts: list[NodeFacts], holder: int, term: int, silence: float | None
 ) -> None:
-    """Whatever is known: nobody who is gone is nominated anew, a change has a higher term, and the same facts again change nothing."""
-    report = JobReport(cluster="demo", job="j", state="running", started_at=1.0, sequence=1, generation=1, revision=1, members=())
+    """Whatever is known: nobody who is gone is nominated anew, a change has a higher term, and the same facts again
+    change nothing.
+    """
+    report = JobReport(
+        cluster="demo", job="j", state="running", started_at=1.0, sequence=1, generation=1, revision=1, members=()
+    )
     heard = None if silence is None else JobFacts(report=report, heard_at=NOW - silence)
     old = Membership(revision=3, coordinator=instance_id(holder) if term and holder >= 0 else None, term=term)
     views = [view(one, RULES, NOW) for one in facts]
@@ -177,7 +200,7 @@ def test_t21_law_the_nominated_is_a_base_node_that_is_there_and_the_term_only_gr
         assert nomination.coordinator is None or nomination.coordinator in able
     else:
         assert nomination.term == old.term
-    if old.term and nomination.ground is Ground.NOBODY:
+    if old.term and nomination.reason is NominationReason.NOBODY:
         assert not able
     new = succeed(old, old, nomination)
     assert new.revision == old.revision + (nomination.term != old.term)

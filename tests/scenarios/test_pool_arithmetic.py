@@ -1,65 +1,17 @@
-"""C30: the arithmetic of the reserved pool against examples worked by hand, and its laws."""
+"""C30: the arithmetic of the reserved pool against examples worked by hand."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from controller.reserved import Plan, PoolDecision, PoolReason, plan_pools
-from controller.reserved_inputs import Capacity, Claim, Inputs, Pool, Reading, Reserved, Usage, units
-
-NOW = 1_700_000_000.0
-LATER = NOW + 30 * 86_400.0
-A, B = "eu-central-1a", "eu-central-1b"
-
-
-def bought(instance_type: str, count: int, zone: str | None = None, **more: Any) -> Reserved:
-    return Reserved(
-        **{"id": f"ri-{instance_type}-{zone}-{count}", "instance_type": instance_type, "count": count, "zone": zone, "end": LATER, **more}
-    )
-
-
-def slots(instance_type: str, total: int, available: int, zone: str = A, **more: Any) -> Capacity:
-    return Capacity(**{"id": "cr-1", "instance_type": instance_type, "zone": zone, "total": total, "available": available, **more})
-
-
-def runs(instance_type: str, count: int = 1, zone: str = A, **more: Any) -> Usage:
-    return Usage(instance_type=instance_type, count=count, zone=zone, **more)
-
-
-def a_pool(instance_type: str, cluster: str = "demo", **more: Any) -> Pool:
-    """Decides at once, in zone a, within 0 and 100."""
-    return Pool(**{"cluster": cluster, "instance_type": instance_type, "zone": A, "max": 100, "readings": 1, **more})
-
-
-def claimed(pool: Pool, count: int, **more: Any) -> Claim:
-    return Claim(**{"count": count, "instance_type": pool.instance_type, "zone": pool.zone, "since": NOW - 60, "expires": NOW + 60, **more})
-
-
-def planned(*lines: Reserved | Capacity | Usage, pools: tuple[Pool, ...], **more: Any) -> Plan:
-    return plan_pools(
-        Inputs(
-            at=NOW,
-            reserved=tuple(line for line in lines if isinstance(line, Reserved)),
-            capacity=tuple(line for line in lines if isinstance(line, Capacity)),
-            usage=tuple(line for line in lines if isinstance(line, Usage)),
-            pools=pools,
-            **more,
-        )
-    )
-
-
-def only(*lines: Reserved | Capacity | Usage, pool: Pool, **more: Any) -> PoolDecision:
-    (decision,) = planned(*lines, pools=(pool,), **more).decisions
-    return decision
+from dyntrain.controller.core.pool.inputs import Proposal, units
+from dyntrain.controller.core.pool.plan import PoolReason
+from pool_lines import NOW, A, B, a_pool, bought, claimed, followed, only, planned, runs, slots, step
 
 
 def test_c30_regional_flexible_units_are_shared_by_all_sizes_of_a_family() -> None:
-    """4 c5.xlarge = 32 units. 3 c5.large use 12, 1 c5.2xlarge uses 16: 4 are left, which is one c5.large and no c5.xlarge."""
+    """4 c5.xlarge = 32 units. 3 c5.large use 12, 1 c5.2xlarge uses 16: 4 are left, which is one c5.large and no
+    c5.xlarge.
+    """
     lines = (bought("c5.xlarge", 4), runs("c5.large", 3), runs("c5.2xlarge", 1, B))
     assert only(*lines, pool=a_pool("c5.large")).target == 1
     assert only(*lines, pool=a_pool("c5.xlarge")).target == 0
@@ -67,21 +19,27 @@ def test_c30_regional_flexible_units_are_shared_by_all_sizes_of_a_family() -> No
 
 
 def test_c30_fractions_of_units_and_bare_metal() -> None:
-    """1 t3.small = 1 unit = 4 nano; one micro takes 0.5, which leaves 2 nano. 1 c5.metal = 192 units; a 12xlarge takes 96: 24 large are left."""
+    """1 t3.small = 1 unit = 4 nano; one micro takes 0.5, which leaves 2 nano. 1 c5.metal = 192 units; a 12xlarge takes
+    96: 24 large are left.
+    """
     assert only(bought("t3.small", 1), runs("t3.micro"), pool=a_pool("t3.nano")).target == 2
     assert only(bought("c5.metal", 1), runs("c5.12xlarge"), pool=a_pool("c5.large")).target == 24
 
 
 @pytest.mark.parametrize("kind", ["g4ad", "g4dn", "g5", "g5g", "inf1"])
 def test_c30_inflexible_families_match_by_exact_type(kind: str) -> None:
-    """3 xlarge in the region, 1 xlarge runs anywhere: 2 are left. The 2xlarge that runs uses none of them, and there is none for a 2xlarge."""
+    """3 xlarge in the region, 1 xlarge runs anywhere: 2 are left. The 2xlarge that runs uses none of them, and there is
+    none for a 2xlarge.
+    """
     lines = (bought(f"{kind}.xlarge", 3), runs(f"{kind}.xlarge", 1, B), runs(f"{kind}.2xlarge", 5))
     assert only(*lines, pool=a_pool(f"{kind}.xlarge")).target == 2
     assert only(*lines, pool=a_pool(f"{kind}.2xlarge")).target == 0
 
 
 def test_c30_zonal_reservations_match_zone_and_size_exactly() -> None:
-    """5 m5.large in zone a; there 2 m5.large and 1 m5.xlarge run, in zone b 4 m5.large: 5 - 2 = 3 for zone a, none for b or another size."""
+    """5 m5.large in zone a; there 2 m5.large and 1 m5.xlarge run, in zone b 4 m5.large: 5 - 2 = 3 for zone a, none for
+    b or another size.
+    """
     lines = (bought("m5.large", 5, A), runs("m5.large", 2, A), runs("m5.xlarge", 1, A), runs("m5.large", 4, B))
     assert only(*lines, pool=a_pool("m5.large")).target == 3
     assert only(*lines, pool=a_pool("m5.large", zone=B)).target == 0
@@ -90,19 +48,31 @@ def test_c30_zonal_reservations_match_zone_and_size_exactly() -> None:
 
 
 def test_c30_zonal_are_used_up_before_regional_ones() -> None:
-    """2 zonal and 2 regional (8 units) m5.large; 3 run in zone a: 2 on the zonal, 1 on the regional ones; 8 - 4 = 4 units, one m5.large left."""
-    assert only(bought("m5.large", 2, A), bought("m5.large", 2), runs("m5.large", 3), pool=a_pool("m5.large")).target == 1
+    """2 zonal and 2 regional (8 units) m5.large; 3 run in zone a: 2 on the zonal, 1 on the regional ones; 8 - 4 = 4
+    units, one m5.large left.
+    """
+    assert (
+        only(bought("m5.large", 2, A), bought("m5.large", 2), runs("m5.large", 3), pool=a_pool("m5.large")).target == 1
+    )
 
 
 def test_c30_stopped_and_spot_instances_use_nothing() -> None:
     """3 reserved. 1 runs, 1 is starting; 4 are stopped, stopping, ending or Spot: 3 - 2 = 1."""
     idle = [runs("c5.large", 1, state=state) for state in ("stopped", "stopping", "shutting-down")]
-    lines = (bought("c5.large", 3), runs("c5.large"), runs("c5.large", state="pending"), runs("c5.large", lifecycle="spot"), *idle)
+    lines = (
+        bought("c5.large", 3),
+        runs("c5.large"),
+        runs("c5.large", state="pending"),
+        runs("c5.large", lifecycle="spot"),
+        *idle,
+    )
     assert only(*lines, pool=a_pool("c5.large")).target == 1
 
 
 def test_c30_platform_and_tenancy_keep_reservations_apart() -> None:
-    """2 Linux (spelled with VPC), 3 Windows and 4 dedicated c5.large: each for its own kind; only the Linux ones are size-flexible."""
+    """2 Linux (spelled with VPC), 3 Windows and 4 dedicated c5.large: each for its own kind; only the Linux ones are
+    size-flexible.
+    """
     lines = (
         bought("c5.large", 2, platform="Linux/UNIX (Amazon VPC)"),
         bought("c5.large", 3, platform="Windows", id="ri-windows"),
@@ -116,7 +86,9 @@ def test_c30_platform_and_tenancy_keep_reservations_apart() -> None:
 
 
 def test_c30_an_idle_capacity_reservation_is_room_for_instances_of_its_zone() -> None:
-    """4 slots in zone a, 3 idle, no Reserved Instance: 3. The instance inside is not counted once more. A targeted one counts when named."""
+    """4 slots in zone a, 3 idle, no Reserved Instance: 3. The instance inside is not counted once more. A targeted one
+    counts when named.
+    """
     inside = runs("p3.2xlarge", capacity_reservation="cr-1")
     assert only(slots("p3.2xlarge", 4, 3), inside, pool=a_pool("p3.2xlarge")).target == 3
     assert only(slots("p3.2xlarge", 4, 3), inside, pool=a_pool("p3.2xlarge", zone=B)).target == 0
@@ -126,21 +98,28 @@ def test_c30_an_idle_capacity_reservation_is_room_for_instances_of_its_zone() ->
 
 
 def test_c30_regional_instances_that_pay_for_an_idle_slot_are_not_counted_twice() -> None:
-    """2 regional m5.large (8 units) pay for 2 slots, both idle: 2 instances can run for nothing more, not 4. With 3 bought: 3."""
+    """2 regional m5.large (8 units) pay for 2 slots, both idle: 2 instances can run for nothing more, not 4. With 3
+    bought: 3.
+    """
     assert only(bought("m5.large", 2), slots("m5.large", 2, 2), pool=a_pool("m5.large")).target == 2
     assert only(bought("m5.large", 3), slots("m5.large", 2, 2), pool=a_pool("m5.large")).target == 3
-    inside = runs("m5.large", capacity_reservation="cr-1")  # uses one of the slots that are paid for: 3 - 2 and the other slot
+    # uses one of the slots that are paid for: 3 - 2 and the other slot
+    inside = runs("m5.large", capacity_reservation="cr-1")
     assert only(bought("m5.large", 3), slots("m5.large", 2, 1), inside, pool=a_pool("m5.large")).target == 2
 
 
 def test_c30_an_instance_in_a_capacity_reservation_leaves_the_zonal_one_idle_and_counts_once() -> None:
-    """1 zonal m5.large and 2 slots; one instance runs, inside a slot. The zonal one is idle and so is 1 slot: 2. Counted twice it would be 1."""
+    """1 zonal m5.large and 2 slots; one instance runs, inside a slot. The zonal one is idle and so is 1 slot: 2.
+    Counted twice it would be 1.
+    """
     inside = runs("m5.large", capacity_reservation="cr-1")
     assert only(bought("m5.large", 1, A), slots("m5.large", 2, 1), inside, pool=a_pool("m5.large")).target == 2
 
 
 def test_c30_what_ends_soon_or_is_not_active_does_not_count() -> None:
-    """Margin one hour. 1 lasts 2 hours: counts. 2 end in 30 minutes, 4 are retired, 8 slots end in 59 minutes: do not."""
+    """Margin one hour. 1 lasts 2 hours: counts. 2 end in 30 minutes, 4 are retired, 8 slots end in 59 minutes: do
+    not.
+    """
     lines = (
         bought("c5.large", 1, end=NOW + 7200),
         bought("c5.large", 2, end=NOW + 1800),
@@ -151,7 +130,9 @@ def test_c30_what_ends_soon_or_is_not_active_does_not_count() -> None:
 
 
 def test_c30_base_headroom_minimum_and_maximum() -> None:
-    """10 reserved, 3 used by others, base 2 uses 2 more: 5 spare. 2 + 5 - 1 = 6; at most 4 -> 4; at least 8 -> 8, reserved or not."""
+    """10 reserved, 3 used by others, base 2 uses 2 more: 5 spare. 2 + 5 - 1 = 6; at most 4 -> 4; at least 8 -> 8,
+    reserved or not.
+    """
     lines = (bought("c5.large", 10), runs("c5.large", 3))
     wanted = {"base": 2, "headroom": 1}
     assert only(*lines, pool=a_pool("c5.large", **wanted)).target == 6
@@ -161,29 +142,41 @@ def test_c30_base_headroom_minimum_and_maximum() -> None:
 
 
 def test_c30_the_pools_own_instances_are_not_somebody_elses_demand() -> None:
-    """4 reserved, the pool has 3 of them and asked for 3; nobody else runs: it may have all 4. When 2 others start: 2."""
+    """4 reserved, the pool has 3 of them and asked for 3; nobody else runs: it may have all 4. When 2 others start:
+    2.
+    """
     pool = a_pool("c5.large", current=3)
     assert only(bought("c5.large", 4), runs("c5.large", 3, pool="demo"), pool=pool).target == 4
     assert only(bought("c5.large", 4), runs("c5.large", 3, pool="demo"), runs("c5.large", 2, B), pool=pool).target == 2
 
 
 def test_c30_two_clusters_never_claim_the_same_reservation() -> None:
-    """3 reserved; two clusters want as many as there are: the first by name gets 3, the other 0; after that, who came first keeps them."""
+    """3 reserved; two clusters want as many as there are: the first by name gets 3, the other 0; after that, who came
+    first keeps them.
+    """
     one, two = a_pool("c5.large", "alpha"), a_pool("c5.large", "beta")
     first = planned(bought("c5.large", 3), pools=(one, two))
     assert {d.pool.cluster: d.target for d in first.decisions} == {"alpha": 3, "beta": 0}
     claims = {"beta": claimed(two, 3)}
     second = planned(bought("c5.large", 3), pools=(one, two.model_copy(update={"current": 3})), claims=claims)
-    assert {d.pool.cluster: d.target for d in second.decisions} == {"alpha": 0, "beta": 3}, "claimed, though nothing of it runs yet"
+    assert {d.pool.cluster: d.target for d in second.decisions} == {"alpha": 0, "beta": 3}, (
+        "claimed, though nothing of it runs yet"
+    )
 
 
 def test_c30_a_cluster_of_higher_priority_waits_until_the_other_has_let_go() -> None:
-    """2 reserved, both run for beta. Alpha is entitled to 2: beta is told to go to 0 at once, alpha grows when they are gone."""
+    """2 reserved, both run for beta. Alpha is entitled to 2: beta is told to go to 0 at once, alpha grows when they are
+    gone.
+    """
     alpha, beta = a_pool("c5.large", "alpha", priority=1), a_pool("c5.large", "beta", current=2)
     held, claims = runs("c5.large", 2, pool="beta"), {"beta": claimed(beta, 2)}
-    before = {d.pool.cluster: d for d in planned(bought("c5.large", 2), held, pools=(alpha, beta), claims=claims).decisions}
+    before = {
+        d.pool.cluster: d for d in planned(bought("c5.large", 2), held, pools=(alpha, beta), claims=claims).decisions
+    }
     assert (before["alpha"].target, before["alpha"].reason, before["beta"].target) == (0, PoolReason.HELD_BY_OTHERS, 0)
-    gone = planned(bought("c5.large", 2), pools=(alpha, beta.model_copy(update={"current": 0})), claims={"beta": claimed(beta, 0)})
+    gone = planned(
+        bought("c5.large", 2), pools=(alpha, beta.model_copy(update={"current": 0})), claims={"beta": claimed(beta, 0)}
+    )
     assert {d.pool.cluster: d.target for d in gone.decisions} == {"alpha": 2, "beta": 0}
 
 
@@ -204,23 +197,10 @@ def test_c30_a_partial_read_changes_nothing() -> None:
     assert not plan.decisions[0].acts
 
 
-def step(pool: Pool, claim: Claim | None, reserved: int, at: float) -> PoolDecision:
-    claims = {"demo": claim} if claim is not None else {}
-    return plan_pools(Inputs(at=at, reserved=(bought("c5.large", reserved),) if reserved else (), pools=(pool,), claims=claims)).decisions[0]
-
-
-def followed(pool: Pool, spares: list[int], seconds: float = 60.0) -> list[int]:
-    """The pool's sizes when reservations of those sizes are read one after the other."""
-    sizes, claim = [], None
-    for number, spare in enumerate(spares):
-        decision = step(pool, claim, spare, NOW + number * seconds)
-        claim, pool = decision.claim, pool.model_copy(update={"current": decision.target})
-        sizes.append(decision.target)
-    return sizes
-
-
 def test_c30_a_change_needs_equal_readings_in_a_row_and_a_burst_counts_as_one() -> None:
-    """Three readings: 2 2 2 -> on the third. A single other reading in between starts the count anew. Readings 1 s apart are one."""
+    """Three readings: 2 2 2 -> on the third. A single other reading in between starts the count anew. Readings 1 s
+    apart are one.
+    """
     pool = a_pool("c5.large", readings=3)
     assert followed(pool, [2, 2, 2, 2]) == [0, 0, 2, 2]
     assert followed(pool, [2, 2, 0, 2, 2, 2]) == [0, 0, 0, 0, 0, 2]
@@ -247,7 +227,17 @@ def test_failed_launches_and_a_missing_group_keep_the_pool_from_growing() -> Non
 
 
 def test_units_of_sizes_as_aws_lists_them() -> None:
-    listed = {"nano": 0.25, "micro": 0.5, "small": 1, "medium": 2, "large": 4, "xlarge": 8, "2xlarge": 16, "3xlarge": 24, "9xlarge": 72}
+    listed = {
+        "nano": 0.25,
+        "micro": 0.5,
+        "small": 1,
+        "medium": 2,
+        "large": 4,
+        "xlarge": 8,
+        "2xlarge": 16,
+        "3xlarge": 24,
+        "9xlarge": 72,
+    }
     listed |= {
         "10xlarge": 80,
         "18xlarge": 144,
@@ -264,94 +254,9 @@ def test_units_of_sizes_as_aws_lists_them() -> None:
     assert units("m5.24xl") is None
 
 
-# ---- laws
-
-SIZES = ("c5.large", "c5.xlarge", "c5.2xlarge", "g5.xlarge", "m5.large")
-kinds, zones, counts = st.sampled_from(SIZES), st.sampled_from((A, B)), st.integers(0, 6)
-reserved_lines = st.lists(st.builds(bought, kinds, counts, st.sampled_from((A, B, None))), max_size=5)
-usage_lines = st.lists(
-    st.builds(runs, kinds, counts, zones, state=st.sampled_from(("running", "stopped")), pool=st.sampled_from((None, "alpha", "beta"))), max_size=6
-)
-
-
-@st.composite
-def capacity_lines(draw: st.DrawFn) -> list[Capacity]:
-    totals = draw(st.lists(st.tuples(kinds, zones, counts, counts), max_size=3))
-    return [slots(kind, total, min(idle, total), zone, id=f"cr-{number}") for number, (kind, zone, total, idle) in enumerate(totals)]
-
-
-@st.composite
-def some_pool(draw: st.DrawFn, cluster: str) -> Pool:
-    least = draw(st.integers(0, 3))
-    most = least + draw(st.integers(0, 6))
-    more = {"current": draw(counts), "headroom": draw(st.integers(0, 2)), "priority": draw(st.integers(0, 1)), "dry_run": draw(st.booleans())}
-    return a_pool(draw(kinds), cluster, zone=draw(st.sampled_from((A, B, None))), min=least, max=most, base=draw(st.integers(0, least)), **more)
-
-
-@st.composite
-def situations(draw: st.DrawFn) -> Inputs:
-    pools = (draw(some_pool("alpha")), draw(some_pool("beta")))
-    claims = {pool.cluster: claimed(pool, draw(counts), since=NOW - draw(counts)) for pool in pools if draw(st.booleans())}
-    lines = {"reserved": tuple(draw(reserved_lines)), "usage": tuple(draw(usage_lines)), "capacity": tuple(draw(capacity_lines()))}
-    return Inputs(at=NOW, pools=pools, claims=claims, **lines)
-
-
-def bound(inputs: Inputs, pool: Pool) -> float:
-    """What all reservations together could hold of the pool's type, were nobody else there."""
-    own = units(pool.instance_type) or 1.0
-    return sum((units(line.instance_type) or 0) * line.count for line in inputs.reserved) / own + sum(line.total for line in inputs.capacity)
-
-
-@given(situations())
-def test_law_a_pool_grows_only_into_what_is_reserved_and_never_below_its_minimum(inputs: Inputs) -> None:
-    for one in plan_pools(inputs).decisions:
-        grown = one.target > max(one.pool.current, one.pool.min)
-        assert not grown or one.target <= one.pool.base + one.spare - one.pool.headroom
-        assert not grown or one.target - one.pool.base <= bound(inputs, one.pool)
-        assert one.target >= min(one.pool.min, one.pool.max)
-
-
-@given(situations(), st.integers(0, 8), st.integers(1, 6))
-def test_law_two_pools_of_one_kind_never_hold_more_than_there_is(inputs: Inputs, there: int, more: int) -> None:
-    """Whoever grows leaves the other what it holds and has claimed."""
-    alpha, beta = (
-        pool.model_copy(update={"instance_type": "g5.xlarge", "zone": None, "min": 0, "base": 0, "dry_run": False}) for pool in inputs.pools
-    )
-    usage = tuple(line for line in inputs.usage if line.pool is not None and line.instance_type == "g5.xlarge")
-    told = inputs.model_copy(update={"reserved": (bought("g5.xlarge", there),), "capacity": (), "usage": usage, "pools": (alpha, beta)})
-    decided = {one.pool.cluster: one for one in plan_pools(told).decisions}
-    for one, other in ((decided["alpha"], decided["beta"]), (decided["beta"], decided["alpha"])):
-        claim = told.claims.get(other.pool.cluster)
-        others = max(other.held, other.pool.current, other.target, claim.count if claim is not None else 0)
-        assert one.target <= one.pool.current or one.target + others <= there
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 4))
-def test_law_no_flapping_each_change_was_asked_for_by_enough_equal_readings_in_a_row(spares: list[int], readings: int) -> None:
-    sizes = [0, *followed(a_pool("c5.large", readings=readings), spares)]
-    for number, (before, after) in enumerate(pairwise(sizes)):
-        asked = spares[max(0, number + 1 - readings) : number + 1]
-        assert after == before or (len(asked) == readings and set(asked) == {after})
-
-
-@given(situations())
-def test_law_what_the_audit_records_decides_the_same_again(inputs: Inputs) -> None:
-    again = Inputs.model_validate_json(inputs.model_dump_json(exclude_defaults=True))
-    assert plan_pools(again) == plan_pools(inputs)
-
-
-@given(st.permutations(["alpha", "beta"]), situations())
-def test_law_the_order_in_which_things_were_read_does_not_matter(names: list[str], inputs: Inputs) -> None:
-    ordered = {pool.cluster: pool for pool in inputs.pools}
-    turned = inputs.model_copy(
-        update={"pools": tuple(ordered[name] for name in names), "usage": inputs.usage[::-1], "reserved": inputs.reserved[::-1]}
-    )
-    assert {d.pool.cluster: d.target for d in plan_pools(turned).decisions} == {d.pool.cluster: d.target for d in plan_pools(inputs).decisions}
-
-
 def test_readings_of_a_claim_that_lapsed_are_forgotten() -> None:
     """A decision must not rest on what was read before the controller was away."""
     pool = a_pool("c5.large", readings=2)
-    old = claimed(pool, 0, readings=(Reading(at=NOW - 9000, proposal=2),), expires=NOW - 1)
+    old = claimed(pool, 0, readings=(Proposal(at=NOW - 9000, proposal=2),), expires=NOW - 1)
     assert step(pool, old, 2, NOW).target == 0
     assert step(pool, old.model_copy(update={"expires": NOW + 1}), 2, NOW).target == 2

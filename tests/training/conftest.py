@@ -18,6 +18,20 @@ from session_driver import A, B, C, Driver
 TINY = str(Path(__file__).parent / "tiny_job.py")
 
 
+@pytest.fixture(autouse=True)
+def _layers_counted_from_zero() -> Iterator[None]:
+    """A test's layers have the names of a process of its own. Gluon counts layers, and its Trainer sorts by name: the
+    nets of one script would be in two orders where `dense9` and `dense10` come after other tests' layers.
+    """
+    if "mxnet" not in sys.modules:
+        yield
+        return
+    import mxnet as mx
+
+    with mx.name.NameManager():
+        yield
+
+
 @pytest.fixture
 def make_bed(tmp_path: Path) -> Iterator[Callable[..., JobBed]]:
     """`make_bed(*script arguments, **session options)`: a job that ends with the test, whatever happens."""

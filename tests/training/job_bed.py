@@ -1,4 +1,6 @@
-"""A training job on this machine without any cloud: the real coordinator and workers, hosts as a list in memory, supervisors of a few lines."""
+"""A training job on this machine without any cloud: the real coordinator and workers, hosts as a list in memory,
+supervisors of a few lines.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +11,28 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
-from websockets.exceptions import WebSocketException
-
-from controller.contract import ControlFile, CoordinatorEndpoint, JobReport, Target
-from training import channel
-from training.audit import Audit, audit_directory
-from training.clocks import DEFAULT, Clocks
-from training.coordinator import Coordinator
-from training.forkserver import Blank, ForkServerLine
-from training.generation import Limits
-from training.knowledge import Options
-from training.layout import JobFolder
-from training.ledger import read_lines
-from training.protocol import (
+from dyntrain.controller.contract.messages import ControlFile, CoordinatorEndpoint, Target
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.audit import Audit, audit_directory
+from dyntrain.training.coordinator.server import Coordinator
+from dyntrain.training.host.forkserver import Blank
+from dyntrain.training.host.safe_memory import SafeMemory
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.ledger import read_lines
+from dyntrain.training.protocol import channel
+from dyntrain.training.protocol.clocks import DEFAULT, Clocks
+from dyntrain.training.protocol.messages import Refused
+from dyntrain.training.protocol.node_messages import (
     GroupFailed,
     GroupReady,
     Listed,
     NodeHello,
-    Refused,
     RestartWorker,
     Retire,
     StartGroup,
@@ -43,7 +41,12 @@ from training.protocol import (
     WorkerExited,
     WorkerStarted,
 )
-from training.safe_memory import SafeMemory
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from pydantic import SecretStr
+from shared_forks import fork_server
+from waiting import wait_for
+from websockets.exceptions import WebSocketException
 
 BED = {"cluster": "bed", "job": "job-1"}
 HOLD = "hold"  # a script that is told of it goes slowly while this file is there
@@ -81,7 +84,6 @@ class Supervisor:
     def __init__(self, bed: JobBed, name: str, base: bool, ip: str) -> None:
         self.bed, self.name, self.base, self.ip = bed, name, base, ip
         self.worker: subprocess.Popen[bytes] | None = None
-        self.forks: tuple[subprocess.Popen[bytes], ForkServerLine] | None = None
         self.blanks: list[Blank] = []
         self.groups: dict[int, list[Blank]] = {}
         self.pids: list[int] = []
@@ -89,6 +91,7 @@ class Supervisor:
         self.task: asyncio.Task[None] | None = None
         self.retired = False
         self.memory = SafeMemory()
+        self._offer: asyncio.Task[None] | None = None
         self._offering = asyncio.Lock()
         self._watchers: list[asyncio.Task[None]] = []
 
@@ -104,7 +107,9 @@ class Supervisor:
         async with await channel.connect(endpoint.url, endpoint.certificate) as connection:
             self._connection = connection
             running = self.worker.pid if self.worker is not None and self.worker.poll() is None else None
-            hello = NodeHello(cluster="bed", instance_id=self.name, private_ip=self.ip, attempt=1, base=self.base, worker_pid=running)
+            hello = NodeHello(
+                cluster="bed", instance_id=self.name, private_ip=self.ip, attempt=1, base=self.base, worker_pid=running
+            )
             await channel.greet(connection, hello, SecretStr(self.bed.hosts.token))
             if self.base:
                 self._offer = asyncio.create_task(self._offer_group())
@@ -120,11 +125,16 @@ class Supervisor:
         self._offer = asyncio.create_task(self._offer_group())
 
     async def die(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-            await asyncio.wait([self.task])
-        for process in [*([self.forks[0]] if self.forks else []), *([self.worker] if self.worker else [])]:
-            process.kill()
+        for task in filter(None, (self.task, self._offer)):
+            task.cancel()
+            await asyncio.wait([task])
+        if self.worker is not None:
+            self.worker.kill()
+        await self.stop_blanks()
+
+    async def stop_blanks(self) -> None:
+        for blank in [*self.blanks, *(blank for group in self.groups.values() for blank in group)]:
+            await blank.stop()
 
     async def _say(self, message: Any) -> None:
         await self._connection.send(channel.encode(message))
@@ -132,13 +142,12 @@ class Supervisor:
     async def _offer_group(self) -> None:
         async with self._offering:
             while len(self.blanks) < 2:
-                if self.forks is None:
-                    line = ForkServerLine()
-                    command = [sys.executable, "-m", "training.engine.blank"]
-                    self.forks = self.bed.start(command, environment=line.environment, pass_fds=(line.theirs,)), line
-                    line.handed_over()
-                blank = await self.forks[1].fork()
-                assert await blank.started(), "no ps-lite process could be started"
+                blank = await fork_server().fork()
+                try:
+                    assert await blank.started(), "no ps-lite process could be started"
+                except asyncio.CancelledError:
+                    await blank.stop()
+                    raise
                 self.blanks.append(blank)
         with contextlib.suppress(WebSocketException):  # the next connection offers them again
             await self._say(GroupReady(scheduler_port=free_port(self.ip), blanks=len(self.blanks)))
@@ -162,7 +171,8 @@ class Supervisor:
                         await blank.stop()
             case RestartWorker():
                 if self.worker is not None and (
-                    self.worker.pid == order.pid or (self.worker.poll() is not None and (order.pid or self.worker.poll() == 0))
+                    self.worker.pid == order.pid
+                    or (self.worker.poll() is not None and (order.pid or self.worker.poll() == 0))
                 ):
                     self.worker.kill()
                     await self._start_worker()
@@ -196,7 +206,9 @@ class Supervisor:
     async def _start_worker(self) -> None:
         environment = {"DYNTRAIN_CONTROL_FILE": str(self._control), **self.memory.environment}
         log = f"worker-{self.name}.log"
-        self.worker = self.bed.start(self.bed.command, log=log, environment=environment, pass_fds=self.memory.descriptors)
+        self.worker = self.bed.start(
+            self.bed.command, log=log, environment=environment, pass_fds=self.memory.descriptors
+        )
         self.pids.append(self.worker.pid)
         await self._say(WorkerStarted(pid=self.worker.pid))
 
@@ -228,6 +240,7 @@ class JobBed:
         self._hold.touch()
         self.hosts = ListedHosts()
         self.job = JobFolder.of(folder, **BED)
+        self._volume = options.pop("volume", None)
         self._options = {"limits": Limits(1, 8), "workers": workers, **options}
         self._processes: list[subprocess.Popen[bytes]] = []
         self.supervisors: dict[str, Supervisor] = {}
@@ -246,14 +259,18 @@ class JobBed:
     def start_coordinator(self) -> None:
         async def start() -> None:
             options = Options(**BED, started_at=1.0, **self._options)
-            self._coordinator = asyncio.create_task(Coordinator(options, self.job, self.hosts, "127.0.0.1", instance("A")).run())
+            self._coordinator = asyncio.create_task(
+                Coordinator(options, self.job, self.hosts, "127.0.0.1", instance("A"), volume=self._volume).run()
+            )
 
         self.call(start())
 
     def call(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(patient(30))
 
-    def start(self, argv: list[str], log: str = "ps.log", environment: dict[str, str] | None = None, **kwargs: Any) -> subprocess.Popen[bytes]:
+    def start(
+        self, argv: list[str], log: str = "ps.log", environment: dict[str, str] | None = None, **kwargs: Any
+    ) -> subprocess.Popen[bytes]:
         out = (self.folder / log).open("ab")
         kwargs = {"stdout": out, "stderr": out, **kwargs}
         env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
@@ -304,13 +321,11 @@ class JobBed:
         return [event for event in read_lines(self.job.events) if name in (None, event["event"])]
 
     def wait_for(self, what: Callable[[], Any], seconds: float = 60.0, message: str = "") -> Any:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if value := what():
-                return value
-            time.sleep(0.02)
-        tail = "\n".join(str(event) for event in self.events()[-15:])
-        raise AssertionError(f"not within {seconds} s: {message or what}; last events:\n{tail}")
+        def told() -> str:
+            tail = "\n".join(str(event) for event in self.events()[-15:])
+            return f"{message or what}; last events:\n{tail}"
+
+        return wait_for(what, seconds, told)
 
     def saw(self, event: str, letter: str) -> Callable[[], bool]:
         """For `wait_for`: whether the coordinator announced the event of that node."""
@@ -331,7 +346,9 @@ class JobBed:
         return self.wait_for(found, seconds, f"the end of epoch {epoch - 1}")
 
     def finish(self, seconds: float = 110.0) -> None:
-        """Let the job run to its end. Until then its steps are slow, so that what a test does falls into a running job on any machine."""
+        """Let the job run to its end. Until then its steps are slow, so that what a test does falls into a running job
+        on any machine.
+        """
         self._hold.unlink(missing_ok=True)
         assert self._coordinator is not None
         self.wait_for(self._coordinator.done, seconds, "the job's end")
@@ -349,7 +366,9 @@ class JobBed:
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=5) if tasks else None
+            await asyncio.wait(tasks, timeout=patient(5)) if tasks else None
+            for node in self.supervisors.values():
+                await node.stop_blanks()
 
         self.call(stop())
         for node in self.supervisors.values():
@@ -357,9 +376,9 @@ class JobBed:
         for process in self._processes:
             process.kill()
         for process in self._processes:
-            process.wait(10)
+            process.wait(patient(10))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(patient(5))
         self._loop.close()
 
 

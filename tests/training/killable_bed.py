@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.contract.messages import CoordinatorEndpoint
+from dyntrain.controller.local.pace import patient
+from files_as_hosts import ENDPOINT, TARGET, write_whole
 from job_bed import JobBed
-
-from controller.contract import CoordinatorEndpoint
 
 
 class KillableBed(JobBed):
@@ -22,28 +23,28 @@ class KillableBed(JobBed):
 
     def start_coordinator(self) -> None:
         """As its supervisor would. Nodes find the new one once it has published its address."""
-        (self.folder / "endpoint.json").unlink(missing_ok=True)
+        (self.folder / ENDPOINT).unlink(missing_ok=True)
         options = {name: value for name, value in self._options.items() if name != "limits"}
         script = str(Path(__file__).parent / "coordinator_process.py")
-        self._process = self.start([sys.executable, script, str(self.folder), json.dumps(options)], log="coordinator.log")
+        self._process = self.start(
+            [sys.executable, script, str(self.folder), json.dumps(options)], log="coordinator.log"
+        )
         published = self.wait_for(self._published, 30, "the coordinator's address")
         self.hosts.publish(CoordinatorEndpoint.model_validate(published["endpoint"]), published["token"])
 
     def _published(self) -> Any:
-        file = self.folder / "endpoint.json"
+        file = self.folder / ENDPOINT
         return json.loads(file.read_text()) if file.exists() else None
 
     def kill_coordinator(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(patient(10))
 
     def want(self, letters: str, replacing: str = "") -> None:
         super().want(letters, replacing)
         assert self.hosts.target is not None
-        file = self.folder / "target.json"
-        file.with_suffix(".new").write_text(self.hosts.target.model_dump_json())
-        file.with_suffix(".new").rename(file)
+        write_whole(self.folder / TARGET, self.hosts.target.model_dump_json())
 
     def finish(self, seconds: float = 110.0) -> None:
         self._hold.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`python -m training.launch` as a process, what it left behind, and an sshd for it."""
+"""`python -m dyntrain.training.launch` as a process, what it left behind, and an sshd for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
+from dyntrain.controller.local.pace import Deadline, paced, patient
+from surroundings import sshd
+from waiting import wait_for
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
 ROOT = Path(__file__).parents[2]
@@ -25,14 +27,28 @@ ROOT = Path(__file__).parents[2]
 class Launched:
     """A launcher in a directory of its own; its steps are slow until `go`."""
 
-    def __init__(self, folder: Path, *options: str, environment: dict[str, str] | None = None, script: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *options: str, environment: dict[str, str] | None = None, script: Sequence[str] = ()
+    ) -> None:
         self.folder, self.hold = folder, folder / "hold"
         folder.mkdir(exist_ok=True)
         self.hold.touch()
         self._log = (folder / "log").open("wb")
-        command = [sys.executable, TINY, "--epochs", "80", "--hold", str(self.hold), *script]
+        # On a slow host what is tried takes longer: the job must not be over before.
+        slow = ("--hold", str(self.hold), "--step-seconds", str(paced(0.2)))
+        command = [sys.executable, TINY, "--epochs", "80", *slow, *script]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "training.launch", *options, "--env", "OMP_NUM_THREADS:1", "--env", "PYTHONPATH", *command],
+            [
+                sys.executable,
+                "-m",
+                "dyntrain.training.launch",
+                *options,
+                "--env",
+                "OMP_NUM_THREADS:1",
+                "--env",
+                "PYTHONPATH",
+                *command,
+            ],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
             stdout=self._log,
@@ -45,18 +61,19 @@ class Launched:
         return (self.folder / "log").read_text()
 
     def wait_for(self, pattern: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not re.search(pattern, self.log):
-            assert time.monotonic() < deadline, f"no {pattern!r} within {seconds} s in\n{self.log[-3000:]}"
-            assert self.process.poll() is None, self.log[-3000:]
-            time.sleep(0.05)
+        def look() -> bool:
+            found = re.search(pattern, self.log) is not None
+            assert found or self.process.poll() is None, self.log[-3000:]
+            return found
+
+        wait_for(look, seconds, lambda: f"{pattern!r} in\n{self.log[-3000:]}", pause=0.05)
 
     def edit(self, *hosts: str) -> None:
         (self.folder / "host_worker").write_text("".join(f"{host}\n" for host in hosts))
 
     def go(self) -> int:
         self.hold.unlink()
-        return self.process.wait(60)
+        return self.process.wait(patient(60))
 
     def pids(self, command: str, folder: Path | None = None) -> list[int]:
         """Of the processes that work in the job's folder, or another, and have `command` in their command line."""
@@ -70,8 +87,8 @@ class Launched:
 
     def ended(self, folder: Path | None = None, seconds: float = 20.0) -> list[int]:
         """Which processes are left when all should have ended."""
-        deadline = time.monotonic() + seconds
-        while (left := self.pids("", folder)) and time.monotonic() < deadline:
+        deadline = Deadline(seconds)
+        while (left := self.pids("", folder)) and not deadline.passed():
             time.sleep(0.05)
         return left
 
@@ -92,7 +109,7 @@ class Launched:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(patient(10))
         self._log.close()
 
 
@@ -105,10 +122,9 @@ def listening() -> set[tuple[str, str]]:
 @contextlib.contextmanager
 def ssh_server(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A real sshd on a port and with keys of its own, and `ssh` on PATH told of them."""
-    daemon = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    client = shutil.which("ssh")
-    if not daemon or not client:
-        pytest.skip("no OpenSSH on this machine: install openssh-server to run it; .ci/run does")
+    daemon, client = sshd(), shutil.which("ssh")
+    assert daemon, "the test is not marked `openssh`"
+    assert client, "the test is not marked `openssh`"
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     (tmp_path / "user.pub").rename(tmp_path / "authorized")
@@ -117,8 +133,9 @@ def ssh_server(tmp_path: Path) -> Iterator[dict[str, str]]:
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it for its unprivileged half; its package makes it at boot
     options = {
-        "Port": port, "ListenAddress": "0.0.0.0", "HostKey": tmp_path / "host", "AuthorizedKeysFile": tmp_path / "authorized",
-        "StrictModes": "no", "UsePAM": "no", "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password", "PidFile": "none",
+        "Port": port, "ListenAddress": "0.0.0.0", "HostKey": tmp_path / "host",
+        "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no",
+        "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password", "PidFile": "none",
     }  # fmt: skip
     (tmp_path / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in options.items()))
     (tmp_path / "ssh_config").write_text(
@@ -131,12 +148,12 @@ def ssh_server(tmp_path: Path) -> Iterator[dict[str, str]]:
     with (tmp_path / "sshd.log").open("wb") as log:
         server = subprocess.Popen([daemon, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=log)
     try:
-        deadline = time.monotonic() + 20
+        deadline = Deadline(20)
         while "Server listening" not in (tmp_path / "sshd.log").read_text():
-            assert time.monotonic() < deadline, (tmp_path / "sshd.log").read_text()
+            assert not deadline.passed(), (tmp_path / "sshd.log").read_text()
             assert server.poll() is None, (tmp_path / "sshd.log").read_text()
             time.sleep(0.05)
         yield {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(patient(10))

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from controller.contract import Target
-from training.generation import Limits
-from training.knowledge import Options, Phase
-from training.orders import Journal, Order, ToNode, ToWorker
-from training.protocol import CheckIn, FirstStep, Form, Formed, GroupReady, NodeHello, Position, Prepared, RestartWorker, WorkerExited, WorkerHello
-from training.session import Session
+from dyntrain.controller.contract.messages import Target
+from dyntrain.training.events import Event
+from dyntrain.training.protocol.messages import (
+    CheckIn,
+    FirstStep,
+    Form,
+    Formed,
+    Position,
+    Prepared,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    GroupReady,
+    NodeHello,
+    RestartWorker,
+    WorkerExited,
+)
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.job.state import Phase
+from dyntrain.training.session.orders import Announce, Journal, Order, ToNode, ToWorker
+from dyntrain.training.session.session import Session
 
+E = TypeVar("E", bound=Event)
 A, B, C, D = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 
 
@@ -31,14 +48,22 @@ class Driver:
 
     def node(self, name: str, base: bool = True, worker_pid: int | None = None) -> None:
         ip = f"10.0.0.{int(name[-1], 16)}"
-        self.do("node_connected", NodeHello(cluster="c", instance_id=name, private_ip=ip, attempt=1, base=base, worker_pid=worker_pid))
+        self.do(
+            "node_connected",
+            NodeHello(cluster="c", instance_id=name, private_ip=ip, attempt=1, base=base, worker_pid=worker_pid),
+        )
         if base:
             self.do("group_ready", name, GroupReady(scheduler_port=10_000, blanks=2))
 
     def worker(self, name: str, pid: int = 0, **fields: Any) -> list[Order]:
         agreed = {"epochs": 3, "samples": 20, "global_batch": 10, "seed": 0, "layout": "x"}
         hello = WorkerHello(
-            cluster="c", instance_id=name, private_ip="10.0.0.1", pid=pid or int(name[-1], 16), state_port=9000, **{**agreed, **fields}
+            cluster="c",
+            instance_id=name,
+            private_ip="10.0.0.1",
+            pid=pid or int(name[-1], 16),
+            state_port=9000,
+            **{**agreed, **fields},
         )
         return self.do("worker_connected", hello)
 
@@ -49,17 +74,23 @@ class Driver:
     def form(self, *names: str) -> list[Order]:
         orders = []
         for name in names:
-            orders += self.do("worker_prepared", name, Prepared(generation=self.session.number))
+            orders += self.do("worker_prepared", name, Prepared(generation=self.session.job.number))
         for name in names:
-            orders += self.do("worker_formed", name, Formed(generation=self.session.number, digest="same"))
+            orders += self.do("worker_formed", name, Formed(generation=self.session.job.number, digest="same"))
         for name in names:
-            orders += self.do("first_step", name, FirstStep(generation=self.session.number))
+            orders += self.do("first_step", name, FirstStep(generation=self.session.job.number))
         return orders
 
     def check_in(self, *names: str, epoch: int = 1) -> list[Order]:
         orders = []
         for name in names:
-            orders += self.do("check_in", name, CheckIn(generation=self.session.number, position=Position(epoch=epoch, offset=0, step=2 * epoch)))
+            orders += self.do(
+                "check_in",
+                name,
+                CheckIn(
+                    generation=self.session.job.number, position=Position(epoch=epoch, offset=0, step=2 * epoch), pid=1
+                ),
+            )
         return orders
 
     def train(self, *names: str) -> None:
@@ -68,10 +99,14 @@ class Driver:
             self.worker(name)
         self.want(*names)
         self.form(*names)
-        assert self.session.phase is Phase.TRAINING
+        assert self.session.job.phase is Phase.TRAINING
 
     def prepare(self, *names: str) -> list[Order]:
-        return [order for name in names for order in self.do("worker_prepared", name, Prepared(generation=self.session.number))]
+        return [
+            order
+            for name in names
+            for order in self.do("worker_prepared", name, Prepared(generation=self.session.job.number))
+        ]
 
     def exits(self, name: str, pid: int = 0) -> list[Order]:
         return self.do("worker_exited", name, WorkerExited(pid=pid or int(name[-1], 16), code=-9, reason="killed"))
@@ -81,11 +116,21 @@ class Driver:
 
 
 def forms(orders: list[Order]) -> dict[str, Form]:
-    return {order.instance_id: order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Form)}
+    return {
+        order.instance_id: order.message
+        for order in orders
+        if isinstance(order, ToWorker) and isinstance(order.message, Form)
+    }
+
+
+def announced(orders: list[Order], kind: type[E]) -> list[E]:
+    return [order.event for order in orders if isinstance(order, Announce) and isinstance(order.event, kind)]
 
 
 def restarted(orders: list[Order]) -> set[str]:
-    return {order.instance_id for order in orders if isinstance(order, ToNode) and isinstance(order.message, RestartWorker)}
+    return {
+        order.instance_id for order in orders if isinstance(order, ToNode) and isinstance(order.message, RestartWorker)
+    }
 
 
 def words(orders: list[Order]) -> list[tuple[str, str]]:
@@ -94,7 +139,7 @@ def words(orders: list[Order]) -> list[tuple[str, str]]:
 
 def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
     """SIGKILL of the coordinator, and a new one with the journal as far as it was written; these nodes find it."""
-    journal = [order.record for order in driver.orders if isinstance(order, Journal)][:records]
+    journal = [order.entry for order in driver.orders if isinstance(order, Journal)][:records]
     driver.session = Session.recovered(driver.options, lambda: "transfer", journal, driver.now)
     driver.revision -= 1
     driver.want(A, B)

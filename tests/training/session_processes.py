@@ -1,6 +1,8 @@
-"""What is around the coordinator in `session_world`: worker processes, their links, the nodes that start them, and ps-lite.
+"""What is around the coordinator in `session_world`: worker processes, their links, the nodes that start them, and
+their engine.
 
-ps-lite is two facts: a group is formed when all its workers are inside, and a step ends when all of them have pushed.
+An engine is two facts: a group is formed when all its workers are inside, and a step ends when all of them have pushed.
+With ps-lite it ends for all of them; with an all-reduce that breaks, for some it may have failed.
 """
 
 from __future__ import annotations
@@ -10,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from training.dialogue import Dialogue
-from training.protocol import (
+from dyntrain.training.protocol.messages import (
     Abort,
+    Broken,
     CheckIn,
     Committed,
     CommitUnreadable,
@@ -21,27 +22,30 @@ from training.protocol import (
     Form,
     Formed,
     Go,
-    GroupReady,
     Leave,
     Left,
-    NodeHello,
     Position,
     Prepared,
     Proceed,
     Pump,
     Pumped,
+    SafeCopy,
+    StepStatus,
+    StepVerdict,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    GroupReady,
+    NodeHello,
     RestartWorker,
     Retire,
-    SafeCopy,
     StartGroup,
-    StepStatus,
     StopGroup,
-    Verdict,
     WorkerExited,
-    WorkerHello,
     WorkerStarted,
 )
-from training.sharding import after_step, share
+from dyntrain.training.sampling.sharding import after_step, share
+from dyntrain.training.worker.membership.dialogue import Dialogue
 
 if TYPE_CHECKING:
     from session_world import World
@@ -56,14 +60,15 @@ def instance(letter: str) -> str:
 
 @dataclass
 class Group:
-    """The ps-lite side of a generation."""
+    """The engine's side of a generation."""
 
-    size: int
+    size: int = 0
     started: bool = False
     inside: set[int] = field(default_factory=set)
     pushed: dict[int, set[int]] = field(default_factory=dict)  # step: pids
     zeros: set[int] = field(default_factory=set)  # steps that somebody pushed for the dead
     stopped: bool = False
+    broken: bool = False  # somebody is gone or has broken off: sums may fail
 
 
 class Worker:
@@ -94,6 +99,7 @@ class Worker:
             global_batch=BATCH,
             seed=0,
             layout="x",
+            engine=self.world.engine,
             safe=self._safe(),
             **self.dialogue.where(),
         )
@@ -118,14 +124,18 @@ class Worker:
     def hear(self, order: Any) -> None:
         if not self.dialogue.hears(order):
             return
-        if not isinstance(order, Abort | Pump | Verdict):
+        if not isinstance(order, Abort | Pump | StepVerdict):
             self.orders.append(order)
         elif self.form is None or order.generation != self.form.generation:
             return
         elif isinstance(order, Abort):
             self.aborted = True
+            if self.doing == "wait" and self.world.all_reduce and not (self._answered() and self._lucky):
+                self.fail()
             waits = self.doing == "wait" and not self._answered()
-            phase = "wait" if waits else "held" if self.doing == "wait" else "out"
+            phase = (
+                "failed" if self.doing == "failed" else "wait" if waits else "held" if self.doing == "wait" else "out"
+            )
             self.say(StepStatus(generation=order.generation, phase=phase, position=self.position, answered=0))
         elif isinstance(order, Pump):
             self.group.zeros.add(self.position.step)
@@ -133,8 +143,27 @@ class Worker:
         else:
             self.verdict = order.position
 
+    @property
+    def _lucky(self) -> bool:
+        """Whether the sums were here before the connections were broken off."""
+        return (self.pid + self.position.step) % 2 == 0
+
+    @property
+    def may_fail(self) -> bool:
+        """By itself, before anybody says so: in a step that others may have ended."""
+        return self.world.all_reduce and self.doing == "wait" and self.group.broken
+
+    def fail(self) -> None:
+        assert self.form is not None
+        self.doing, self.group.broken = "failed", True
+        if not self.aborted:
+            self.say(Broken(generation=self.form.generation, reason="a connection is closed"), awaits=True)
+
     def _answered(self) -> bool:
-        return self.position.step in self.group.zeros or len(self.group.pushed.get(self.position.step, ())) >= self.group.size
+        return (
+            self.position.step in self.group.zeros
+            or len(self.group.pushed.get(self.position.step, ())) >= self.group.size
+        )
 
     # ---- the training thread
 
@@ -147,19 +176,31 @@ class Worker:
             return True
         if self.doing == "create":
             return self._create()
+        if self.doing == "failed":
+            if self.verdict is not None:
+                self.doing = "order"
+            return self.verdict is not None
         return self._step()
 
     def _obey(self, order: Any) -> None:
         match order:
             case Form():
                 self.form, self.aborted, self.verdict = order, False, None
-                self.world.groups.setdefault(order.generation, Group(order.workers))
+                self.world.groups.setdefault(order.generation, Group()).size = order.workers
                 if not self._loaded(order):
-                    self.say(CommitUnreadable(generation=order.generation, name=order.safe or "", reason="damaged"), awaits=True)
+                    self.say(
+                        CommitUnreadable(generation=order.generation, name=order.safe or "", reason="damaged"),
+                        awaits=True,
+                    )
+                    return
+                if self.world.all_reduce and not order.fetch and self.position.step < order.position.step:
+                    self.exit(1)  # a coordinator died that alone knew who was behind: a fresh process goes on
                     return
                 if order.source == self.name:
                     if self.position != order.position:
-                        assert order.position.step == 0, "the source has the state that it hands over, unless the job begins anew"
+                        assert order.position.step == 0, (
+                            "the source has the state that it hands over, unless the job begins anew"
+                        )
                         self.exit(1)
                         return
                     self.world.offers[order.generation] = self.applied
@@ -225,12 +266,15 @@ class Worker:
             self.doing = "wait"
             return True
         after = after_step(self.position, SAMPLES, BATCH)
-        if not self._answered() or self.group.stopped or (self.aborted and self.verdict is None):
+        stopped = self.group.stopped and not self.world.all_reduce
+        if not self._answered() or stopped or (self.aborted and self.verdict is None):
             return False
         if self.verdict is not None and self.verdict.step < after.step:
             self.doing = "order"
             return True
-        assert not (self.position.step in self.group.zeros and not self.aborted), "a step with zeros in it is not applied unseen"
+        assert not (self.position.step in self.group.zeros and not self.aborted), (
+            "a step with zeros in it is not applied unseen"
+        )
         before, self.position, self.applied = self.position, after, (*self.applied, self.form.generation)
         assert len(self.applied) == self.position.step, "the state holds each step once"
         if self.first:
@@ -253,6 +297,8 @@ class Worker:
     def exit(self, code: int) -> None:
         """As the supervisor sees it."""
         self.alive, self.exit_code = False, code
+        if self.form is not None:
+            self.group.broken = True
         self.world.cut(self)
         if code:
             self.world.nodes[self.name].tell(WorkerExited(pid=self.pid, code=code, reason="killed"))
@@ -293,7 +339,12 @@ class Node:
         self.connected = True
         pid = self.worker.pid if self.worker.alive else None
         hello = NodeHello(
-            cluster="c", instance_id=self.name, private_ip=f"10.0.0.{int(self.name[2:], 16)}", attempt=1, base=self.base, worker_pid=pid
+            cluster="c",
+            instance_id=self.name,
+            private_ip=f"10.0.0.{int(self.name[2:], 16)}",
+            attempt=1,
+            base=self.base,
+            worker_pid=pid,
         )
         self.world.do("node_connected", hello)
         if not self.worker.alive and self.worker.exit_code:
@@ -311,8 +362,9 @@ class Node:
     def obey(self, order: Any) -> None:
         match order:
             case StartGroup():
-                size = int(order.processes[0].environment["DMLC_NUM_WORKER"])
-                self.world.groups.setdefault(order.generation, Group(size)).started = True
+                roles = {process.role for process in order.processes}
+                assert roles <= ({"rendezvous"} if self.world.all_reduce else {"scheduler", "server"})
+                self.world.groups.setdefault(order.generation, Group()).started = True
                 self.world.later.append(self.offer)
             case StopGroup():
                 for generation, group in self.world.groups.items():

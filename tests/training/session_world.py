@@ -1,4 +1,5 @@
-"""A job in memory that can go wrong anywhere: the real session, and all that is around it, on links that break, in processes that die.
+"""A job in memory that can go wrong anywhere: the real session, and all that is around it, on links that break, in
+processes that die.
 
 Time passes only when told to.
 """
@@ -7,16 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
-from session_processes import Group, History, Link, Node, Worker, instance
-
-from controller.contract import Target
-from training.generation import Limits
-from training.knowledge import Options
-from training.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
-from training.protocol import (
+from dyntrain.controller.contract.messages import Target
+from dyntrain.training.journal import Entry, GenerationSettled, JobFinished
+from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.messages import (
+    Broken,
     CheckIn,
     Committed,
     CommitUnreadable,
@@ -32,7 +32,11 @@ from training.protocol import (
     StepStatus,
     WorkerHello,
 )
-from training.session import Session
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.session import Session
+from session_processes import Group, History, Link, Node, Worker, instance
 
 METHODS: dict[type, str] = {
     Prepared: "worker_prepared",
@@ -43,6 +47,7 @@ METHODS: dict[type, str] = {
     CommitUnreadable: "commit_unreadable",
     StepStatus: "step_status",
     Pumped: "pumped",
+    Broken: "broken",
 }
 
 
@@ -51,14 +56,29 @@ class Killed(Exception):
 
 
 class World:
-    def __init__(self, base: str, elastic: str = "", segments: bool = False, slow_storage: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        base: str,
+        elastic: str = "",
+        segments: bool = False,
+        slow_storage: bool = False,
+        engine: EngineName = "pslite",
+        **options: Any,
+    ) -> None:
         """On `slow_storage` no commit but a generation's first one comes to its end."""
+        self.engine, self.all_reduce = engine, engine == "horovod"
         self.now, self.segments, self.slow_storage = 100.0, segments, slow_storage
         self.pids = count(100)
         self.options = Options(
-            cluster="c", job="j", started_at=1.0, limits=Limits(1, 8), workers=len(base), boundary="segment" if segments else "epoch", **options
+            cluster="c",
+            job="j",
+            started_at=1.0,
+            limits=Limits(1, 8),
+            workers=len(base),
+            boundary="segment" if segments else "epoch",
+            **options,
         )
-        self.journal: list[dict[str, Any]] = []
+        self.journal: list[Entry] = []
         self.intents: list[dict[str, Any]] = []
         self.announced: list[Announce] = []
         self.groups: dict[int, Group] = {}
@@ -98,6 +118,9 @@ class World:
         except Killed:
             self.crash()
 
+    def _obeyed(self, order: ToNode) -> None:
+        self.nodes[order.instance_id].obey(order.message)
+
     def _carry_out(self, orders: list[Order]) -> None:
         for order in orders:
             if self.orders_left is not None:
@@ -106,10 +129,10 @@ class World:
                     raise Killed
             match order:
                 case Journal():
-                    self._journaled(order.record)
+                    self._journaled(order.entry)
                 case ToNode():
                     if self.nodes[order.instance_id].connected:
-                        self.later.append(lambda order=order: self.nodes[order.instance_id].obey(order.message))  # type: ignore[misc]
+                        self.later.append(partial(self._obeyed, order))
                 case ToWorker():
                     self._to_worker(order)
                 case DropWorker():
@@ -124,24 +147,33 @@ class World:
                 case Over():
                     self.over = order.outcome
 
-    def _journaled(self, record: dict[str, Any]) -> None:
-        if record["kind"] == "generation":
-            before = [earlier["number"] for earlier in self.journal if earlier["kind"] == "generation"]
-            assert record["number"] not in before, "no two generations have one number"
-            assert not self.journal or all(number < record["number"] for number in before)
-            replaced = set(self.session.target.replacing) if self.session is not None and self.session.target is not None else set()
-            assert not (replaced - set(record["members"])) & set(record["hosts"]), (
+    def generations(self) -> list[int]:
+        return [entry.number for entry in self.journal if isinstance(entry, GenerationSettled)]
+
+    def _journaled(self, entry: Entry) -> None:
+        if isinstance(entry, GenerationSettled):
+            before = self.generations()
+            assert entry.number not in before, "no two generations have one number"
+            assert not self.journal or all(number < entry.number for number in before)
+            replaced = (
+                set(self.session.job.target.replacing)
+                if self.session is not None and self.session.job.target is not None
+                else set()
+            )
+            assert not (replaced - set(entry.members)) & set(entry.hosts), (
                 "no server on a replaced node that trains no more: its machine may end"
             )
-        self.journal.append(record)
+        self.journal.append(entry)
 
     def _to_worker(self, order: ToWorker) -> None:
         message = order.message
-        latest = max((r["number"] for r in self.journal if r["kind"] == "generation"), default=0)
+        latest = max(self.generations(), default=0)
         if isinstance(message, Form):
             assert message.generation == latest, "an order to form is for the generation that is journaled last"
             said = (message.workers, message.position, message.source)
-            assert self.settled.setdefault(message.generation, said) == said, "all members are told of the same generation"
+            assert self.settled.setdefault(message.generation, said) == said, (
+                "all members are told of the same generation"
+            )
         if isinstance(message, Go | Proceed):
             assert message.generation == latest, "nobody goes on with a generation that was taken back"
         worker = self.nodes[order.instance_id].worker
@@ -152,11 +184,11 @@ class World:
         """What the journal says of the finished job: for each step, the generation in which it counts."""
         steps: list[int] = []
         last = 0
-        for record in self.journal:
-            if record["kind"] in ("generation", "finished"):
-                start = record["position"]["step"]
+        for entry in self.journal:
+            if isinstance(entry, GenerationSettled | JobFinished):
+                start = entry.position.step
                 steps = [*steps, *[last] * (start - len(steps))][:start]
-                last = record.get("number", 0)
+                last = entry.number if isinstance(entry, GenerationSettled) else 0
         return tuple(steps)
 
     # ---- links
@@ -213,12 +245,16 @@ class World:
                     moves.append(lambda worker=worker: self.deliver_down(worker))
             if worker.orders or worker.doing != "order":
                 moves.append(worker.act)
+            if worker.may_fail:
+                moves.append(worker.fail)
         return moves
 
     def want(self, names: str, replacing: str = "") -> None:
         """`replacing` "ac": the base node a is given up for c."""
         pairs = {instance(replacing[0]): instance(replacing[1])} if replacing else {}
-        self.target = Target.of(self.target.revision + 1, tuple(map(instance, names))).model_copy(update={"replacing": pairs})
+        self.target = Target.of(self.target.revision + 1, tuple(map(instance, names))).model_copy(
+            update={"replacing": pairs}
+        )
         self.do("new_target", self.target)
 
     def promote(self, letter: str) -> None:

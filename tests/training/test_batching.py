@@ -6,30 +6,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.examples.digits import lenet, load_digits
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.batching import FixedGlobal, PerWorker, Ramp
+from dyntrain.training.sampling.sharding import after_step, epoch_order, share
+from dyntrain.training.worker.loop.schedule import Constant, ScaledSchedule
+from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
-
-from training.batching import FixedGlobal, PerWorker, Ramp
-from training.examples.digits import lenet, load_digits
-from training.job import ElasticJob
-from training.protocol import Position
-from training.schedule import Constant, ScaledSchedule
-from training.sharding import after_step, epoch_order, share
-from training.state import TrainingState
 
 crowds = st.integers(1, 9)
 
 
 @given(samples=st.integers(1, 300), batch=st.integers(1, 40), data=st.data())
-def test_batching_every_sample_is_taken_once_however_the_number_of_workers_changes(samples: int, batch: int, data: st.DataObject) -> None:
-    batching, order, position, taken = PerWorker(batch), epoch_order(samples, 1, 0), Position(epoch=0, offset=0, step=0), []
+def test_batching_every_sample_is_taken_once_however_the_number_of_workers_changes(
+    samples: int, batch: int, data: st.DataObject
+) -> None:
+    batching, order, position, taken = (
+        PerWorker(batch),
+        epoch_order(samples, 1, 0),
+        Position(epoch=0, offset=0, step=0),
+        [],
+    )
     while position.epoch == 0:
         workers = data.draw(crowds, label="workers of this step")
         shares = [share(order, batching.over(workers), position.offset, number, workers) for number in range(workers)]
@@ -40,14 +45,20 @@ def test_batching_every_sample_is_taken_once_however_the_number_of_workers_chang
 
 
 @given(crowds, crowds, st.integers(1, 512))
-def test_batching_the_rate_follows_the_batch_and_with_a_fixed_one_nothing_does(workers: int, base: int, batch: int) -> None:
+def test_batching_the_rate_follows_the_batch_and_with_a_fixed_one_nothing_does(
+    workers: int, base: int, batch: int
+) -> None:
     growing, fixed = PerWorker(batch, base), FixedGlobal(batch)
     assert growing.rate_factor(workers) == pytest.approx(growing.over(workers) / growing.over(base))
     assert fixed.over(workers) == fixed.over(base) == batch
 
 
-@given(st.lists(st.tuples(crowds, st.integers(0, 5000)), min_size=1, max_size=8), st.integers(0, 4000), st.integers(1, 64))
-def test_batching_the_rate_goes_from_where_it_is_and_arrives(changes: list[tuple[int, int]], length: int, step: int) -> None:
+@given(
+    st.lists(st.tuples(crowds, st.integers(0, 5000)), min_size=1, max_size=8), st.integers(0, 4000), st.integers(1, 64)
+)
+def test_batching_the_rate_goes_from_where_it_is_and_arrives(
+    changes: list[tuple[int, int]], length: int, step: int
+) -> None:
     """Changes may come in the middle of a ramp. A jump in the rate is what the ramp is there to prevent."""
     ramp, at = Ramp(), 0
     for workers, gap in changes:
@@ -64,7 +75,9 @@ def sgd(rate: float, optimizer: str = "sgd", **more: Any) -> tuple[Any, Any, Tra
     net = gluon.nn.Dense(1, use_bias=False)
     net.initialize(mx.init.Zero())
     net(mx.nd.ones((1, 3)))
-    trainer = gluon.Trainer(net.collect_params(), optimizer, {"learning_rate": rate, "momentum": 0.9, **more}, kvstore=None)
+    trainer = gluon.Trainer(
+        net.collect_params(), optimizer, {"learning_rate": rate, "momentum": 0.9, **more}, kvstore=None
+    )
     return net, trainer, TrainingState(net, trainer)
 
 
@@ -77,7 +90,9 @@ def push(net: Any, trainer: Any, gradient: Any) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(0.25, 4.0), min_size=2, max_size=12), st.integers(0, 99), st.sampled_from(["sgd"]))
-def test_batching_scaled_momentum_is_the_walk_of_a_rate_outside_the_buffer(factors: list[float], seed: int, optimizer: str) -> None:
+def test_batching_scaled_momentum_is_the_walk_of_a_rate_outside_the_buffer(
+    factors: list[float], seed: int, optimizer: str
+) -> None:
     """MXNet's SGD with its buffer scaled, against u = m u + g, w -= rate u, step by step in NumPy."""
     net, trainer, state = sgd(0.1, optimizer)
     gradients = np.random.default_rng(seed).normal(size=(len(factors), 3)).astype(np.float32)
@@ -106,7 +121,7 @@ def test_batching_after_the_ramp_the_velocity_is_that_of_a_run_that_began_at_the
         push(net, trainer, [1.0, 2.0, 3.0])
         push(other_net, other, [1.0, 2.0, 3.0])
         if step == 191:
-            mine, theirs = (each._trainer._updaters[0].states[0].asnumpy() for each in (state, other_state))
+            mine, theirs = (each.trainers[0]._updaters[0].states[0].asnumpy() for each in (state, other_state))
             assert np.allclose(mine, theirs, rtol=1e-3)
     assert trainer.learning_rate == pytest.approx(0.4)
 
@@ -124,8 +139,12 @@ def test_batching_an_optimizer_that_applies_the_rate_outside_its_buffers_is_left
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=40), st.integers(1, 64))
-def test_batching_a_schedule_is_where_the_samples_are_however_many_updates_they_took(steps: list[int], unit: int) -> None:
-    """Counted in updates, a job with four workers would reach the end of its schedule with a quarter of the epochs done."""
+def test_batching_a_schedule_is_where_the_samples_are_however_many_updates_they_took(
+    steps: list[int], unit: int
+) -> None:
+    """Counted in updates, a job with four workers would reach the end of its schedule with a quarter of the epochs
+    done.
+    """
 
     def schedule() -> ScaledSchedule:
         return ScaledSchedule(mx.lr_scheduler.FactorScheduler(20, 0.5, base_lr=1.0), unit)
@@ -154,7 +173,9 @@ def test_batching_a_joiner_receives_the_ramp_and_takes_the_rate_in_its_middle() 
     assert new.learning_rate == old.learning_rate == pytest.approx(0.2), "half of the way from 1 to 3"
     for trainer in (old, new):
         trainer._optimizer.lr_scheduler.advance_and_scale(550)
-    assert new.learning_rate == old.learning_rate == pytest.approx(0.1 * 0.5 * 3.0), "the schedule of 100 updates of 10 samples, and the ramp's end"
+    assert new.learning_rate == old.learning_rate == pytest.approx(0.1 * 0.5 * 3.0), (
+        "the schedule of 100 updates of 10 samples, and the ramp's end"
+    )
 
 
 # ---- whole jobs in this process
@@ -162,7 +183,9 @@ def test_batching_a_joiner_receives_the_ramp_and_takes_the_rate_in_its_middle() 
 
 @dataclass(frozen=True)
 class Crowd(PerWorker):
-    """One process that does the work of so many workers: without BatchNorm the sum of their gradients is the gradient of all their samples."""
+    """One process that does the work of so many workers: without BatchNorm the sum of their gradients is the gradient
+    of all their samples.
+    """
 
     workers: list[int] = field(default_factory=lambda: [1])
 
@@ -181,16 +204,16 @@ def train_digits(seed: int, rate: float, ramp: int | None, corrected: bool, epoc
     net.initialize(mx.init.Xavier())
     net(mx.nd.zeros((1, 1, 16, 16)))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9}, kvstore=job.kvstore)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9})
     batching = Crowd(32, ramp=ramp, correct_momentum=corrected)
     losses = []
-    for epoch in job.epochs(epochs, net=net, trainer=trainer, samples=len(data), batching=batching, seed=seed):
+    for epoch in job.epochs(epochs, samples=len(data), batching=batching, seed=seed):
         total = 0.0
         for images, labels in epoch.batches(data):
             with autograd.record():
                 loss = loss_function(net(images), labels)
             loss.backward()
-            epoch.step(trainer)
+            trainer.step(len(labels))
             total += float(loss.sum().asscalar())
         losses.append(total / len(data))
         if epoch.number == 1:
@@ -205,13 +228,15 @@ def test_t16_scaling_to_four_workers_with_compensation_does_not_diverge() -> Non
 
 
 def test_batching_a_job_takes_exactly_one_word_on_its_batch() -> None:
-    net, trainer, _ = sgd(0.1)
+    net = gluon.nn.Dense(1, in_units=3)
+    net.initialize()
     job = ElasticJob.join()
+    job.trainer(net.collect_params(), "sgd")
     said = []
     calls: list[Callable[[], Any]] = [
-        lambda: job.epochs(1, net=net, trainer=trainer, samples=5),
-        lambda: job.epochs(1, net=net, trainer=trainer, samples=5, global_batch=2, batching=FixedGlobal(2)),
-        lambda: job.epochs(1, net=net, trainer=trainer, samples=5, global_batch=0),
+        lambda: job.epochs(1, samples=5),
+        lambda: job.epochs(1, samples=5, global_batch=2, batching=FixedGlobal(2)),
+        lambda: job.epochs(1, samples=5, global_batch=0),
         lambda: PerWorker(4, ramp=-1),
         lambda: PerWorker(4, base_workers=0),
     ]

@@ -1,4 +1,6 @@
-"""N6 at the coordinator's door: whatever a stranger or a confused node says there is refused and logged, and the session never hears of it."""
+"""N6 at the coordinator's door: whatever a stranger or a confused node says there is refused and logged, and the
+session never hears of it.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import pytest
+from dyntrain.controller.contract.instance_identity import Keys, parse_keys
+from dyntrain.controller.contract.messages import SignedDocument
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.coordinator.control import ControlServer
+from dyntrain.training.protocol import channel
+from dyntrain.training.protocol.admission import Gate, HelloRefusal, answering
+from dyntrain.training.protocol.certificate import make_certificate
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.protocol.messages import (
+    MAX_BYTES,
+    PROTOCOL,
+    Challenge,
+    CheckIn,
+    Left,
+    Position,
+    Refused,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import GroupFailed, NodeHello, Welcome
+from dyntrain.training.protocol.wire import FromNode, FromWorker, parse_from_coordinator, parse_to_coordinator
 from forged_messages import MESSAGES, NOISE, changed
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
-
-from controller.contract import SignedDocument
-from controller.instance_identity import Keys, parse_keys
-from controller.local.identity import InstanceFacts, Signer, document
-from training import channel
-from training.admission import Gate, Refusal, answering
-from training.certificate import make_certificate
-from training.clocks import Clocks
-from training.control import ControlServer
-from training.protocol import MAX_BYTES, PROTOCOL, Challenge, CheckIn, GroupFailed, Left, NodeHello, Position, Refused, Welcome, WorkerHello
-from training.wire import FromNode, FromWorker, parse_from_coordinator, parse_to_coordinator
 
 NODE, OTHER, ADDRESS, TOKEN = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.0.0.7", "the-token-of-this-job"
 FACTS = InstanceFacts(NODE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-east-1", "123456789012", 0.0, None)
@@ -42,11 +54,28 @@ def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocum
 
 
 def hello(**changes: Any) -> NodeHello:
-    return NodeHello(**{"cluster": "demo", "instance_id": NODE, "private_ip": ADDRESS, "attempt": 1, "base": True, "identity": signed(), **changes})
+    return NodeHello(
+        **{
+            "cluster": "demo",
+            "instance_id": NODE,
+            "private_ip": ADDRESS,
+            "attempt": 1,
+            "base": True,
+            "identity": signed(),
+            **changes,
+        }
+    )
 
 
 def worker_hello(**changes: Any) -> WorkerHello:
-    fields = {"cluster": "demo", "instance_id": NODE, "private_ip": ADDRESS, "pid": 7, "state_port": 9, "identity": signed()}
+    fields = {
+        "cluster": "demo",
+        "instance_id": NODE,
+        "private_ip": ADDRESS,
+        "pid": 7,
+        "state_port": 9,
+        "identity": signed(),
+    }
     return WorkerHello(**{**fields, "epochs": 1, "samples": 1, "global_batch": 1, "seed": 1, "layout": "x", **changes})
 
 
@@ -55,6 +84,7 @@ class HeardSession:
     """Stands where the session stands, and keeps what reaches it."""
 
     heard: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    launch: None = None
 
     def __getattr__(self, name: str) -> Callable[..., list[Any]]:
         def hear(*said: Any) -> list[Any]:
@@ -70,7 +100,7 @@ class HeardSession:
 @contextlib.asynccontextmanager
 async def door(keys: Keys = KEYS) -> AsyncIterator[tuple[str, HeardSession]]:
     session = HeardSession()
-    server = ControlServer(session, Gate("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
+    server = ControlServer(session, "j", Gate("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
     async with server.listen("127.0.0.1", CERTIFICATE.server_context(), Clocks(60.0)) as port:
         yield f"wss://127.0.0.1:{port}", session
 
@@ -79,7 +109,7 @@ async def ended(connection: ClientConnection) -> str:
     """The reason of the refusal, if one was given, once the coordinator has closed the connection."""
     reason = ""
     with contextlib.suppress(ConnectionClosed):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             while True:
                 message = parse_from_coordinator(await connection.recv())
                 reason = message.reason if isinstance(message, Refused) else reason
@@ -109,17 +139,20 @@ def raw(text: str | bytes) -> Callable[[ClientConnection], Awaitable[None]]:
 
 
 STRANGERS = {
-    "without a proof": (raw(hello().model_dump_json()), Refusal.UNPROVEN.value),
-    "wrong token": (greeting(hello(), "guessed"), Refusal.UNPROVEN.value),
-    "a worker with a wrong token": (greeting(worker_hello(), "guessed"), Refusal.UNPROVEN.value),
-    "the token in the clear": (raw(json.dumps({**hello().model_dump(), "token": TOKEN, "proof": TOKEN})), Refusal.UNPROVEN.value),
-    "another cluster": (greeting(hello(cluster="other")), Refusal.OTHER_CLUSTER.value),
-    "another version": (greeting(hello(protocol=PROTOCOL - 1)), Refusal.OTHER_PROTOCOL.value),
-    "another node's name": (greeting(hello(instance_id=OTHER)), Refusal.NOT_ITSELF.value),
-    "another node's name, as a worker": (greeting(worker_hello(instance_id=OTHER)), Refusal.NOT_ITSELF.value),
-    "another node's address": (greeting(hello(private_ip="10.0.0.8")), Refusal.NOT_ITSELF.value),
-    "an identity signed by itself": (greeting(hello(identity=signed(signer=Signer()))), Refusal.NOT_ITSELF.value),
-    "no identity": (greeting(hello(identity=None)), Refusal.NOT_ITSELF.value),
+    "without a proof": (raw(hello().model_dump_json()), HelloRefusal.UNPROVEN.value),
+    "wrong token": (greeting(hello(), "guessed"), HelloRefusal.UNPROVEN.value),
+    "a worker with a wrong token": (greeting(worker_hello(), "guessed"), HelloRefusal.UNPROVEN.value),
+    "the token in the clear": (
+        raw(json.dumps({**hello().model_dump(), "token": TOKEN, "proof": TOKEN})),
+        HelloRefusal.UNPROVEN.value,
+    ),
+    "another cluster": (greeting(hello(cluster="other")), HelloRefusal.OTHER_CLUSTER.value),
+    "another version": (greeting(hello(protocol=PROTOCOL - 1)), HelloRefusal.OTHER_PROTOCOL.value),
+    "another node's name": (greeting(hello(instance_id=OTHER)), HelloRefusal.NOT_ITSELF.value),
+    "another node's name, as a worker": (greeting(worker_hello(instance_id=OTHER)), HelloRefusal.NOT_ITSELF.value),
+    "another node's address": (greeting(hello(private_ip="10.0.0.8")), HelloRefusal.NOT_ITSELF.value),
+    "an identity signed by itself": (greeting(hello(identity=signed(signer=Signer()))), HelloRefusal.NOT_ITSELF.value),
+    "no identity": (greeting(hello(identity=None)), HelloRefusal.NOT_ITSELF.value),
     "an order instead of a hello": (raw(Left(generation=1).model_dump_json()), "the first message is not a hello"),
     "not JSON": (raw("hello?"), "the first message is not a hello"),
     "bytes": (raw(b"\x00\xff"), "the first message is not a hello"),
@@ -141,7 +174,9 @@ def test_n6_strangers_are_refused_and_change_nothing(stranger: str, caplog: pyte
 
 
 def test_n6_a_hello_recorded_on_one_connection_opens_no_other() -> None:
-    """Even one that was let in: whoever gets hold of it later, from a core dump or a debug log, must still not be able to use it."""
+    """Even one that was let in: whoever gets hold of it later, from a core dump or a debug log, must still not be able
+    to use it.
+    """
 
     async def scenario() -> tuple[str, list[str]]:
         async with door() as (url, session):
@@ -154,22 +189,28 @@ def test_n6_a_hello_recorded_on_one_connection_opens_no_other() -> None:
                 return await ended(connection), session.named()
 
     reason, heard = asyncio.run(scenario())
-    assert reason == Refusal.UNPROVEN.value
+    assert reason == HelloRefusal.UNPROVEN.value
     assert heard.count("node_connected") == 1
 
 
 def test_n6_a_proof_is_for_one_name_only() -> None:
-    """With a hello's proof moved to another hello, a node that is let in could bring in a machine that does not know the token."""
+    """With a hello's proof moved to another hello, a node that is let in could bring in a machine that does not know
+    the token.
+    """
 
     async def say(connection: ClientConnection) -> None:
         proven = answering(hello(), TOKEN, await nonce_of(connection))
-        await connection.send(channel.encode(hello(instance_id=OTHER, identity=signed(replace(FACTS, instance_id=OTHER)), proof=proven.proof)))
+        await connection.send(
+            channel.encode(
+                hello(instance_id=OTHER, identity=signed(replace(FACTS, instance_id=OTHER)), proof=proven.proof)
+            )
+        )
 
-    assert asyncio.run(knock(say)) == (Refusal.UNPROVEN.value, [])
+    assert asyncio.run(knock(say)) == (HelloRefusal.UNPROVEN.value, [])
 
 
 def check_in() -> CheckIn:
-    return CheckIn(generation=1, position=Position(epoch=0, offset=0, step=0))
+    return CheckIn(generation=1, position=Position(epoch=0, offset=0, step=0), pid=7)
 
 
 MISPLACED = {
@@ -209,7 +250,9 @@ def test_without_keys_the_token_alone_lets_a_node_in() -> None:
 
 
 def test_a_metric_that_is_no_number_reaches_the_coordinator() -> None:
-    """A diverged loss is NaN. A check-in that cannot be read would end the connection, again and again, and with it the job."""
+    """A diverged loss is NaN. A check-in that cannot be read would end the connection, again and again, and with it the
+    job.
+    """
     sent = check_in().model_copy(update={"metrics": {"loss": (float("nan"), 3.0), "norm": (float("inf"), 3.0)}})
     read = parse_to_coordinator(channel.encode(sent))
     assert isinstance(read, CheckIn)
@@ -230,7 +273,9 @@ def test_every_word_of_the_protocol_is_forged() -> None:
 
 @given(NOISE)
 def test_n6_noise_is_never_a_message(noise: str | bytes) -> None:
-    """And raises nothing but the error that is handled: another would end the coordinator's task with a traceback for every packet."""
+    """And raises nothing but the error that is handled: another would end the coordinator's task with a traceback for
+    every packet.
+    """
     assert not understood(noise)
 
 
@@ -241,4 +286,6 @@ def test_n6_a_changed_hello_opens_no_gate(text: str) -> None:
         read = parse_to_coordinator(text)
         covered = ("cluster", "instance_id", "private_ip", "identity", "protocol")
         untouched = all(getattr(read, name, None) == getattr(hello(), name) for name in covered)
-        assert untouched or not isinstance(read, NodeHello | WorkerHello) or Gate("demo", TOKEN, KEYS).refusal(read, "n")
+        assert (
+            untouched or not isinstance(read, NodeHello | WorkerHello) or Gate("demo", TOKEN, KEYS).refusal(read, "n")
+        )

@@ -1,4 +1,6 @@
-"""Whole jobs on real MXNet whose coordinator is killed: it comes back with its journal, and the workers go on in their processes."""
+"""Whole jobs on real MXNet whose coordinator is killed: it comes back with its journal, and the workers go on in their
+processes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 from job_bed import HOLD, instance
 from killable_bed import KillableBed
+
+pytestmark = pytest.mark.jobs
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
 

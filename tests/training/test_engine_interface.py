@@ -1,27 +1,31 @@
-"""Another engine than ps-lite under the unchanged coordinator, membership, state and job: it proves what the interface needs and no more."""
+"""Another engine than ps-lite under the unchanged coordinator, membership, state and job: it proves what the interface
+needs and no more.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
+import pytest
+from dyntrain.controller.local.pace import patient
 from job_bed import JobBed, Supervisor, free_port, instance
 from pydantic import SecretStr
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.controller.contract.messages import ControlFile, CoordinatorEndpoint
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.node_messages import GroupReady, Retire
+from dyntrain.training.worker.loop.batches import ArrayBatches, fetch_samples
+from dyntrain.training.worker.loop.loader import Load, Loader
+from dyntrain.training.worker.membership.coordinated import CoordinatedMembership
 from mxnet import autograd, gluon
-
-from controller.contract import ControlFile, CoordinatorEndpoint
-from training.batches import ArrayBatches
-from training.job import ElasticJob
-from training.membership import CoordinatedMembership
-from training.protocol import GroupReady, Retire
 
 
 class _Group:
@@ -31,7 +35,7 @@ class _Group:
         self._workers, self._arrived, self._round = workers, 0, 0
         self._sums: list[Any] = []
         self._changed = threading.Condition()
-        self.formed = threading.Barrier(workers, timeout=20)
+        self.formed = threading.Barrier(workers, timeout=patient(20))
 
     def sum(self, value: Any) -> Any:
         with self._changed:
@@ -56,9 +60,9 @@ class _Store:
         targets = values if out is None else out if isinstance(out, list) else [out]
         total = self._group.sum(values[0].asnumpy())
         for target in targets:
-            target[:] = mx.nd.array(total)
+            target[:] = mx.nd.array(total, dtype=total.dtype)
 
-    def parts_between(self, first: int, last: int) -> Sequence[Any]:
+    def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
         return []  # nobody is killed here
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
@@ -68,6 +72,8 @@ class _Store:
 class Loopback:
     """Sums in the memory of one process, whose threads are the workers."""
 
+    name: EngineName = "pslite"  # nobody started another's processes for it
+    release: Literal["zeros", "error"] = "zeros"
     groups: ClassVar[dict[str, _Group]] = {}
     lock = threading.Lock()
 
@@ -80,12 +86,22 @@ class Loopback:
         assert self._store is not None, "no generation is formed"
         return self._store
 
-    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
+    def form(
+        self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
+    ) -> dict[str, float]:
         with self.lock:
-            group = self.groups.setdefault(environment["DMLC_PS_ROOT_PORT"], _Group(int(environment["DMLC_NUM_WORKER"])))
+            group = self.groups.setdefault(
+                environment["DMLC_PS_ROOT_PORT"], _Group(int(environment["DMLC_NUM_WORKER"]))
+            )
         group.formed.wait()
         self._store, self.formed = _Store(group), self.formed + 1
         return {"create": 0.0}
+
+    def wait(self, array: Any) -> None:
+        array.wait_to_read()
+
+    def break_off(self) -> None:
+        raise NotImplementedError
 
     def dissolve(self) -> None:
         self._store = None
@@ -94,11 +110,33 @@ class Loopback:
         """Nothing is held."""
 
 
+class _Foreseeing(Loader):
+    """Notes what it is told to expect while the engine forms, and what is taken first after that."""
+
+    def __init__(self, dataset: Any, engine: Loopback) -> None:
+        super().__init__(dataset)
+        self._engine = engine
+        self.expected: list[tuple[int, list[int]]] = []
+        self.taken: list[tuple[int, list[int]]] = []
+
+    def expect(self, loads: Iterator[Load]) -> None:
+        self.expected.append((self._engine.formed + 1, next(loads).indices.tolist()))
+
+    def take(self, loads: Iterator[Load]) -> Any:
+        load = next(loads)
+        if not self.taken or self.taken[-1][0] != self._engine.formed:
+            self.taken.append((self._engine.formed, load.indices.tolist()))
+        return fetch_samples(self._dataset, load.indices)
+
+
 class _Host(Supervisor):
-    """A node whose worker is a thread, and whose offer of ps-lite processes is a number that the engine uses as it likes."""
+    """A node whose worker is a thread, and whose offer of ps-lite processes is a number that the engine uses as it
+    likes.
+    """
 
     weights: np.ndarray[Any, Any] | None = None
     engine: Loopback
+    loader: _Foreseeing
     thread: threading.Thread | None = None
 
     async def _offer_group(self) -> None:
@@ -128,19 +166,21 @@ class _Host(Supervisor):
         job = ElasticJob(CoordinatedMembership(control, self.engine))
         rng = np.random.default_rng(7)
         data = ArrayBatches(rng.normal(size=(30, 4)).astype(np.float32), rng.integers(0, 2, 30).astype(np.int32))
+        self.loader = _Foreseeing(data, self.engine)
+        job._loop.loading.loaders.append(self.loader)
         net = gluon.nn.Dense(2, in_units=4)
         net.initialize(mx.init.Xavier())
         loss = gluon.loss.SoftmaxCrossEntropyLoss()
-        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
         go_on = self.bed.folder / "go-on"
-        for epoch in job.epochs(150, net=net, trainer=trainer, samples=len(data), global_batch=6):
+        for epoch in job.epochs(150, samples=len(data), global_batch=6):
             if not go_on.exists():
                 time.sleep(0.1)
-            for x, y in epoch.batches(data):
+            for x, y in epoch.batches(self.loader):
                 with autograd.record():
                     value = loss(net(x), y)
                 value.backward()
-                epoch.step(trainer)
+                trainer.step(len(y))
         self.weights = net.weight.data().asnumpy()
 
 
@@ -156,10 +196,41 @@ def test_another_engine_trains_takes_a_worker_in_and_keeps_the_weights_equal(tmp
         (tmp_path / "go-on").touch()
         bed.finish(40)
         hosts = [bed.supervisors[instance(letter)] for letter in "ABC"]
-        bed.wait_for(lambda: all(host.weights is not None for host in hosts if isinstance(host, _Host)), 20, "all have finished")
+        bed.wait_for(
+            lambda: all(host.weights is not None for host in hosts if isinstance(host, _Host)), 20, "all have finished"
+        )
         weights = [host.weights for host in hosts if isinstance(host, _Host)]
         assert [host.engine.formed for host in hosts if isinstance(host, _Host)] == [2, 2, 1]
-        assert all(np.array_equal(weights[0], other) for other in weights[1:] if other is not None and weights[0] is not None)
+        assert all(
+            np.array_equal(weights[0], other) for other in weights[1:] if other is not None and weights[0] is not None
+        )
         assert bed.audit().exact
+        for host in hosts:
+            assert isinstance(host, _Host)
+            expected = dict(host.loader.expected)  # the last word of several on one generation: it may be said again
+            assert host.loader.taken
+            assert all(expected.get(number) == rows for number, rows in host.loader.taken), (
+                "loading begins while the group forms"
+            )
     finally:
         bed.close()
+
+
+def test_what_is_wrong_before_the_job_is_entered_is_said_in_its_own_words(tmp_path: Path) -> None:
+    """Nobody can be told yet: the process' last output is what a person has to go by."""
+    control = ControlFile(
+        cluster="bed",
+        job="job-1",
+        instance_id=instance("A"),
+        private_ip="127.0.0.1",
+        url="wss://127.0.0.1:1",
+        certificate="none",
+        token=SecretStr("t"),
+        mount=str(tmp_path),
+    )
+    job = ElasticJob(CoordinatedMembership(control, Loopback()))
+    net = gluon.nn.Dense(2)
+    net.initialize()
+    job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    with pytest.raises(ValueError, match=r"not initialised: call net.initialize\(\) and pass one example"):
+        next(iter(job.epochs(1, samples=10, global_batch=5)))

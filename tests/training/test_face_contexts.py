@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.loop.contexts import GPU_COUNT_VARIABLE, choose_contexts, spread
 from mxnet import autograd, gluon
-
-from training.batches import ArrayBatches
-from training.contexts import GPU_COUNT_VARIABLE, choose_contexts, spread
-from training.job import ElasticJob
 
 
 def train(contexts: list[Any]) -> list[Any]:
@@ -26,13 +24,13 @@ def train(contexts: list[Any]) -> list[Any]:
     net.initialize(mx.init.Xavier(), ctx=contexts)
     net(mx.nd.zeros((1, 6), ctx=contexts[0]))
     job, loss_function = ElasticJob.join(), gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
-    for epoch in job.epochs(2, net=net, trainer=trainer, samples=7, global_batch=2, seed=3):
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(2, samples=7, global_batch=2, seed=3):
         for batch in epoch.batches(data):
             with autograd.record():
                 losses = [loss_function(net(x), y) for x, y in spread(batch, contexts)]
             autograd.backward(losses)
-            epoch.step(trainer)
+            trainer.step(len(batch[0]))
     copies = [[copy.asnumpy() for copy in param.list_data()] for param in net.collect_params().values()]
     assert all(np.array_equal(same[0], copy) for same in copies for copy in same), "every device holds the same"
     return [same[0] for same in copies]

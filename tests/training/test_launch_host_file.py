@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.contract.reports import JobMember, JobReport
+from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
+from dyntrain.training.coordinator.mirror import Mirror
+from dyntrain.training.launch.host_file import EditResult, FileHosts, Rules, instance_of, judge
 from hypothesis import given
 from hypothesis import strategies as st
-
-from training.host_file import HOST_FILE, HOST_LOG, FileHosts, Rules, Verdict, instance_of, judge
 
 A, B, C, D = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
 
@@ -40,8 +42,31 @@ class Bench:
         assert target.members == tuple(map(instance_of, self.hosts.hosts))
         return self.hosts.hosts
 
+    def trains(self, *active: str, forming: tuple[str, ...] = ()) -> None:
+        self.hosts.report(report(*active, forming=forming))
+
     def log(self) -> list[list[str]]:
         return [line.split() for line in (self.folder / HOST_LOG).read_text().splitlines()]
+
+
+def report(*active: str, forming: tuple[str, ...] = (), state: str = "running") -> JobReport:
+    """The coordinator's, of workers on these addresses."""
+    members = [
+        JobMember(instance_id=instance_of(host), rank=rank, active=host in active, joined_epoch=0, joined_at=1.0)
+        for rank, host in enumerate((*active, *forming))
+    ]
+    return JobReport.model_validate(
+        {
+            "cluster": "manual",
+            "job": "j",
+            "state": state,
+            "started_at": 1.0,
+            "sequence": 1,
+            "generation": 1,
+            "revision": 1,
+            "members": members,
+        }
+    )
 
 
 @pytest.mark.parametrize("lines", [(A, B, C), (C, A, B)])
@@ -50,6 +75,10 @@ def test_m1_a_line_more_joins_whether_newcomers_come_first_or_last(tmp_path: Pat
     bench.edit(*lines)
     assert bench.looks(2) == (A, B), "not before it has settled"
     assert bench.looks() == (A, B, C)
+    assert bench.log() == [], "an edit that is accepted is no worker that has joined"
+    bench.trains(A, B, forming=(C,))
+    assert [entry[:3] for entry in bench.log()] == [["0", "ADDED", A], ["1", "ADDED", B]]
+    bench.trains(A, B, C)
     assert [entry[:3] for entry in bench.log()] == [["0", "ADDED", A], ["1", "ADDED", B], ["2", "ADDED", C]]
     assert all(re.fullmatch(r"\d{19}", entry[3]) for entry in bench.log())
 
@@ -72,7 +101,6 @@ def test_m1_empty_and_half_written_files_are_never_acted_on(tmp_path: Path) -> N
         bench.looks(1)
     bench.edit(A, B, C)
     assert bench.looks() == (A, B, C), "a good edit afterwards counts"
-    assert len(bench.log()) == 3
 
 
 def test_m1_a_file_that_keeps_changing_is_left_alone(tmp_path: Path) -> None:
@@ -83,16 +111,22 @@ def test_m1_a_file_that_keeps_changing_is_left_alone(tmp_path: Path) -> None:
     assert bench.hosts.hosts == (A, B)
 
 
-def test_m2_a_removed_line_leaves_and_a_base_hosts_line_is_refused_clearly_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_m2_a_removed_line_leaves_and_a_base_hosts_line_is_refused_clearly_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     bench = Bench(tmp_path)
     bench.edit(A, B, C, D)
     bench.looks()
+    bench.trains(A, B, C, D)
     bench.edit(A, B, D)
     assert bench.looks() == (A, B, D)
+    assert bench.log()[-1][:3] == ["3", "ADDED", D], "it is to leave, and trains on to the boundary"
+    bench.trains(A, B, D)
     bench.edit(A, D)
     with caplog.at_level(logging.WARNING):
         assert bench.looks(20) == (A, B, D)
-    assert [record.getMessage().count("base host") for record in caplog.records] == [2], "one line, not one a look"
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [line.count("base host") for line in said] == [2], "one line, not one a look"
     assert bench.log()[-1][:3] == ["4", "REMOVED", C]
 
 
@@ -110,16 +144,43 @@ def test_m2_a_job_that_comes_back_goes_on_with_its_hosts_and_numbers(tmp_path: P
     first = Bench(tmp_path)
     first.edit(A, B, C)
     first.looks()
+    first.trains(A, B, C)
     with (tmp_path / HOST_LOG).open("a") as file:
         file.write("3 ADD")  # a crash tore it
     second = Bench(tmp_path)
     assert second.hosts.hosts == (A, B, C)
     second.edit(A, B)
     second.looks()
+    second.hosts.report(report(state="paused"))
+    second.trains(A, B)
     assert [entry[:3] for entry in second.log() if len(entry) == 4][-1] == ["3", "REMOVED", C]
 
 
 @given(st.text(alphabet="0123456789.:\n xé", max_size=60))
 def test_m1_no_text_whatever_drops_a_base_host(text: str) -> None:
     hosts, verdict = judge(text, Rules((A, B), minimum=1))
-    assert verdict is not Verdict.ACCEPTED or {A, B} <= set(hosts)
+    assert verdict is not EditResult.ACCEPTED or {A, B} <= set(hosts)
+
+
+def test_on_a_cluster_the_file_is_a_mirror_with_the_masters_line_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There tags decide: what people write into the file goes with the next change."""
+    mirror, addresses = Mirror(), {instance_of(host): host for host in (A, B, C)}
+    mirror.show(tmp_path, report(A, B, forming=(C,)), addresses, A)
+    assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{A}\n"
+    (tmp_path / HOST_FILE).write_text(f"{D}\n")
+    mirror.show(tmp_path, report(A, B, C), addresses, A)
+    assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{C}\n{A}\n"
+    (tmp_path / HOST_FILE).unlink()
+    (tmp_path / HOST_FILE).mkdir()
+    mirror.show(tmp_path, report(A, B), addresses, A)
+    (tmp_path / HOST_FILE).rmdir()
+    mirror.show(tmp_path, report(A, B), addresses, A)
+    assert (tmp_path / HOST_FILE).read_text() == f"{B}\n{A}\n", "what could not be written is tried again"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            mirror.show(tmp_path / "nowhere", report(A), addresses, A)
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1, "said once, and the job goes on"

@@ -1,13 +1,21 @@
-"""Workers that fail again and again, or never come: their node cools down, is given up, or the job ends with the reason."""
+"""Workers that fail again and again, or never come: their node cools down, is given up, or the job ends with the
+reason.
+"""
 
 from __future__ import annotations
 
-from session_driver import A, B, C, Driver, forms, restarted
-
-from training.knowledge import Phase
-from training.orders import Announce, Order, ToNode
-from training.protocol import CoolDown, NodeNotice, Position, Progress, WorkerExited, WorkerStarted
-from training.roster import Budget
+from dyntrain.training.events import CoolingDown, Failed, WorkerLost, WorkerReady
+from dyntrain.training.protocol.messages import Position, Progress
+from dyntrain.training.protocol.node_messages import (
+    CoolDown,
+    NodeNotice,
+    WorkerExited,
+    WorkerStarted,
+)
+from dyntrain.training.session.job.roster import Budget
+from dyntrain.training.session.job.state import Phase
+from dyntrain.training.session.orders import Order, ToNode
+from session_driver import A, B, C, Driver, announced, forms, restarted
 
 
 def crash(driver: Driver, name: str, pid: int) -> list[Order]:
@@ -16,7 +24,7 @@ def crash(driver: Driver, name: str, pid: int) -> list[Order]:
 
 
 def cool_downs(driver: Driver) -> list[float]:
-    return [order.fields["seconds"] for order in driver.orders if isinstance(order, Announce) and order.event == "cooling_down"]
+    return [event.seconds for event in announced(driver.orders, CoolingDown)]
 
 
 def test_t12_a_flapping_node_cools_down_for_longer_each_time_and_is_readmitted(driver: Driver) -> None:
@@ -49,7 +57,9 @@ def told_to_cool(orders: list[Order]) -> list[CoolDown]:
 
 
 def test_t12_a_node_hears_how_long_it_cools_down_also_when_it_asks_again(driver: Driver) -> None:
-    """Its bootstrap would take the silence for a lost order, give the worker up, and the controller would release the node."""
+    """Its bootstrap would take the silence for a lost order, give the worker up, and the controller would release the
+    node.
+    """
     driver.node(C, base=False)
     orders = [order for pid in range(50, 56) for order in crash(driver, C, pid)]
     assert told_to_cool(orders) == [CoolDown(pid=55, seconds=60.0)]
@@ -66,9 +76,16 @@ def test_t12_n8_a_node_that_would_cool_down_for_very_long_is_given_up(driver: Dr
     for pid in range(60, 66):
         said += told_to_cool(crash(driver, C, pid))
         driver.now += said[-1].seconds + 1
-        driver.session.heard = driver.now
+        driver.session.job.round.heard = driver.now
         assert restarted(driver.do("tick")) == {C}, "a base node has nobody to take its place, and is tried again"
-    assert [(one.seconds, one.given_up) for one in said] == [(60, False), (120, False), (240, False), (480, False), (960, True), (1920, True)]
+    assert [(one.seconds, one.given_up) for one in said] == [
+        (60, False),
+        (120, False),
+        (240, False),
+        (480, False),
+        (960, True),
+        (1920, True),
+    ]
 
 
 def test_t10_t12_a_job_without_enough_workers_waits_no_longer_than_a_first_cool_down() -> None:
@@ -76,14 +93,14 @@ def test_t10_t12_a_job_without_enough_workers_waits_no_longer_than_a_first_cool_
     driver = Driver(workers=1, budget=Budget(restarts=0))
     driver.train(A)
     for pid in (50, 51):
-        driver.exits(A, pid=driver.session.roster.members[A].pid)
+        driver.exits(A, pid=driver.session.job.roster.members[A].pid)
         driver.blanks(A)
         driver.now += 61
         assert restarted([*driver.do("tick"), *driver.do("tick")]) == {A}
         driver.worker(A, pid=pid)
         driver.form(A)
     assert cool_downs(driver) == [60.0, 120.0]
-    assert driver.session.phase is Phase.TRAINING
+    assert driver.session.job.phase is Phase.TRAINING
 
 
 def test_t12_an_interrupted_machine_spends_no_budget(driver: Driver) -> None:
@@ -100,38 +117,40 @@ def test_t8_a_job_whose_workers_cannot_even_start_fails_with_the_reason() -> Non
         driver.do("worker_exited", A, WorkerExited(pid=pid, code=1, reason="no module named train"))
     driver.do("tick")
     assert driver.session.report(driver.now).state == "failed"
-    failed = [order.fields["reason"] for order in driver.orders if isinstance(order, Announce) and order.event == "failed"]
-    assert "no module named train" in failed[0]
+    assert "no module named train" in announced(driver.orders, Failed)[0].reason
 
 
 def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:
     driver = Driver(recovery="restart", budget=Budget(restarts=1000))
     driver.train(A, B)
     for round_ in range(1, 25):
-        if driver.session.phase is Phase.OVER:
+        if driver.session.job.phase is Phase.OVER:
             break
-        driver.exits(B, pid=driver.session.roster.members[B].pid)
+        driver.exits(B, pid=driver.session.job.roster.members[B].pid)
         driver.now += 31
         for name in (A, B):
             driver.blanks(name)
             driver.worker(name, pid=100 * round_ + int(name[-1], 16))
         driver.form(A, B)
-    assert driver.session.outcome == "failed"
+    assert driver.session.job.outcome == "failed"
 
 
 def lost(driver: Driver, name: str) -> list[str]:
-    found = [order.fields for order in driver.orders if isinstance(order, Announce) and order.event == "worker_lost"]
-    return [fields["reason"] for fields in found if fields["instance"] == name]
+    return [event.reason for event in announced(driver.orders, WorkerLost) if event.instance == name]
 
 
-def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_cools_down_in_the_end(driver: Driver) -> None:
+def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_cools_down_in_the_end(
+    driver: Driver,
+) -> None:
     """Stuck in its imports it would keep its node out of the job for ever, and nobody would say why."""
     driver.node(C, base=False)
     start, within = driver.options.clocks.start, []
     for pid in range(50, 56):
         driver.do("worker_started", C, WorkerStarted(pid=pid))
         driver.now += start - 1
-        steps = Progress(generation=driver.session.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0)
+        steps = Progress(
+            generation=driver.session.job.number, position=Position(epoch=0, offset=0, step=1), samples_per_second=1.0
+        )
         driver.do("progressed", A, steps)  # the others train
         within += driver.do("tick")
         driver.do("node_lost", C)
@@ -139,7 +158,9 @@ def test_a_worker_that_hangs_before_its_first_connection_is_started_again_and_co
         driver.now += 2
         driver.do("tick")
     assert not restarted(within)
-    assert [reason.split(":")[0] for reason in lost(driver, C)] == [f"started, and not connected to the coordinator within {start + 1:.0f} s"] * 6
+    assert [reason.split(":")[0] for reason in lost(driver, C)] == [
+        f"started, and not connected to the coordinator within {start + 1:.0f} s"
+    ] * 6
     assert [order.message.pid for order in driver.orders if restarted([order]) == {C}] == [50, 51, 52, 53, 54]
     assert cool_downs(driver) == [60.0], "they count together, however long each took"
 
@@ -148,7 +169,7 @@ def test_a_worker_that_connects_in_time_or_has_left_is_not_waited_for(driver: Dr
     driver.node(C, base=False)
     driver.do("worker_started", C, WorkerStarted(pid=50, spare=True))
     driver.now += 2
-    ready = [order.fields for order in driver.worker(C, pid=50) if isinstance(order, Announce) and order.event == "worker_ready"]
+    ready = announced(driver.worker(C, pid=50), WorkerReady)
     driver.do("worker_started", C, WorkerStarted(pid=50))  # this word was slower than the worker
     driver.blanks(A)
     driver.want(A, B, C)
@@ -163,5 +184,5 @@ def test_a_worker_that_connects_in_time_or_has_left_is_not_waited_for(driver: Dr
     driver.now += driver.options.clocks.start + 1
     driver.check_in(A, B, epoch=3)
     driver.do("tick")
-    assert ready == [{"instance": C, "pid": 50, "seconds": 2.0, "spare": True}]
+    assert [(event.instance, event.pid, event.seconds, event.spare) for event in ready] == [(C, 50, 2.0, True)]
     assert lost(driver, C) == []

@@ -1,12 +1,25 @@
-"""Words that a worker hears twice or too late: each order reaches its training thread once, or the next one would be taken for an answer to it."""
+"""Words that a worker hears twice or too late: each order reaches its training thread once, or the next one would be
+taken for an answer to it.
+"""
 
 from __future__ import annotations
 
 import pytest
+from dyntrain.training.protocol.messages import (
+    Abort,
+    CheckIn,
+    Form,
+    Formed,
+    Go,
+    Leave,
+    Position,
+    Prepared,
+    Proceed,
+    Pump,
+    StepVerdict,
+)
+from dyntrain.training.worker.membership.dialogue import Dialogue
 from pydantic import SecretStr
-
-from training.dialogue import Dialogue
-from training.protocol import Abort, CheckIn, Form, Formed, Go, Leave, Position, Prepared, Proceed, Pump, Verdict
 
 AT = Position(epoch=1, offset=0, step=2)
 
@@ -19,11 +32,7 @@ def form(generation: int) -> Form:
         environment={},
         position=AT,
         source="i-0000000a",
-        source_host="127.0.0.1",
-        source_port=1,
         transfer_token=SecretStr("t"),
-        fetch=False,
-        receivers=0,
     )
 
 
@@ -40,7 +49,9 @@ def training() -> Dialogue:
 
 
 def test_an_order_to_form_is_taken_once_and_an_earlier_one_never(training: Dialogue) -> None:
-    """Taken twice, the second would be found where the word to go is awaited, and the worker would leave the group that it is in."""
+    """Taken twice, the second would be found where the word to go is awaited, and the worker would leave the group that
+    it is in.
+    """
     assert [training.hears(form(generation)) for generation in (2, 1, 3, 3)] == [False, False, True, False]
 
 
@@ -52,14 +63,24 @@ def test_a_word_to_go_is_taken_once(training: Dialogue) -> None:
 def test_a_word_to_step_on_answers_what_was_said_and_nothing_else(training: Dialogue) -> None:
     assert not training.hears(Proceed(generation=2, position=AT)), "nothing was said since"
     later = Position(epoch=2, offset=0, step=4)
-    training.said(CheckIn(generation=2, position=later))
-    assert [training.hears(Proceed(generation=2, position=position)) for position in (AT, later, later)] == [False, True, False]
+    training.said(CheckIn(generation=2, position=later, pid=1))
+    assert [training.hears(Proceed(generation=2, position=position)) for position in (AT, later, later)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_verdict_is_taken_once_and_what_is_of_another_generation_never(training: Dialogue) -> None:
-    assert [training.hears(Abort(generation=generation)) for generation in (1, 2, 2)] == [False, True, True], "it asks for the status each time"
-    assert [training.hears(Pump(generation=generation, first=0)) for generation in (1, 2)] == [False, True]
-    assert [training.hears(Verdict(generation=generation, position=AT)) for generation in (1, 2, 2)] == [False, True, False]
+    assert [training.hears(Abort(generation=generation)) for generation in (1, 2, 2)] == [False, True, True], (
+        "it asks for the status each time"
+    )
+    assert [training.hears(Pump(generation=generation)) for generation in (1, 2)] == [False, True]
+    assert [training.hears(StepVerdict(generation=generation, position=AT)) for generation in (1, 2, 2)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_the_order_to_leave_is_taken_once(training: Dialogue) -> None:

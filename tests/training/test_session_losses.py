@@ -1,13 +1,24 @@
-"""What a loss costs, decision by decision: who goes on in its process, who is restarted, and that nothing waits for ever."""
+"""What a loss costs, decision by decision: who goes on in its process, who is restarted, and that nothing waits for
+ever.
+"""
 
 from __future__ import annotations
 
 import pytest
-from session_driver import A, B, C, Driver, forms, restarted, words
-
-from training.knowledge import Phase
-from training.orders import Announce, Order, ToWorker
-from training.protocol import Committed, GroupFailed, NodeHello, Position, Pumped, StepStatus, Verdict, WorkerExited
+from dyntrain.training.events import Failed, Joined
+from dyntrain.training.protocol.messages import (
+    START,
+    Committed,
+    Position,
+    Pump,
+    Pumped,
+    StepStatus,
+    StepVerdict,
+)
+from dyntrain.training.protocol.node_messages import GroupFailed, NodeHello, WorkerExited
+from dyntrain.training.session.job.state import Phase
+from dyntrain.training.session.orders import Order, ToWorker
+from session_driver import A, B, C, Driver, announced, forms, restarted, words
 
 
 def test_t9_a_joiner_that_dies_while_it_waits_disturbs_nobody(driver: Driver) -> None:
@@ -45,7 +56,7 @@ def test_a_worker_that_dies_after_its_check_in_costs_nothing(driver: Driver) -> 
 
 def test_news_of_an_earlier_process_changes_nothing(driver: Driver) -> None:
     assert driver.do("worker_exited", B, WorkerExited(pid=999, code=1, reason="long ago")) == []
-    assert driver.session.phase is Phase.TRAINING
+    assert driver.session.job.phase is Phase.TRAINING
 
 
 @pytest.fixture
@@ -67,7 +78,10 @@ def test_t9_a_joiner_that_dies_before_the_word_to_go_costs_the_others_nothing(pr
     orders = preparing.exits(C)
     assert restarted(orders) == {C}, "the survivors keep their processes"
     again = forms(orders)
-    assert {name: (form.generation, form.fetch, form.position.step) for name, form in again.items()} == {A: (3, False, 2), B: (3, False, 2)}
+    assert {name: (form.generation, form.fetch, form.position.step) for name, form in again.items()} == {
+        A: (3, False, 2),
+        B: (3, False, 2),
+    }
 
 
 def test_t9_a_joiner_that_dies_after_the_word_to_go_restarts_all(preparing: Driver) -> None:
@@ -98,10 +112,11 @@ def test_a_group_that_fails_again_and_again_ends_the_job_with_a_reason(preparing
     for _ in range(12):
         for name in (A, B):
             preparing.blanks(name)
-        preparing.do("group_failed", A, GroupFailed(generation=preparing.session.number, reason="port taken"))
+        preparing.do("group_failed", A, GroupFailed(generation=preparing.session.job.number, reason="port taken"))
         preparing.now += 31
-    failed = [order.fields["reason"] for order in preparing.orders if isinstance(order, Announce) and order.event == "failed"]
-    assert failed == ["10 generations in a row could not be formed; the last: ps-lite process on i-0000000a: port taken"]
+    assert [event.reason for event in announced(preparing.orders, Failed)] == [
+        "10 generations in a row could not be formed; the last: ps-lite process on i-0000000a: port taken"
+    ]
 
 
 def test_a_formation_that_hangs_is_given_up(driver: Driver) -> None:
@@ -132,14 +147,40 @@ def test_t7_survivors_of_a_killed_worker_are_freed_and_go_on_in_their_processes(
     blocked(three, A, step=1, phase="held")
     orders = blocked(three, B, step=1, phase="held")
     assert words(orders)[:2] == [(A, "verdict"), (B, "verdict")]
-    assert {name: (form.fetch, form.position.step) for name, form in forms(orders).items()} == {A: (False, 1), B: (False, 1)}
+    assert {name: (form.fetch, form.position.step) for name, form in forms(orders).items()} == {
+        A: (False, 1),
+        B: (False, 1),
+    }
+
+
+def test_t7_who_frees_the_others_is_told_how_many_workers_owe_their_gradients(three: Driver) -> None:
+    """C is lost, B is out of the step and will not begin another, and A waits for both."""
+    lose_c(three)
+    blocked(three, B, step=1, phase="out")
+    orders = blocked(three, A, step=1, answered=3)
+    pumps = [order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Pump)]
+    assert [pump.count for pump in pumps] == [2]
+
+
+def test_t7_answers_to_a_worker_that_is_a_step_behind_are_on_their_way(three: Driver) -> None:
+    """That A is at the next step says that all sums of the one before were sent."""
+    lose_c(three)
+    blocked(three, B, step=1, answered=0)
+    orders = blocked(three, A, step=2, answered=3)
+    assert words(orders) == [(A, "pump")]
+    assert isinstance(pump := orders[0].message, Pump)  # type: ignore[union-attr]
+    assert pump.count == 2
 
 
 def test_t7_the_furthest_applied_step_stands_for_everybody(three: Driver) -> None:
     lose_c(three)
     blocked(three, A, step=2, phase="out")
     orders = blocked(three, B, step=1, phase="held")
-    assert {order.message.position.step for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Verdict)} == {2}
+    assert {
+        order.message.position.step
+        for order in orders
+        if isinstance(order, ToWorker) and isinstance(order.message, StepVerdict)
+    } == {2}
 
 
 def test_t7_a_second_death_while_the_others_are_freed_is_taken_along(three: Driver) -> None:
@@ -233,3 +274,36 @@ def test_a_loss_in_the_last_moments_does_not_train_a_finished_job_again(three: D
     for name in (A, B):
         orders = three.do("step_status", name, StepStatus(generation=1, phase="held", position=end, answered=0))
     assert words(orders)[-2:] == [(A, "leave"), (B, "leave")]
+
+
+def test_a_fresh_process_counts_as_training_only_once_it_trains(driver: Driver) -> None:
+    """The only holder of the state is lost before the word to go: the controller must not hear that its next process
+    trains already, and whoever reads the events hears of it when it does.
+    """
+    driver.exits(B)
+    driver.do("step_status", A, StepStatus(generation=1, phase="out", position=START, answered=0))
+    driver.worker(B, pid=22)
+    assert set(forms(driver.blanks(A))) == {A, B}
+    driver.exits(A)
+    assert driver.session.job.phase is Phase.WAITING
+    driver.worker(A, pid=21)
+    assert set(forms(driver.blanks(A))) == {A, B}
+    members = driver.session.report(driver.now).members
+    assert {member.instance_id: member.active for member in members} == {A: False, B: False}
+    joined = announced(driver.form(A, B), Joined)
+    assert [(event.instance, event.pid) for event in joined] == [(A, 21), (B, 22)]
+
+
+def test_after_a_restart_nobody_is_reported_as_a_member_until_the_next_generation() -> None:
+    """What was known of the generation dies with it: the controller may end a machine whose worker is none any more."""
+    driver = Driver(recovery="restart")
+    driver.train(A, B)
+    driver.check_in(A)
+    driver.exits(B)
+    assert driver.session.job.phase is Phase.WAITING
+    assert driver.session.report(driver.now).members == ()
+    driver.blanks(A)
+    for name, pid in ((A, 21), (B, 22)):
+        driver.worker(name, pid=pid)
+    assert driver.session.job.phase is Phase.PREPARING
+    assert not any(member.active for member in driver.session.report(driver.now).members)

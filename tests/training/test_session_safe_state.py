@@ -1,19 +1,22 @@
-"""What a loss inside a formation costs: the state of the boundary is safe on its holders' nodes, and nothing that was trained is trained again."""
+"""What a loss inside a formation costs: the state of the boundary is safe on its holders' nodes, and nothing that was
+trained is trained again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+from dyntrain.training.audit import audit
+from dyntrain.training.journal import GenerationSettled
+from dyntrain.training.ledger import Intent
+from dyntrain.training.protocol.messages import Formed, Position, SafeCopy, WorkerHello
+from dyntrain.training.session.generation.origin import GENERATIONS, START, Lineage, Origin, choose_origin
+from dyntrain.training.session.job.state import Phase
 from hypothesis import given
 from hypothesis import strategies as st
 from session_processes import EPOCHS, SAMPLES, Worker, instance
 from session_world import World
-
-from training.audit import audit
-from training.knowledge import Phase
-from training.origin import GENERATIONS, START, Line, Origin, choose_origin
-from training.protocol import Formed, Position, SafeCopy, WorkerHello
 
 A, B, C = map(instance, "abc")
 
@@ -44,7 +47,7 @@ def inside_create(world: World) -> bool:
 def formed_first(world: World) -> bool:
     """The joiner is through with ps-lite, the coordinator has not heard of everybody."""
     assert world.session is not None
-    return isinstance(worker(world, C).dialogue.pending, Formed) and world.session.phase is Phase.FORMING
+    return isinstance(worker(world, C).dialogue.pending, Formed) and world.session.job.phase is Phase.FORMING
 
 
 def joining(moment: Callable[[World], bool]) -> World:
@@ -59,7 +62,7 @@ def joining(moment: Callable[[World], bool]) -> World:
 
 def finished(world: World) -> World:
     until(world, lambda: world.over is not None)
-    result = audit(world.journal, world.intents, SAMPLES)
+    result = audit(world.journal, map(Intent.model_validate, world.intents), SAMPLES)
     assert (world.over, result.lost, result.doubled, len(result.epochs)) == ("finished", 0, 0, EPOCHS)
     assert world.history() in world.results, "the weights were made from what the audit counts"
     return world
@@ -73,15 +76,17 @@ def trained_twice(world: World) -> set[int]:
 
 def starts(world: World) -> list[str | None]:
     """Whose safe state each generation began with."""
-    return [record["safe"] for record in world.journal if record["kind"] == "generation"]
+    return [entry.safe for entry in world.journal if isinstance(entry, GenerationSettled)]
 
 
 def announced(world: World, event: str) -> list[str]:
-    return [order.fields["instance"] for order in world.announced if order.event == event]
+    return [order.event.instance for order in world.announced if order.event.event == event]
 
 
 @pytest.mark.parametrize("moment", [inside_create, formed_first])
-def test_t9_after_the_word_to_go_the_restart_begins_with_the_boundarys_own_state(moment: Callable[[World], bool]) -> None:
+def test_t9_after_the_word_to_go_the_restart_begins_with_the_boundarys_own_state(
+    moment: Callable[[World], bool],
+) -> None:
     world = joining(moment)
     pids = [worker(world, name).pid for name in (A, B)]
     finished(world)
@@ -174,24 +179,35 @@ def hello(generation: int, position: Position, name: str = "5f") -> WorkerHello:
     )
 
 
-def taken(line: Line, generation: int, position: Position) -> str | None:
+def taken(line: Lineage, generation: int, position: Position) -> str | None:
     return choose_origin(None, line, {A: hello(generation, position)}, set()).safe
 
 
 def test_a_safe_state_of_a_past_that_was_undone_is_never_taken() -> None:
-    """Step 2 was trained by generation 1 and, after a fall back to step 1, again by generation 4: their states may differ."""
-    line = Line()
+    """Step 2 was trained by generation 1 and, after a fall back to step 1, again by generation 4: their states may
+    differ.
+    """
+    line = Lineage()
     for number, position in ((1, START), (2, TWO), (3, ONE), (4, TWO), (5, TWO)):
         line = line.settled(number, position)
-    assert {generation: taken(line, generation, TWO) for generation in (1, 2, 3, 4, 5, 6)} == {1: None, 2: None, 3: "5f", 4: "5f", 5: "5f", 6: None}
+    assert {generation: taken(line, generation, TWO) for generation in (1, 2, 3, 4, 5, 6)} == {
+        1: None,
+        2: None,
+        3: "5f",
+        4: "5f",
+        5: "5f",
+        6: None,
+    }
     assert taken(line, 1, ONE) == "5f", "what generation 1 had trained before the fall back still counts"
     assert taken(line, 5, ONE) is None, "it began after that"
 
 
 @given(starts=st.lists(st.integers(0, 9), max_size=12))
 def test_a_safe_state_counts_exactly_while_nothing_before_it_was_undone(starts: list[int]) -> None:
-    """Each generation trains on to step 9 and keeps a state at every boundary, of which the next generation's start says how many count."""
-    line = Line()
+    """Each generation trains on to step 9 and keeps a state at every boundary, of which the next generation's start
+    says how many count.
+    """
+    line = Lineage()
     for number, step in enumerate(starts):
         line = line.settled(number, Position(epoch=0, offset=2 * step, step=step))
     for generation, start in enumerate(starts):
@@ -201,7 +217,7 @@ def test_a_safe_state_counts_exactly_while_nothing_before_it_was_undone(starts: 
 
 
 def test_the_furthest_of_several_safe_states_is_taken() -> None:
-    line = Line().settled(1, START)
+    line = Lineage().settled(1, START)
     ready = {A: hello(1, ONE, "a1"), B: hello(1, TWO, "b2"), C: hello(1, ONE, "c1")}
     assert choose_origin(None, line, ready, set()) == Origin(TWO, safe="b2", source=B)
     assert choose_origin(None, line, ready, {(B, "b2")}) == Origin(ONE, safe="a1", source=A)
@@ -209,7 +225,7 @@ def test_the_furthest_of_several_safe_states_is_taken() -> None:
 
 
 def test_a_job_of_many_generations_remembers_the_last_ones() -> None:
-    line = Line()
+    line = Lineage()
     for number in range(3 * GENERATIONS):
         line = line.settled(number, ONE)
     assert [taken(line, number, ONE) for number in (0, 2 * GENERATIONS, 3 * GENERATIONS - 1)] == [None, "5f", "5f"]
@@ -218,7 +234,7 @@ def test_a_job_of_many_generations_remembers_the_last_ones() -> None:
 
 def test_a_commit_that_is_as_far_as_the_safe_state_is_taken() -> None:
     """Both are whole; the commit is where everybody can read it."""
-    line = Line().settled(1, TWO)
+    line = Lineage().settled(1, TWO)
     ready = {A: hello(1, TWO)}
     assert choose_origin((TWO, "c2"), line, ready, set()) == Origin(TWO, commit="c2")
     assert choose_origin((ONE, "c1"), line, ready, set()) == Origin(TWO, safe="5f", source=A)

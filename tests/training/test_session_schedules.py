@@ -1,6 +1,7 @@
 """Random schedules: whatever breaks in whatever order, the job ends, and took every sample of every epoch exactly once.
 
-What would break for a user: a job that hangs for ever, counts samples twice or not at all, or goes on with workers whose states differ.
+What would break for a user: a job that hangs for ever, counts samples twice or not at all, or goes on with workers
+whose states differ.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dyntrain.training.audit import audit
+from dyntrain.training.ledger import Intent
+from dyntrain.training.protocol.engines import EngineName
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from session_processes import EPOCHS, SAMPLES
 from session_world import World
-
-from training.audit import audit
 
 EXAMPLES = int(os.environ.get("DYNTRAIN_SCHEDULES", "150"))
 
 
 def check(world: World) -> None:
     """Every sample of every epoch once, and the weights were made from just what the audit counts."""
-    note(str([(a.event, a.fields.get("reason")) for a in world.announced]))
+    note(str([(a.event.event, getattr(a.event, "reason", None)) for a in world.announced]))
     assert world.over == "finished"
-    result = audit(world.journal, world.intents, SAMPLES)
+    result = audit(world.journal, map(Intent.model_validate, world.intents), SAMPLES)
     assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
     assert {state for state in world.results if len(state) == len(world.history())} <= {world.history()}
 
@@ -76,11 +78,15 @@ def calm(world: World, wanted: str = "abcd", replacing: str = "") -> None:
         if world.over:
             return
         world.pass_time(0.2 if moved else 1.0)
-    phase = world.session.phase if world.session else None
-    raise AssertionError(f"the job hangs in {phase}, {world.session and world.session.paused}; last: {world.announced[-5:]}")
+    phase = world.session.job.phase if world.session else None
+    raise AssertionError(
+        f"the job hangs in {phase}, {world.session and world.session.job.paused}; last: {world.announced[-5:]}"
+    )
 
 
-def play(world: World, schedule: list[tuple[int, int]], faults: Callable[[World], list[Callable[[], Any]]] = faults) -> None:
+def play(
+    world: World, schedule: list[tuple[int, int]], faults: Callable[[World], list[Callable[[], Any]]] = faults
+) -> None:
     """Each pair: so many moves that happen by themselves, chosen by the number; then one fault."""
     for moves, choice in schedule:
         for step in range(moves):
@@ -94,21 +100,30 @@ def play(world: World, schedule: list[tuple[int, int]], faults: Callable[[World]
 schedules = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1000)), max_size=14)
 
 
+ENGINES: list[EngineName] = ["pslite", "horovod"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("segments", [False, True])
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(schedule=schedules, slow_storage=st.booleans())
-def test_whatever_happens_the_job_ends_with_every_sample_taken_once(segments: bool, schedule: list[tuple[int, int]], slow_storage: bool) -> None:
-    world = World("ab", "cd", segments=segments, slow_storage=slow_storage)
+def test_whatever_happens_the_job_ends_with_every_sample_taken_once(
+    engine: EngineName, segments: bool, schedule: list[tuple[int, int]], slow_storage: bool
+) -> None:
+    world = World("ab", "cd", segments=segments, slow_storage=slow_storage, engine=engine)
     play(world, schedule)
     calm(world)
     check(world)
     assert world.over == "finished"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(schedule=schedules)
-def test_t22_whatever_happens_while_a_base_node_is_replaced_no_sample_is_lost_and_no_server_stays_on_it(schedule: list[tuple[int, int]]) -> None:
-    world = World("ab", "cd")
+def test_t22_whatever_happens_while_a_base_node_is_replaced_no_sample_is_lost_and_no_server_stays_on_it(
+    engine: EngineName, schedule: list[tuple[int, int]]
+) -> None:
+    world = World("ab", "cd", engine=engine)
     play(world, schedule, faults_and_replacement)
     world.promote("c")
     calm(world, "bcd", "ac")

@@ -1,4 +1,6 @@
-"""Commits: if one is lost, half written or damaged, the job must say so, keep the one before, and never go on with the wrong weights."""
+"""Commits: if one is lost, half written or damaged, the job must say so, keep the one before, and never go on with the
+wrong weights.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_bed import JobBed, instance
-
-from controller.contract import Target
-from training.audit import audit
-from training.checkpoint import CheckpointError, CommitDamaged, CommitStore
-from training.generation import Limits
-from training.knowledge import Options, Phase
-from training.ledger import JOURNAL, read_lines
-from training.orders import Announce, Journal, Order, Over, ToWorker
-from training.progress import describe
-from training.protocol import (
+from dyntrain.controller.contract.messages import Target
+from dyntrain.training.audit import audit
+from dyntrain.training.coordinator.progress import describe
+from dyntrain.training.coordinator.terms import read_journal
+from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobFinished
+from dyntrain.training.ledger import Intent
+from dyntrain.training.protocol.messages import (
     CommitFailed,
     Committed,
     CommitUnreadable,
     Form,
     Formed,
-    GroupReady,
-    NodeHello,
     Position,
     Prepared,
     SafeCopy,
     WorkerHello,
 )
-from training.session import Session
-from training.trouble import RESTARTS
+from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, WorkerExited
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.job.state import Phase
+from dyntrain.training.session.job.trouble import RESTARTS
+from dyntrain.training.session.orders import Announce, Journal, Order, Over, ToWorker
+from dyntrain.training.session.session import Session
+from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
+from job_bed import JobBed, instance
+from pydantic import ValidationError
 
 A = "i-0000000a"
 WHO = {"cluster": "c", "instance_id": A, "private_ip": "10.0.0.1"}
@@ -51,7 +55,9 @@ def test_what_a_worker_left_half_written_when_it_was_killed_does_not_stay_for_ev
     for path in torn:
         path.write_bytes(b"half")
     CommitStore(tmp_path).write(10, 3, b"whole")
-    assert [path.exists() for path in torn] == [False, True, True], "of the last two generations somebody may still be writing"
+    assert [path.exists() for path in torn] == [False, True, True], (
+        "of the last two generations somebody may still be writing"
+    )
 
 
 def test_a_commit_after_going_back_is_newer_than_those_it_went_back_over(tmp_path: Path) -> None:
@@ -63,8 +69,13 @@ def test_a_commit_after_going_back_is_newer_than_those_it_went_back_over(tmp_pat
     assert store.read(name) == b"after"
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"\0" * 40), lambda path: path.write_bytes(b""), lambda path: path.unlink()])
-def test_a_damaged_commit_is_reported_and_never_replaced_by_another_state(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [lambda path: path.write_bytes(b"\0" * 40), lambda path: path.write_bytes(b""), lambda path: path.unlink()],
+)
+def test_a_damaged_commit_is_reported_and_never_replaced_by_another_state(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
     store = CommitStore(tmp_path)
     before, name = store.write(5, 1, b"old"), store.write(10, 1, b"new")
     damage(tmp_path / name)
@@ -110,16 +121,18 @@ def test_t19_a_write_that_fails_half_way_leaves_the_commit_before_intact(tmp_pat
 class Coordinated:
     """A session with one worker, and what it orders."""
 
-    def __init__(self, journal: list[dict[str, Any]] | None = None) -> None:
+    def __init__(self, journal: list[Entry] | None = None) -> None:
         self.now, self.journal = 100.0, list(journal or [])
-        options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1, checkpoint_dir="/commits")
+        options = Options(
+            cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1, checkpoint_dir="/commits"
+        )
         self.session = Session.recovered(options, lambda: "transfer", self.journal, self.now)
         self.do("new_target", Target.of(1, (A,)))
         self.do("node_connected", NodeHello(**WHO, attempt=1, base=True))
 
     def do(self, method: str, *arguments: Any) -> list[Order]:
         orders: list[Order] = getattr(self.session, method)(*arguments, self.now)
-        self.journal += [order.record for order in orders if isinstance(order, Journal)]
+        self.journal += [order.entry for order in orders if isinstance(order, Journal)]
         return orders
 
     def start(self, pid: int, safe: SafeCopy | None = None) -> Form:
@@ -148,23 +161,27 @@ class Coordinated:
 
     @staticmethod
     def _form_in(orders: list[Order]) -> Form:
-        return next(order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Form))
+        return next(
+            order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Form)
+        )
 
     def form(self) -> None:
-        self.do("worker_prepared", A, Prepared(generation=self.session.number))
-        self.do("worker_formed", A, Formed(generation=self.session.number, digest="d"))
-        assert self.session.phase is Phase.TRAINING
+        self.do("worker_prepared", A, Prepared(generation=self.session.job.number))
+        self.do("worker_formed", A, Formed(generation=self.session.job.number, digest="d"))
+        assert self.session.job.phase is Phase.TRAINING
 
     def commit(self, epoch: int, name: str) -> None:
         position = Position(epoch=epoch, offset=0, step=2 * epoch)
-        self.do("committed", A, Committed(generation=self.session.number, position=position, name=name))
+        self.do("committed", A, Committed(generation=self.session.job.number, position=position, name=name))
 
     def unreadable(self, name: str, generation: int | None = None) -> list[Order]:
-        message = CommitUnreadable(generation=generation or self.session.number, name=name, reason=f"{name} is damaged")
+        message = CommitUnreadable(
+            generation=generation or self.session.job.number, name=name, reason=f"{name} is damaged"
+        )
         return self.do("commit_unreadable", A, message)
 
     def lose(self, pid: int) -> None:
-        self.do("worker_lost", A, pid, "killed")
+        self.do("worker_exited", A, WorkerExited(pid=pid, code=-9, reason="killed"))
 
 
 def test_a_damaged_newest_commit_leads_to_the_one_before_at_its_own_position() -> None:
@@ -174,15 +191,15 @@ def test_a_damaged_newest_commit_leads_to_the_one_before_at_its_own_position() -
     for epoch in range(4):
         job.commit(epoch, f"c{epoch}")
     job.lose(1)
-    assert (job.start(2).commit, job.session.position.epoch) == ("c3", 3)
+    assert (job.start(2).commit, job.session.job.position.epoch) == ("c3", 3)
     said = [order for order in job.unreadable("c3") if isinstance(order, Announce)]
-    assert [order.event for order in said] == ["commit_unreadable", "taken_back"], "nobody is restarted"
+    assert [order.event.event for order in said] == ["commit_unreadable", "taken_back"], "nobody is restarted"
     again = job.again()
     assert (again.commit, again.position) == ("c2", Position(epoch=2, offset=0, step=4))
     assert job.unreadable("c3", generation=2) == [], "a word that comes late or twice"
     revived = Coordinated(job.journal)
-    assert revived.session.commit is not None
-    assert revived.session.commit[1] == "c2", "a coordinator that comes back knows it too"
+    assert revived.session.job.commit is not None
+    assert revived.session.job.commit[1] == "c2", "a coordinator that comes back knows it too"
 
 
 def test_when_no_commit_can_be_read_a_safe_state_is_taken_though_it_is_no_further() -> None:
@@ -206,7 +223,7 @@ def test_restarts_that_get_further_do_not_end_the_job_though_no_commit_is_writte
         job.form()
         job.lose(pid)
         job.now += 3600  # its node's failures are long ago
-    assert job.session.phase is Phase.WAITING
+    assert job.session.job.phase is Phase.WAITING
 
 
 def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginning_again() -> None:
@@ -222,7 +239,9 @@ def test_when_no_commit_can_be_read_the_job_fails_and_says_so_instead_of_beginni
         assert job.again().commit == before, "of the three that are kept"
     orders = job.unreadable("c2")
     assert any(isinstance(order, Over) for order in orders)
-    assert "no readable commit" in next(order.fields["reason"] for order in orders if isinstance(order, Announce) and order.event == "failed")
+    assert "no readable commit" in next(
+        order.event.reason for order in orders if isinstance(order, Announce) and order.event.event == "failed"
+    )
 
 
 def test_t19_a_commit_that_cannot_be_written_is_told_and_training_goes_on_over_the_one_before() -> None:
@@ -230,18 +249,27 @@ def test_t19_a_commit_that_cannot_be_written_is_told_and_training_goes_on_over_t
     job.start(1)
     job.form()
     job.commit(1, "c1")
-    failed = CommitFailed(generation=1, position=Position(epoch=2, offset=0, step=4), reason="commit c2 in /commits: No space left on device")
+    failed = CommitFailed(
+        generation=1,
+        position=Position(epoch=2, offset=0, step=4),
+        reason="commit c2 in /commits: No space left on device",
+    )
     said = job.do("commit_failed", A, failed)
-    assert [(order.event, describe(order)) for order in said if isinstance(order, Announce)] == [
-        ("commit_failed", "training goes on, but step 4 is not committed: commit c2 in /commits: No space left on device")
+    assert [(order.event.event, describe(order.event)) for order in said if isinstance(order, Announce)] == [
+        (
+            "commit_failed",
+            "training goes on, but step 4 is not committed: commit c2 in /commits: No space left on device",
+        )
     ]
-    assert job.session.phase is Phase.TRAINING
+    assert job.session.job.phase is Phase.TRAINING
     job.lose(1)
     assert job.start(2).commit == "c1"
 
 
 def test_generations_that_start_at_one_position_commit_it_anew() -> None:
-    """Old commits are deleted by their generation: going on to name the first of one position would name a deleted file."""
+    """Old commits are deleted by their generation: going on to name the first of one position would name a deleted
+    file.
+    """
     job = Coordinated()
     job.start(1)
     job.form()
@@ -253,16 +281,19 @@ def test_generations_that_start_at_one_position_commit_it_anew() -> None:
 
 
 def test_what_was_trained_after_a_damaged_commit_does_not_count_in_the_audit() -> None:
-    def at(step: int) -> dict[str, int]:
-        return {"epoch": 0, "offset": step, "step": step}
+    def settled(number: int, step: int) -> GenerationSettled:
+        at = Position(epoch=0, offset=step, step=step)
+        return GenerationSettled(number=number, members=(A,), position=at, at=0.0, pids={A: 1}, holders=(), hosts={})
 
-    generations = [{"kind": "generation", "number": number, "position": at(step)} for number, step in ((1, 0), (2, 3), (3, 1))]
-    journal = [*generations, {"kind": "finished", "position": {"epoch": 1, "offset": 0, "step": 4}}]
+    end = JobFinished(position=Position(epoch=1, offset=0, step=4), at=0.0)
+    journal = [settled(1, 0), settled(2, 3), settled(3, 1), end]
     first = [{"g": 1, "e": 0, "o": step, "s": step, "i": [step]} for step in range(3)]
     last = [{"g": 3, "e": 0, "o": step, "s": step, "i": [step]} for step in range(1, 4)]
-    result = audit(journal, first + last, samples=4)
+    result = audit(journal, map(Intent.model_validate, first + last), samples=4)
     assert (result.lost, result.doubled, result.void_intents) == (0, 0, 2)
-    assert audit(journal, first, samples=4).lost == 3, "the steps that were void are not taken for trained"
+    assert audit(journal, map(Intent.model_validate, first), samples=4).lost == 3, (
+        "the steps that were void are not taken for trained"
+    )
 
 
 # ---- and a whole job
@@ -283,7 +314,7 @@ def test_t20_a_job_goes_on_at_the_committed_sample_with_other_workers_and_past_a
     bed.wait_for(lambda: mid_epoch(bed), 60, "a segment in mid-epoch")
     bed.close()
     last = len(bed.events("forming"))
-    newest = commits / [record["name"] for record in read_lines(bed.job.ledger / JOURNAL) if record["kind"] == "commit"][-1]
+    newest = commits / [entry.name for entry in read_journal(bed.job.ledger) if isinstance(entry, CommitWritten)][-1]
     newest.write_bytes(newest.read_bytes()[:-1])
 
     bed = make_bed(*arguments, workers=1, **options)
@@ -299,3 +330,11 @@ def test_t20_a_job_goes_on_at_the_committed_sample_with_other_workers_and_past_a
     assert resumed["members"] == [instance("A")]
     audit = bed.audit()
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "", ".hidden", "a/b", "n" * 101, "1-4.commit\n"])
+def test_a_commit_cannot_be_named_out_of_the_commits_folder(name: str) -> None:
+    """A worker names it, the coordinator has another worker open it."""
+    with pytest.raises(ValidationError):
+        Committed(generation=1, position=Position(epoch=0, offset=0, step=4), name=name)
+    assert Committed(generation=1, position=Position(epoch=0, offset=0, step=4), name="1-4.commit").name == "1-4.commit"

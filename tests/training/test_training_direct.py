@@ -1,4 +1,6 @@
-"""Commits are written past the page cache: every byte must be there all the same, on any file system and from any memory."""
+"""Commits are written past the page cache: every byte must be there all the same, on any file system and from any
+memory.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from training.direct import ALIGNMENT, CHUNK, write_synced
+from dyntrain.training.worker.state.direct import ALIGNMENT, CHUNK, write_synced
 
 TRAILER = b"checksum"
 

@@ -8,14 +8,14 @@ import os
 import subprocess
 import sys
 
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.host.forkserver import ForkServerSocket
 from job_bed import free_port
-
-from training.forkserver import ForkServerLine
 
 SCRIPT = """
 import ctypes, json, os, sys
 os.environ.update(json.loads(sys.argv[1]))
-from training.engine.pslite import PsLite
+from dyntrain.training.engine.pslite import PsLite
 engine = PsLite("dist_sync", "127.0.0.1")
 engine.form({}, [("w", (3,), "float32")])
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._native))  # as a traceback that is never let go of
@@ -26,12 +26,14 @@ HOST = "127.0.0.1"
 
 
 def end_inside_a_group(ends: list[str]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of a worker that ends like that, alone in a group with a scheduler and a server; of one after the other."""
+    """Exit code, output and errors of a worker that ends like that, alone in a group with a scheduler and a server; of
+    one after the other.
+    """
 
     async def run() -> list[tuple[int, str, str]]:
-        line = ForkServerLine()
+        line = ForkServerSocket()
         environment = {**os.environ, **line.environment, "OMP_NUM_THREADS": "1"}
-        command = (sys.executable, "-m", "training.engine.blank")
+        command = (sys.executable, "-m", "dyntrain.training.engine.blank")
         server = await asyncio.create_subprocess_exec(*command, env=environment, pass_fds=(line.theirs,))
         line.handed_over()
         try:
@@ -41,14 +43,21 @@ def end_inside_a_group(ends: list[str]) -> list[tuple[int, str, str]]:
             server.kill()
             await server.wait()
 
-    async def one(line: ForkServerLine, end: str) -> tuple[int, str, str]:
-        group = {"DMLC_PS_ROOT_URI": HOST, "DMLC_PS_ROOT_PORT": str(free_port(HOST)), "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
+    async def one(line: ForkServerSocket, end: str) -> tuple[int, str, str]:
+        group = {
+            "DMLC_PS_ROOT_URI": HOST,
+            "DMLC_PS_ROOT_PORT": str(free_port(HOST)),
+            "DMLC_NUM_WORKER": "1",
+            "DMLC_NUM_SERVER": "1",
+        }
         blanks = [await line.fork() for _ in range(2)]
         for blank, role in zip(blanks, ("scheduler", "server"), strict=True):
             assert await blank.started()
             await blank.give(role, {**group, "DMLC_NODE_HOST": HOST})
         command = [sys.executable, "-c", SCRIPT, json.dumps(group), end]
-        ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=80, check=False)
+        ended = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=patient(80), check=False
+        )
         for blank in blanks:
             await blank.stop()
         return ended.returncode, ended.stdout, ended.stderr

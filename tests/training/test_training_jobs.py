@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from job_bed import JobBed, instance
+
+pytestmark = pytest.mark.jobs
 
 Make = Callable[..., JobBed]
 
@@ -26,12 +29,23 @@ def test_t1_t2_t3_t6_workers_join_and_leave_and_no_sample_is_lost(make_bed: Make
     bed.finish()
     audit = bed.audit()
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 80)
-    assert {name: len(node.pids) for name, node in bed.supervisors.items()} == {instance(letter): 1 for letter in "ABCD"}, "nobody was restarted"
+    assert {name: len(node.pids) for name, node in bed.supervisors.items()} == {
+        instance(letter): 1 for letter in "ABCD"
+    }, "nobody was restarted"
     assert all(event["seconds"] < 30 for event in bed.events("pause")), "survivors said how long they paused"
+    last = bed.hosts.reports[-1]  # what a laptop draws, without the volume
+    assert last.progress is not None
+    assert last.history is not None
+    assert (last.progress.fraction, last.epochs) == (1.0, 80)
+    assert {point.workers for point in last.history.points} >= {2, 3}
+    assert any(member.step_seconds for report in bed.hosts.reports for member in report.members), "who is slow is known"
+    assert last.history.counts["joined"] == len(bed.events("joined"))
 
 
 def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "20", "--samples", "301", "--batch-size", "10", workers=1, segment_steps=4, boundary="segment")
+    bed = make_bed(
+        "--epochs", "20", "--samples", "301", "--batch-size", "10", workers=1, segment_steps=4, boundary="segment"
+    )
     bed.begin("A")
     for letter in "BCD":
         bed.add_node(letter)
@@ -39,7 +53,11 @@ def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None
         bed.wait_for(bed.saw("worker_ready", letter), 60, f"{letter} stands by")
     for wanted in ("ABCD", "AC", "ACD"):
         bed.want(wanted)
-        bed.wait_for(lambda wanted=wanted: bed.events("formed") and len(bed.events("formed")[-1]["members"]) == len(wanted), 60, f"{wanted} train")
+        bed.wait_for(
+            lambda wanted=wanted: bed.events("formed") and len(bed.events("formed")[-1]["members"]) == len(wanted),
+            60,
+            f"{wanted} train",
+        )
     bed.finish()
     audit = bed.audit()
     assert (audit.lost, audit.doubled, len(audit.epochs)) == (0, 0, 20)
@@ -48,7 +66,18 @@ def test_t14_mid_epoch_boundaries_take_every_sample_once(make_bed: Make) -> None
 
 
 def test_t14_batching_per_worker_batches_change_the_steps_of_an_epoch_and_no_sample(make_bed: Make) -> None:
-    bed = make_bed("--epochs", "15", "--samples", "301", "--batch-size", "10", "--per-worker", workers=1, segment_steps=4, boundary="segment")
+    bed = make_bed(
+        "--epochs",
+        "15",
+        "--samples",
+        "301",
+        "--batch-size",
+        "10",
+        "--per-worker",
+        workers=1,
+        segment_steps=4,
+        boundary="segment",
+    )
     bed.begin("A")
     bed.add_node("B")
     bed.want("AB")

@@ -1,4 +1,6 @@
-"""Whole jobs on real MXNet that lose workers: nothing hangs, no sample is lost, and survivors keep their processes where they can."""
+"""Whole jobs on real MXNet that lose workers: nothing hangs, no sample is lost, and survivors keep their processes
+where they can.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.local.pace import paced
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.session.job.roster import Budget
 from job_bed import JobBed, instance
 
-from training.clocks import Clocks
-from training.roster import Budget
+pytestmark = pytest.mark.jobs
 
 Make = Callable[..., JobBed]
 
@@ -30,7 +34,9 @@ def test_t7_t20_in_mode_restart_a_killed_worker_costs_the_epoch_and_no_sample(ma
     assert resumed["position"]["epoch"] >= 2, "from the last commit, not from the beginning"
 
 
-def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_commits_is_broken(make_bed: Make, tmp_path: Path) -> None:
+def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_commits_is_broken(
+    make_bed: Make, tmp_path: Path
+) -> None:
     """Nor does it go back further where a commit takes longer than a segment."""
     bed = make_bed("--orders", str(tmp_path), recovery="restart")
     bed.begin()
@@ -40,7 +46,9 @@ def test_t7_a_restart_goes_on_from_the_last_boundary_while_the_storage_of_the_co
     commits.touch()
     bed.wait_for(lambda: len(bed.events("commit_failed")) >= 3, 60, "no commit can be written any more")
     (tmp_path / "gate").touch()
-    bed.wait_for(lambda: list(tmp_path.glob("at-the-gate.*")), 30, "one is inside a step, which the other cannot end without it")
+    bed.wait_for(
+        lambda: list(tmp_path.glob("at-the-gate.*")), 30, "one is inside a step, which the other cannot end without it"
+    )
     commits.unlink()
     (tmp_path / "away").rename(commits)
     reached = bed.events("segment")[-1]["to"]
@@ -63,8 +71,12 @@ def test_t7_a_worker_that_raises_does_not_hang_the_job(make_bed: Make) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_t9_t7_a_worker_lost_while_it_waits_while_it_trains_and_by_a_stop_costs_the_others_a_step_at_most(make_bed: Make) -> None:
-    bed = make_bed("--samples", "193", "--step-seconds", "0.1", clocks=Clocks(liveness=8.0))
+def test_t9_t7_a_worker_lost_while_it_waits_while_it_trains_and_by_a_stop_costs_the_others_a_step_at_most(
+    make_bed: Make,
+) -> None:
+    bed = make_bed(
+        "--samples", "193", "--step-seconds", "0.1", clocks=Clocks(liveness=paced(8.0), progress=paced(600.0))
+    )
     bed.begin()
     bed.add_node("C")
     bed.wait_for(bed.saw("worker_ready", "C"), 60, "C stands by")
@@ -75,9 +87,17 @@ def test_t9_t7_a_worker_lost_while_it_waits_while_it_trains_and_by_a_stop_costs_
     for number, signum in enumerate((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP), start=1):
         time.sleep(0.3 + 0.17 * number)  # somewhere in an epoch
         bed.kill_worker("C", signum)
-        bed.wait_for(lambda number=number: len(bed.events("released")) == number, 40, "the loss is noticed, and the survivors are free")
+        bed.wait_for(
+            lambda number=number: len(bed.events("released")) == number,
+            40,
+            "the loss is noticed, and the survivors are free",
+        )
         again = number + 1
-        bed.wait_for(lambda again=again: sum(e["instance"] == instance("C") for e in bed.events("joined")) == again, 60, "C is back")
+        bed.wait_for(
+            lambda again=again: sum(e["instance"] == instance("C") for e in bed.events("joined")) == again,
+            60,
+            "C is back",
+        )
     bed.finish()
     assert waiting == [], "one that waits is missed by nobody"
     assert bed.events("restart") == []

@@ -1,23 +1,23 @@
-"""Dropout and augmentation after a resume: if they drew other numbers, no run with an interruption could be compared with one without."""
+"""Dropout and augmentation after a resume: if they drew other numbers, no run with an interruption could be compared
+with one without.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.loop.randomness import seed_generators
+from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.membership.membership import Membership
 from mxnet import autograd, gluon
-
-from training.batches import ArrayBatches
-from training.job import ElasticJob
-from training.kvstore import ElasticKVStore
-from training.membership import Membership
-from training.protocol import Position
-from training.randomness import seed_generators
 
 
 class Interrupted(Membership):
@@ -46,13 +46,13 @@ def train(membership: Interrupted) -> tuple[Any, list[float]]:
     net.initialize(mx.init.Xavier())
     net(mx.nd.zeros((1, 6)))
     job, drawn = ElasticJob(membership), []
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
-    for epoch in job.epochs(4, net=net, trainer=trainer, samples=40, global_batch=10, seed=3):
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(4, samples=40, global_batch=10, seed=3):
         for (x,) in epoch.batches(data):
             with autograd.record():
                 loss = (net(x) ** 2).sum()
             loss.backward()
-            epoch.step(trainer)
+            trainer.step(10)
             drawn.append(random.random() + np.random.random())
     return net.collect_params(), drawn
 

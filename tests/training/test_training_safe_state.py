@@ -1,4 +1,6 @@
-"""Memory that outlives a worker: a state is there for the next process whole or not at all, and gone with the supervisor."""
+"""Memory that outlives a worker: a state is there for the next process whole or not at all, and gone with the
+supervisor.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from training.checkpoint import CommitDamaged
-from training.protocol import Position
-from training.safe_memory import SafeMemory, inherited_memory
-from training.safe_state import PAGE, SLACK, SafeStates
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.host.safe_memory import SafeMemory, inherited_memory
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.state.checkpoint import CommitDamaged
+from dyntrain.training.worker.state.safe_state import PAGE, SLACK, SafeStates
 
 AT = Position(epoch=1, offset=0, step=2)
 SIZE = 100_000
@@ -48,9 +50,9 @@ def test_the_next_process_finds_the_state_that_was_sealed_last(memory: SafeMemor
 def test_a_worker_that_dies_while_it_copies_leaves_the_state_before_and_no_half_one(memory: SafeMemory) -> None:
     script = """
 import os, signal
-from training.protocol import Position
-from training.safe_memory import inherited_memory
-from training.safe_state import SafeStates
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.host.safe_memory import inherited_memory
+from dyntrain.training.worker.state.safe_state import SafeStates
 states = SafeStates(inherited_memory(), "j")
 for generation in (1, 2):
     block = states.allocate(1000)
@@ -61,7 +63,9 @@ for generation in (1, 2):
     del block
 """
     environment = {**os.environ, **memory.environment}
-    died = subprocess.run([sys.executable, "-c", script], env=environment, pass_fds=memory.descriptors, timeout=60, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", script], env=environment, pass_fds=memory.descriptors, timeout=patient(60), check=False
+    )
     left = SafeStates(memory.descriptors, "j").newest()
     assert (died.returncode, left and left.generation) == (-9, 1)
 
@@ -163,7 +167,9 @@ def no_room() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_without_room_training_goes_on_unsafe_and_says_so_once(memory: SafeMemory, no_room: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_room_training_goes_on_unsafe_and_says_so_once(
+    memory: SafeMemory, no_room: None, caplog: pytest.LogCaptureFixture
+) -> None:
     states = SafeStates(memory.descriptors, "j")
     states.reserve(SIZE)
     blocks = [bytes(kept(states, fill)) for fill in (1, 2)]
@@ -184,12 +190,15 @@ def test_nothing_is_left_of_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     """Nobody could sweep it up after SIGKILL: hundreds of megabytes would be lost to the host."""
     script = """
 import os, signal
-from training.safe_memory import SafeMemory
+from dyntrain.training.host.safe_memory import SafeMemory
 memory = SafeMemory()
 names = [os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in memory.descriptors]
 assert all("(deleted)" in name for name in names), names
 os.kill(os.getpid(), signal.SIGKILL)
 """
     before = set(os.listdir("/dev/shm"))
-    died = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
-    assert (died.returncode, {name for name in set(os.listdir("/dev/shm")) - before if "dyntrain" in name}) == (-9, set())
+    died = subprocess.run([sys.executable, "-c", script], timeout=patient(60), check=False)
+    assert (died.returncode, {name for name in set(os.listdir("/dev/shm")) - before if "dyntrain" in name}) == (
+        -9,
+        set(),
+    )

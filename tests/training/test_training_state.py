@@ -1,23 +1,20 @@
-"""The state that joiners receive and commits hold: if it is wrong, workers drift apart or a job resumes from rubbish."""
+"""The state that joiners receive and commits hold: if it is wrong, workers drift apart or a job resumes from
+rubbish.
+"""
 
 from __future__ import annotations
 
-import socket
-import threading
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.state.slots import write
+from dyntrain.training.worker.state.training_state import StateError, TrainingState, digest
 from mxnet import autograd, gluon
-
-from training.block import checksum
-from training.protocol import Position
-from training.state import StateError, TrainingState, _write, digest
-from training.transfer import StateServer, TransferError, fetch
 
 AT = Position(epoch=2, offset=10, step=31)
 
@@ -98,45 +95,6 @@ def test_a_net_that_has_not_seen_an_example_is_an_error_that_says_what_to_do() -
         TrainingState(net, trainer)
 
 
-def test_the_state_arrives_whole_and_only_with_the_generations_token() -> None:
-    server = StateServer("127.0.0.1", wait_seconds=5)
-    block = memoryview(b"state" * 300_000)
-    server.offer(7, "secret", block)
-    try:
-        assert fetch("127.0.0.1", server.port, 7, "secret", 5) == block
-        with pytest.raises(TransferError):
-            fetch("127.0.0.1", server.port, 7, "guess", 5)
-        with pytest.raises(TransferError):
-            fetch("127.0.0.1", server.port, 6, "secret", 5)
-    finally:
-        server.close()
-
-
-def test_a_block_that_was_damaged_on_the_way_is_not_taken_over() -> None:
-    block = b"state" * 1000
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(len(block).to_bytes(8, "big") + block.replace(b"e", b"f", 1) + checksum(block))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(TransferError, match="damaged"):
-            fetch("127.0.0.1", server.getsockname()[1], 1, "t", 5)
-        thread.join(5)
-    assert not thread.is_alive()
-
-
-def test_a_source_that_is_gone_is_an_error_within_the_bound() -> None:
-    server = StateServer("127.0.0.1")
-    server.close()
-    with pytest.raises(TransferError, match="generation 1"):
-        fetch("127.0.0.1", server.port, 1, "t", 2)
-
-
 def test_a_joiner_that_has_tried_its_network_out_can_take_the_state() -> None:
     """A forward pass leaves the weights of a convolution in a layout of MKL-DNN's, which a plain copy refuses."""
     net = gluon.nn.Conv2D(64, 3, in_channels=64)
@@ -146,5 +104,18 @@ def test_a_joiner_that_has_tried_its_network_out_can_take_the_state() -> None:
         net(mx.nd.ones((2, 64, 16, 16))).wait_to_read()
     weight = net.weight.data()
     sent = np.arange(weight.size, dtype=np.float32)
-    _write(weight, sent.view(np.uint8))
+    write(weight, sent.view(np.uint8))
     assert np.array_equal(weight.asnumpy().reshape(-1), sent)
+
+
+def test_samples_of_equal_states_are_equal_and_one_changed_array_shows() -> None:
+    """What workers compare at each boundary. The name is for people."""
+    net, trainer, state = model(1)
+    train(net, trainer, 1)
+    _, _, joiner = model(2)
+    joiner.install(state.pack(AT))
+    before = state.sampled(AT)
+    assert [check for _, check in before] == [check for _, check in joiner.sampled(AT)]
+    net[0].bias.set_data(net[0].bias.data() + 1)
+    changed = [name for (name, now), (_, then) in zip(state.sampled(AT), before, strict=True) if now != then]
+    assert changed == [net[0].bias.name]

@@ -1,4 +1,6 @@
-"""BatchNorm's running statistics over the workers: if they differ, a model validates differently on each, and a commit holds one worker's view."""
+"""BatchNorm's running statistics over the workers: if they differ, a model validates differently on each, and a commit
+holds one worker's view.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +8,26 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from queue import Queue
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
+from dyntrain.controller.local.pace import patient
 from hypothesis import given
 from hypothesis import strategies as st
 from job_bed import JobBed, instance
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.engine.store import PartedStore, split
+from dyntrain.training.protocol.messages import Abort, Position, Pump, Pumped, StepStatus, StepVerdict
+from dyntrain.training.protocol.wire import FromWorker
+from dyntrain.training.sampling.statistics import averaged, weighted
+from dyntrain.training.session.generation.release import Release
+from dyntrain.training.worker.membership.step import StepGuard
+from dyntrain.training.worker.membership.window import Window
+from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import gluon
-
-from training.engine.store import PartedStore, split
-from training.protocol import Abort, Position, Pump, Pumped, StepStatus, Verdict
-from training.release import Release
-from training.state import TrainingState
-from training.statistics import averaged, weighted
-from training.step import StepGuard
-from training.wire import FromWorker
 
 AT = Position(epoch=1, offset=0, step=8)
 
@@ -68,59 +71,125 @@ class Unanswered:
         self.answer = threading.Event()
 
     def wait_to_read(self) -> None:
-        assert self.answer.wait(20)
+        assert self.answer.wait(patient(20))
 
 
 class Server:
-    """What the native store is to PartedStore; answers at once and remembers the keys."""
+    """What the native store is to PartedStore; remembers the keys, and answers when `owed` zeros have come for each."""
+
+    release = "zeros"
 
     def __init__(self, keys: list[tuple[str, tuple[int, ...], str]]) -> None:
         self.pushed: list[str] = []
-        self.kvstore = PartedStore(self, split(keys))
+        self.owed = 1
+        self.waiting: dict[str, Unanswered] = {}
+        parts = split(keys)
+        self.names = {part.number: part.key for part in parts}
+        self.kvstore = PartedStore(self, parts)
 
-    def pushpull(self, name: str, value: Any, out: Any = None, priority: int = 0) -> None:
+    def wait(self, array: Any) -> None:
+        array.wait_to_read()
+
+    def pushpull(self, number: int, value: Any, out: Any = None, priority: int = 0) -> None:
+        name = self.names[number]
         self.pushed.append(name)
+        if self.pushed.count(name) == self.owed:
+            self.waiting[name].answer.set()
 
 
 def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what_did_arrive() -> None:
-    """And a loss in a step leaves the statistics' key alone: zeros for a key that nobody waits for take rounds to be answered."""
+    """And a loss in a step leaves the statistics' key alone: zeros for a key that nobody waits for take rounds to be
+    answered.
+    """
     server = Server([("0", (2,), "float32"), ("1", (2,), "float32"), ("statistics", (3,), "float64")])
     said: list[FromWorker] = []
     pumped = threading.Event()
-    guard = StepGuard(server, lambda message: pumped.set() if isinstance(message, Pumped) else said.append(message))  # type: ignore[arg-type]
-    for first, gradients, pushed in ((2, [Unanswered()], ["statistics"]), (0, [Unanswered(), Unanswered()], ["0", "1"])):
+
+    def hear(message: FromWorker) -> None:
+        if isinstance(message, Pumped):
+            pumped.set()
+        else:
+            said.append(message)
+
+    guard = StepGuard(server, hear)
+    for first, gradients, pushed in (
+        (2, [Unanswered()], ["statistics"]),
+        (0, [Unanswered(), Unanswered()], ["0", "1"]),
+    ):
         guard.formed(first + 1, AT)
         taken: list[int] = []
         begun = threading.Event()
         worker = threading.Thread(
-            target=guard.run, args=(AT, begun.set, gradients, lambda taken=taken: taken.append(1)), kwargs={"first": first}, daemon=True
+            target=guard.run,
+            args=(AT, begun.set, gradients, lambda taken=taken: taken.append(1)),
+            kwargs={"first": first},
+            daemon=True,
         )
         worker.start()
-        assert begun.wait(20)
+        assert begun.wait(patient(20))
         guard.handle(Abort(generation=first + 1))
         status = said.pop()
         assert isinstance(status, StepStatus)
         assert (status.phase, status.answered) == ("wait", first)
         server.pushed.clear()
+        server.waiting = dict(zip(pushed, gradients, strict=True))
         pumped.clear()
-        guard.handle(Pump(generation=first + 1, first=status.answered))
-        assert pumped.wait(20)
+        guard.handle(Pump(generation=first + 1))
+        assert pumped.wait(patient(20))
         assert server.pushed == pushed
-        for gradient in gradients:
-            gradient.answer.set()
-        guard.handle(Verdict(generation=first + 1, position=AT))
-        worker.join(20)
+        guard.handle(StepVerdict(generation=first + 1, position=AT))
+        worker.join(patient(20))
         assert taken == [1], "the position stands, so what arrived is taken"
 
 
+def test_t7_zeros_are_pushed_until_the_sums_are_there_however_many_workers_owe_theirs() -> None:
+    """The order says how many are owed; where it is wrong, as the lost worker had pushed some itself or another one
+    never will, what is waited for gets more.
+    """
+    server = Server([("0", (2,), "float32"), ("1", (2,), "float32")])
+    server.owed, gradients = 4, [Unanswered(), Unanswered()]
+    server.waiting = {"0": gradients[0], "1": gradients[1]}
+    said: Queue[FromWorker] = Queue()
+    guard = StepGuard(server, said.put)  # type: ignore[arg-type]
+    guard.formed(1, AT)
+    begun = threading.Event()
+    worker = threading.Thread(target=guard.run, args=(AT, begun.set, gradients, lambda: None), daemon=True)
+    worker.start()
+    assert begun.wait(patient(20))
+    guard.handle(Abort(generation=1))
+    assert isinstance(said.get(timeout=patient(20)), StepStatus)
+    guard.handle(Pump(generation=1, count=2))
+    done = said.get(timeout=patient(20))
+    assert isinstance(done, Pumped)
+    assert done.rounds == 2, "two at once, then one more each round"
+    assert sorted(server.pushed) == ["0"] * 4 + ["1"] * 4
+    guard.handle(StepVerdict(generation=1, position=AT))
+    worker.join(patient(20))
+
+
+def test_t7_zeros_are_a_window_ahead_of_the_answers_so_that_a_large_model_does_not_fill_the_memory() -> None:
+    parts = split([(str(number), (1_000_000 if number else 12_000_000,), "float32") for number in range(30)])
+    keys = [(number, [part for part in parts if part.key == str(number)]) for number in range(30)]
+    window = Window(keys, limit=10 << 20)
+    assert [part.key for part in window.next(0)] == ["0"] * 12, "a key larger than the window goes out whole"
+    assert window.next(0) == []
+    assert [part.key for part in window.next(1)] == ["1", "2", "3"]
+    assert [part.key for part in window.next(3)] == ["4", "5"]
+    assert [part.key for part in window.open(4)] == ["4", "5"]
+    assert window.next(29) == [part for part in parts if part.key == "29"]
+    assert window.share < 0.1
+
+
 def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the_boundary() -> None:
-    """A Module counts batches: its last step's position names the epoch that ended, and a verdict there would have it trained again."""
+    """A Module counts batches: its last step's position names the epoch that ended, and a verdict there would have it
+    trained again.
+    """
     said: list[FromWorker] = []
     guard = StepGuard(Server([]), said.append)  # type: ignore[arg-type]
     last, boundary = Position(epoch=0, offset=9, step=9), Position(epoch=1, offset=0, step=9)
     guard.formed(1, Position(epoch=0, offset=8, step=8))
     assert guard.run(last, lambda: None, [], lambda: None)
-    release = Release(1, 0.0)
+    release = Release(1, 2, 0.0)
     for instance_id, here in (("a", last), ("b", boundary)):
         guard.stands(here)
         guard.handle(Abort(generation=1))
@@ -130,7 +199,9 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
     assert release.verdict == boundary, "also when one of them has not heard yet that it goes on"
 
 
-def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(make_bed: Callable[..., JobBed]) -> None:
+def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(
+    make_bed: Callable[..., JobBed],
+) -> None:
     bed = make_bed("--norm", "--epochs", "40", "--samples", "193", workers=3)
     bed.begin("ABC")
     bed.wait_for_epoch(1)

@@ -1,4 +1,6 @@
-"""A training script of a second's start-up for tests: a small net on made-up data, a step as long as a test wants it."""
+"""A training script of a second's start-up for tests: a small net on made-up data, a step as long as a test wants
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +16,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.engine import Engine, engine_name, make_engine
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
+from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.membership.client import read_control_file
+from dyntrain.training.worker.membership.coordinated import CoordinatedMembership
 from mxnet import autograd, gluon
 
-from training.batches import ArrayBatches
-from training.batching import FixedGlobal, PerWorker
-from training.client import read_control_file
-from training.engine.pslite import PsLite
-from training.job import ElasticJob
-from training.membership import CoordinatedMembership
 
-
-class MortalEngine(PsLite):
+class MortalEngine:
     """Its process dies before or after it is in the group, once, where there is a file that says so."""
 
-    def __init__(self, host: str, doom: Path, moment: str) -> None:
-        super().__init__("dist_sync", host)
-        self._doom, self._moment = doom, moment
+    def __init__(self, engine: Engine, doom: Path, moment: str) -> None:
+        self._engine, self._doom, self._moment = engine, doom, moment
 
-    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def form(
+        self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
+    ) -> dict[str, float]:
         doomed = self._doom.exists()
         self._doom.unlink(missing_ok=True)
         if doomed and self._moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        phases = super().form(environment, keys)
+        phases = self._engine.form(environment, keys)
         if doomed:
             os.kill(os.getpid(), signal.SIGKILL)
         return phases
@@ -52,7 +56,8 @@ def join(moment: str | None) -> ElasticJob:
     if moment is None or control is None:
         return ElasticJob.join()
     doom = Path(control.mount) / f"doom-{control.instance_id}"
-    return ElasticJob(CoordinatedMembership(control, MortalEngine(control.private_ip, doom, moment)))
+    engine: Any = MortalEngine(make_engine(engine_name(None), "dist_sync", control.private_ip), doom, moment)
+    return ElasticJob(CoordinatedMembership(control, engine))
 
 
 class Orders:
@@ -110,58 +115,96 @@ class Loaded(ArrayBatches):
         return super().rows(indices)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--samples", type=int, default=97)  # odd on purpose: the last batch is short
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--per-worker", action="store_true")
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--norm", action="store_true", help="with BatchNorm; prints the running statistics at the end of each epoch")
-    parser.add_argument("--hold", type=Path, help="while this file is there, a step takes --step-seconds; then the job runs to its end")
+    parser.add_argument(
+        "--norm", action="store_true", help="with BatchNorm; prints the running statistics at the end of each epoch"
+    )
+    parser.add_argument(
+        "--hold", type=Path, help="while this file is there, a step takes --step-seconds; then the job runs to its end"
+    )
     parser.add_argument("--step-seconds", type=float, default=0.2)
     parser.add_argument("--weights", help="where to save the final parameters")
     parser.add_argument("--fail-at", type=int, help="raise at this step, in the worker that has rank 1")
-    parser.add_argument("--orders", type=Path, help="a folder for files that make a worker hang, load slowly, compute for ever or stand still")
+    parser.add_argument(
+        "--orders",
+        type=Path,
+        help="a folder for files that make a worker hang, load slowly, compute for ever or stand still",
+    )
     parser.add_argument("--load-seconds", type=float, default=0.0)
-    parser.add_argument("--child", action="store_true", help="start a process that leaves this one's group and session, as some data loaders do")
-    parser.add_argument("--doom", choices=["before", "after"], help="die before or after ps-lite's create, where there is a file doom-<instance>")
-    args = parser.parse_args()
-    orders = Orders(args.orders)
-    if args.child:
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
-    orders.hang()
+    parser.add_argument(
+        "--child",
+        action="store_true",
+        help="start a process that leaves this one's group and session, as some data loaders do",
+    )
+    parser.add_argument(
+        "--doom",
+        choices=["before", "after"],
+        help="die before or after ps-lite's create, where there is a file doom-<instance>",
+    )
+    return parser.parse_args()
 
-    job = join(args.doom)
+
+def made_up(samples: int, orders: Orders, load_seconds: float) -> Loaded:
     rng = np.random.default_rng(7)
-    data = Loaded(rng.normal(size=(args.samples, 6)).astype(np.float32), rng.integers(0, 3, args.samples).astype(np.int32))
-    data.orders, data.seconds = orders, args.load_seconds
+    data = Loaded(rng.normal(size=(samples, 6)).astype(np.float32), rng.integers(0, 3, samples).astype(np.int32))
+    data.orders, data.seconds = orders, load_seconds
+    return data
+
+
+def small_net(dropout: float, norm: bool) -> gluon.nn.HybridSequential:
     mx.random.seed(1)
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dropout(args.dropout), gluon.nn.Dense(3))
-    if args.norm:
+    net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dropout(dropout), gluon.nn.Dense(3))
+    if norm:
         net.add(gluon.nn.BatchNorm())
     net.initialize(mx.init.Xavier())
     net(mx.nd.zeros((1, 6)))
+    return net
+
+
+def print_statistics(net: gluon.nn.HybridSequential, epoch: Any) -> None:
+    running = [param.data().asnumpy().tobytes() for name, param in net.collect_params().items() if "running" in name]
+    digest = hashlib.sha256(b"".join(running)).hexdigest()[:12]
+    logging.warning("STATISTICS %d %d %s", epoch.number, epoch.workers, digest)
+
+
+def train(job: ElasticJob, net: gluon.nn.HybridSequential, data: Loaded, args: argparse.Namespace) -> None:
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.kvstore)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
     batching = PerWorker(args.batch_size) if args.per_worker else FixedGlobal(args.batch_size)
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(data), batching=batching, seed=3):
+    for epoch in job.epochs(args.epochs, samples=len(data), batching=batching, seed=3):
         for x, y in epoch.batches(data):
             with autograd.record():
                 loss = loss_function(net(x), y)
             loss.backward()
-            orders.compute()
-            orders.stand_still()
-            epoch.step(trainer)
+            data.orders.compute()
+            data.orders.stand_still()
+            trainer.step(len(y))
             epoch.record("loss", float(loss.sum().asscalar()), len(y))
             if args.hold and args.hold.exists():
                 time.sleep(args.step_seconds)
             if args.fail_at is not None and job.position.step >= args.fail_at and epoch.rank == 1:
                 raise RuntimeError("made to fail")
         if args.norm:
-            running = [param.data().asnumpy().tobytes() for name, param in net.collect_params().items() if "running" in name]
-            logging.warning("STATISTICS %d %d %s", epoch.number, epoch.workers, hashlib.sha256(b"".join(running)).hexdigest()[:12])
+            print_statistics(net, epoch)
+
+
+def main() -> None:
+    args = arguments()
+    orders = Orders(args.orders)
+    if args.child:
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+    orders.hang()
+    job = join(args.doom)
+    data = made_up(args.samples, orders, args.load_seconds)
+    net = small_net(args.dropout, args.norm)
+    train(job, net, data, args)
     if args.weights:
         np.savez(args.weights, *[param.data().asnumpy() for param in net.collect_params().values()])
 

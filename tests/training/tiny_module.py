@@ -7,20 +7,25 @@ import logging
 import time
 from pathlib import Path
 
+import dyntrain.training.elastic_mxnet as mx
 import numpy as np
-
-import training.elastic_mxnet as mx
 
 
 class Data(mx.mod.BaseDataIterator):
     def __init__(self, batch: int) -> None:
         rng = np.random.default_rng(7)
-        self.x, self.y, self.batch = rng.normal(size=(96, 6)).astype(np.float32), rng.integers(0, 3, 96).astype(np.float32), batch
+        self.x, self.y, self.batch = (
+            rng.normal(size=(96, 6)).astype(np.float32),
+            rng.integers(0, 3, 96).astype(np.float32),
+            batch,
+        )
 
     def get_data_iterator(self, kv):
         logging.info("DIVIDE %d %d", kv.rank, kv.num_workers)
         mine = slice(kv.rank, None, kv.num_workers)
-        train = mx.io.ResizeIter(mx.io.NDArrayIter(self.x[mine], self.y[mine], self.batch), 96 // self.batch // kv.num_workers)
+        train = mx.io.ResizeIter(
+            mx.io.NDArrayIter(self.x[mine], self.y[mine], self.batch), 96 // self.batch // kv.num_workers
+        )
         return train, mx.io.NDArrayIter(self.x[:20], self.y[:20], 10)
 
 
@@ -29,6 +34,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--kv-store", default="dist_sync")
     parser.add_argument("--hold", type=Path)
+    parser.add_argument("--model-prefix")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO)
     mx.random.seed(1)
@@ -44,9 +50,17 @@ def main() -> None:
         if args.hold and args.hold.exists():
             time.sleep(0.05)
 
-    def after_epoch(epoch: int, *_: object) -> None:
+    def after_epoch(epoch: int, symbol: object, arg: object, aux: dict) -> None:
         optimizer = model._optimizer
-        logging.info("EPOCH %d rank %d of %d rescale %.6f lr %.6f", epoch, kv.rank, kv.num_workers, optimizer.rescale_grad, optimizer.learning_rate)
+        logging.info(
+            "EPOCH %d rank %d of %d rescale %.6f lr %.6f mean %s",
+            epoch,
+            kv.rank,
+            kv.num_workers,
+            optimizer.rescale_grad,
+            optimizer.learning_rate,
+            aux["norm_moving_mean"].asnumpy().tobytes().hex(),
+        )
 
     model.fit(
         train,
@@ -56,10 +70,15 @@ def main() -> None:
         optimizer_params={
             "learning_rate": 0.1,
             "momentum": 0.9,
-            "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=24 * 6, factor=0.5, base_lr=0.1),  # every six epochs of one worker's batches
+            "lr_scheduler": mx.lr_scheduler.FactorScheduler(
+                step=24 * 6, factor=0.5, base_lr=0.1
+            ),  # every six epochs of one worker's batches
         },
         batch_end_callback=after_batch,
-        epoch_end_callback=after_epoch,
+        epoch_end_callback=[
+            after_epoch,
+            *([mx.callback.do_checkpoint(args.model_prefix)] if args.model_prefix else []),
+        ],
     )
 
 

@@ -1,29 +1,47 @@
-"""The fork server of ps-lite processes (see `training.forkserver`): imports MXNet, and serves.
+"""The fork server of an engine's processes (see `dyntrain.training.host.forkserver`): imports MXNet, and serves.
 
-`python -m training.engine.blank`, with the socket that `ForkServerLine` names in the environment.
+`python -m dyntrain.training.engine.blank`, with the socket that `ForkServerSocket` names in the environment.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 
-from training.forkserver import serve
+from dyntrain.training.host.forkserver import serve
 
 
 def become(role: str, environment: dict[str, str]) -> None:
-    """A scheduler or a server, until all workers have left the group."""
-    from mxnet.kvstore.kvstore_server import _init_kvstore_server_module
+    """A scheduler or a server, until all workers have left the group; or Horovod's rendezvous, until it is killed.
+
+    MXNet's own server loop (`mxnet.kvstore.kvstore_server`) unpickles what a command carries, to be given an optimizer,
+    and ps-lite asks nobody who they are. Here a server only adds up: the optimizer runs in the workers.
+    """
+    if role == "rendezvous":
+        from dyntrain.training.engine.rendezvous import serve_rendezvous
+
+        serve_rendezvous(environment)
+        return
+    import mxnet
+    from mxnet.base import _LIB, check_call
 
     os.environ.update(environment, DMLC_ROLE=role, MXNET_KVSTORE_BIGARRAY_BOUND=str(2**31 - 1))
-    _init_kvstore_server_module()
+    store = mxnet.kv.create("dist")
+    refuse = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
+    check_call(_LIB.MXKVStoreRunServer(store.handle, refuse, None))
+
+
+def _refuse(number: int, body: bytes, _: object) -> None:
+    """No command is obeyed, and its body is not even shown: whoever reaches the port may write it."""
+    sys.stderr.write(f"refused command {number} from the network: a server takes no optimizer and runs no command\n")
+    sys.stderr.flush()
 
 
 def main() -> int:
     os.environ.pop("DMLC_ROLE", None)  # with a role set, the import itself would start to serve
-    import training.numpy_aliases  # noqa: F401
-    import mxnet  # isort: skip  # starts no thread: its engine begins in the forked process, when it is first used
-    import mxnet.kvstore.kvstore_server  # isort: skip  # noqa: F401
+    import dyntrain.training.numpy_aliases  # noqa: F401
+    import mxnet  # noqa: F401  # isort: skip  # starts no thread: its engine begins in the forked process
 
     return serve(become)
 

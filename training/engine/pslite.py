@@ -7,21 +7,27 @@ import ctypes
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.engine.store import PartedStore, split
+from dyntrain.training.protocol.engines import EngineName
 from mxnet.base import _LIB, check_call
-
-from training.engine.store import PartedStore, split
+from mxnet.kvstore.base import create  # mx.kv.create may be the elastic one
 
 _LIBC = ctypes.CDLL(None)
-_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see training.engine.store
+_WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.training.engine.store
 
 
 class PsLite:
-    """`kind` is the store's type, `dist_sync` or `dist_device_sync`; `host` is the address that this worker's ps-lite listens on."""
+    """`kind` is the store's type, `dist_sync` or `dist_device_sync`; `host` is the address that this worker's ps-lite
+    listens on.
+    """
+
+    name: EngineName = "pslite"
+    release: Literal["zeros", "error"] = "zeros"
 
     def __init__(self, kind: str = "dist_sync", host: str | None = None) -> None:
         self._kind, self._host = kind, host
@@ -35,26 +41,35 @@ class PsLite:
             raise RuntimeError("no generation is formed: gradients can only be pushed between form() and dissolve()")
         return self._store
 
-    def form(self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]) -> dict[str, float]:
+    def form(
+        self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
+    ) -> dict[str, float]:
         began = time.monotonic()
         os.environ.update(environment, DMLC_ROLE="worker", **_WHOLE_KEYS)
         if self._host:
             os.environ["DMLC_NODE_HOST"] = self._host
-        self._native = mx.kv.create(self._kind)
+        self._native = create(self._kind)
         created = time.monotonic()
-        parts = split(keys)
-        # The values do not matter (state travels by another road), so nothing fills them; fresh arrays, as live ones abort the server now and then;
-        # one list, one barrier.
+        parts = split(keys, int(os.environ["DMLC_NUM_SERVER"]))
+        # The values do not matter (state travels by another road), so nothing fills them; fresh arrays, as live ones
+        # abort the server now and then; one list, one barrier.
         blanks = [mx.nd.empty(part.whole or (part.length,), dtype=part.dtype) for part in parts]
-        self._native.init([part.name for part in parts], blanks)
+        self._native.init([part.number for part in parts], blanks)
         self._store = PartedStore(self._native, parts)
         return {"create": created - began, "init": time.monotonic() - created}
+
+    def wait(self, array: Any) -> None:
+        array.wait_to_read()
+
+    def break_off(self) -> None:
+        raise NotImplementedError("ps-lite's servers answer, or nothing does")
 
     def dissolve(self) -> None:
         if self._native is None:
             return
         mx.nd.waitall()
-        # The group is left when the store is freed. To wait for its last reference would take a garbage collection, 0.07 s of a large model's pause.
+        # The group is left when the store is freed. To wait for its last reference would take a garbage collection,
+        # 0.07 s of a large model's pause.
         native, self._native, self._store = self._native, None, None
         handle, native.handle = native.handle, ctypes.c_void_p()
         check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, ctypes.c_int(0)))
@@ -62,8 +77,9 @@ class PsLite:
 
     def abandon(self) -> None:
         if self._native is not None:
-            # To free the store could wait for ever, and stop the servers under the others. Not to free it makes ps-lite's destructors abort the
-            # process, so they must not run: the last function that is given to on_exit is called first, with the exit code of the script.
+            # To free the store could wait for ever, and stop the servers under the others. Not to free it makes
+            # ps-lite's destructors abort the process, so they must not run: the last function that is given to on_exit
+            # is called first, with the exit code of the script.
             native, self._native, self._store = self._native, None, None
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
             _LIBC.on_exit(_LIBC._exit, None)

@@ -1,15 +1,19 @@
-"""The native store of one generation, with large gradients split into keys of our own.
+"""The native store of one generation, with large gradients split into keys of our own, dealt by size.
 
-ps-lite would split a large key over all servers. A worker that dies between the two halves of one leaves the servers' counts out of step for
-ever, and nobody can be freed; so ps-lite's splitting is off, and every part is a key that lives whole on one server.
+ps-lite would split a large key over all servers. A worker that dies between the two halves of one leaves the servers'
+counts out of step for ever, and nobody can be freed; so ps-lite's splitting is off, and every part is a key that lives
+whole on one server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dyntrain.training.engine.dealing import numbered
+
+WIDTHS = {"float16": 2, "float32": 4, "float64": 8}
 PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small enough to spread over servers
 
 
@@ -17,30 +21,36 @@ PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small en
 class Part:
     """Elements `start` to `start + length` of the flattened gradient `key`."""
 
-    name: str
     key: str
     start: int
     length: int
     dtype: str
     whole: tuple[int, ...] | None  # the gradient's shape when it is not split
+    number: int = 0  # its key in ps-lite
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.length * WIDTHS.get(self.dtype, 4)
 
 
-def split(keys: Sequence[tuple[str, tuple[int, ...], str]], limit: int = PART_ELEMENTS) -> list[Part]:
-    """The parts of gradients given as (key, shape, dtype), in order."""
+def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, limit: int = PART_ELEMENTS) -> list[Part]:
+    """The parts of gradients given as (key, shape, dtype), in order, numbered for so many servers."""
     parts = []
     for key, shape, dtype in keys:
         size = 1
         for length in shape:
             size *= length
         if size <= limit:
-            parts.append(Part(key, key, 0, size, dtype, tuple(shape)))
+            parts.append(Part(key, 0, size, dtype, tuple(shape)))
         else:
-            parts += [Part(f"{key}.{i}", key, at, min(limit, size - at), dtype, None) for i, at in enumerate(range(0, size, limit))]
-    return parts
+            parts += [Part(key, at, min(limit, size - at), dtype, None) for at in range(0, size, limit)]
+    numbers = numbered([part.size for part in parts], servers)
+    return [replace(part, number=number) for part, number in zip(parts, numbers, strict=True)]
 
 
 class PartedStore:
-    """`pushpull` by gradient; `parts_between` and `pushpull_part` for whoever pushes in a dead worker's place."""
+    """`pushpull` by gradient; `parts_of` and `pushpull_part` for whoever pushes in a dead worker's place."""
 
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
@@ -54,19 +64,24 @@ class PartedStore:
         outs = values if out is None else out if isinstance(out, list) else [out]
         for part in self._by_key[str(key)]:
             if part.whole is not None:
-                self._native.pushpull(part.name, values, out=outs, priority=priority)
+                self._native.pushpull(part.number, values, out=outs, priority=priority)
             else:
-                self._native.pushpull(part.name, [_slice(v, part) for v in values], out=[_slice(o, part) for o in outs], priority=priority)
+                self._native.pushpull(
+                    part.number,
+                    [_slice(v, part) for v in values],
+                    out=[_slice(o, part) for o in outs],
+                    priority=priority,
+                )
 
-    def parts_between(self, first: int, last: int) -> list[Part]:
-        """The parts of the keys from number `first` to the one before `last`, in their order."""
-        keys = list(self._by_key)[first:last]
-        return [part for key in keys for part in self._by_key[key]]
+    def parts_of(self, numbers: Sequence[int]) -> list[Part]:
+        """The parts of the keys of these numbers, in that order."""
+        keys = list(self._by_key)
+        return [part for number in numbers for part in self._by_key[keys[number]]]
 
     def pushpull_part(self, part: Part, flat: Any) -> None:
         """`flat` has the part's length; its answer overwrites it."""
         array = flat if part.whole is None else flat.reshape(part.whole)
-        self._native.pushpull(part.name, array, out=array)
+        self._native.pushpull(part.number, array, out=array)
 
 
 def _slice(array: Any, part: Part) -> Any:

@@ -1,6 +1,6 @@
 """ResNet on CIFAR-10's binary batches with Gluon, elastically or alone.
 
-python -m training.examples.cifar10_gluon --data cifar-10-batches-bin --layers 20
+python -m dyntrain.training.examples.cifar10_gluon --data cifar-10-batches-bin --layers 20
 """
 
 from __future__ import annotations
@@ -10,34 +10,37 @@ import logging
 import sys
 from pathlib import Path
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.examples.cifar10_data import SIDE, load_binary
+from dyntrain.training.examples.cifar10_net import resnet
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.contexts import choose_contexts, spread
 from mxnet import autograd, gluon
-
-from training.contexts import choose_contexts, spread
-from training.examples.cifar10_data import SIDE, load_binary
-from training.examples.cifar10_net import resnet
-from training.job import ElasticJob
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m training.examples.cifar10_gluon", description="Train a ResNet on CIFAR-10 with Gluon.")
+    parser = argparse.ArgumentParser(
+        prog="python -m dyntrain.training.examples.cifar10_gluon", description="Train a ResNet on CIFAR-10 with Gluon."
+    )
     parser.add_argument("--data", type=Path, required=True, help="directory of data_batch_*.bin and test_batch.bin")
     parser.add_argument("--layers", type=int, default=20, help="6n + 2")
     parser.add_argument("--width", type=int, default=16, help="channels of the first stage")
     parser.add_argument("--epochs", type=int, default=160)
     parser.add_argument("--batch-size", type=int, default=128, help="samples in a step over all workers")
     parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--gpus", help="numbers, as in 0,1; default: as many as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU")
+    parser.add_argument(
+        "--gpus", help="numbers, as in 0,1; default: as many as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU"
+    )
     parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     contexts = choose_contexts(args.gpus)
     train, validation = load_binary(args.data)
-    job = ElasticJob.join(args.kv_store)
+    job = ElasticJob.join(args.kv_store, args.engine)
     mx.random.seed(1)
     net = resnet(args.layers, args.width)
     net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2), ctx=contexts)
@@ -45,13 +48,13 @@ def main(argv: list[str] | None = None) -> int:
     net(mx.nd.zeros((1, 3, SIDE, SIDE), ctx=contexts[0]))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
     optimizer = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
-    trainer = gluon.Trainer(net.collect_params(), "sgd", optimizer, kvstore=job.kvstore)
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), global_batch=args.batch_size):
+    trainer = job.trainer(net.collect_params(), "sgd", optimizer)
+    for epoch in job.epochs(args.epochs, samples=len(train), global_batch=args.batch_size):
         for batch in epoch.batches(train):
             with autograd.record():
                 losses = [loss_function(net(data), label) for data, label in spread(batch, contexts)]
             autograd.backward(losses)
-            epoch.step(trainer)
+            trainer.step(args.batch_size)
             epoch.record("loss", sum(float(loss.sum().asscalar()) for loss in losses), len(batch[0]))
         mine = epoch.share(len(validation))
         right = 0
@@ -59,7 +62,14 @@ def main(argv: list[str] | None = None) -> int:
             for data, label in spread(validation.rows(np.arange(at, min(mine.stop, at + args.batch_size))), contexts):
                 right += int((net(data).argmax(axis=1).astype("int32") == label).sum().asscalar())
         epoch.record("val_accuracy", right, len(mine))
-        logging.info("epoch %d: %d of %d validation images right, as worker %d of %d", epoch.number, right, len(mine), epoch.rank, epoch.workers)
+        logging.info(
+            "epoch %d: %d of %d validation images right, as worker %d of %d",
+            epoch.number,
+            right,
+            len(mine),
+            epoch.rank,
+            epoch.workers,
+        )
     return 0
 
 

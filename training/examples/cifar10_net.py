@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from mxnet.gluon import nn

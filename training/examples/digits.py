@@ -1,9 +1,10 @@
 """LeNet on scikit-learn's handwritten digits: a plain Gluon script that can train elastically.
 
-    python -m training.examples.digits --epochs 10                 alone, on one worker
+    python -m dyntrain.training.examples.digits --epochs 10                 alone, on one worker
     (as a cluster's training command)                              elastic
 
-The 1,797 images of 8 x 8 pixels ship inside scikit-learn; they are scaled up, so that an epoch takes seconds rather than milliseconds.
+The 1,797 images of 8 x 8 pixels ship inside scikit-learn; they are scaled up, so that an epoch takes seconds rather
+than milliseconds.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
-import training.numpy_aliases  # noqa: F401  # before mxnet
-
 import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
+from dyntrain.training.worker.loop.batches import ArrayBatches
 from mxnet import autograd, gluon
-
-from training.batches import ArrayBatches
-from training.batching import FixedGlobal, PerWorker
-from training.job import ElasticJob
 
 VALIDATION = 297  # of the 1,797 images, the last ones
 
 
 def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatches]:
-    """(training, validation): float32 images (1, size, size) in 0..1 and int32 labels, from the .npz that prepare-data wrote, or the package."""
+    """(training, validation): float32 images (1, size, size) in 0..1 and int32 labels, from the .npz that prepare-data
+    wrote, or the package.
+    """
     if path is not None:
         with np.load(path, allow_pickle=False) as data:
             images, labels = data["images"], data["labels"]
@@ -41,11 +42,15 @@ def load_digits(path: Path | None, size: int) -> tuple[ArrayBatches, ArrayBatche
     scale = max(1, size // 8)
     images = images.repeat(scale, axis=1).repeat(scale, axis=2)[:, None]
     labels = labels.astype(np.int32)
-    return ArrayBatches(images[:-VALIDATION], labels[:-VALIDATION]), ArrayBatches(images[-VALIDATION:], labels[-VALIDATION:])
+    return ArrayBatches(images[:-VALIDATION], labels[:-VALIDATION]), ArrayBatches(
+        images[-VALIDATION:], labels[-VALIDATION:]
+    )
 
 
 def lenet(width: int, activation: str = "relu", pool: Any = gluon.nn.MaxPool2D) -> Any:
-    """LeNet-5's shape (LeCun et al. 1998), by default with ReLU and max pooling; `width` is the first layer's number of filters."""
+    """LeNet-5's shape (LeCun et al. 1998), by default with ReLU and max pooling; `width` is the first layer's number of
+    filters.
+    """
     net = gluon.nn.HybridSequential()
     net.add(
         gluon.nn.Conv2D(channels=width, kernel_size=5, activation=activation),
@@ -66,43 +71,55 @@ def correct(output: Any, label: Any) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m training.examples.digits", description="Train LeNet on handwritten digits, elastically or alone."
+        prog="python -m dyntrain.training.examples.digits",
+        description="Train LeNet on handwritten digits, elastically or alone.",
     )
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=60, help="samples in a step: over all workers, or of each with --batching per-worker")
     parser.add_argument(
-        "--batching", choices=["fixed-global", "per-worker"], default="fixed-global", help="per-worker: batch and rate grow with workers"
+        "--batch-size",
+        type=int,
+        default=60,
+        help="samples in a step: over all workers, or of each with --batching per-worker",
+    )
+    parser.add_argument(
+        "--batching",
+        choices=["fixed-global", "per-worker"],
+        default="fixed-global",
+        help="per-worker: batch and rate grow with workers",
     )
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--size", type=int, default=32, help="pixels on a side after scaling up; a multiple of 8, at least 16")
+    parser.add_argument(
+        "--size", type=int, default=32, help="pixels on a side after scaling up; a multiple of 8, at least 16"
+    )
     parser.add_argument("--width", type=int, default=20, help="filters of the first layer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="the .npz that prepare-data wrote; default: from scikit-learn")
     parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
     args = parser.parse_args(argv)
     if args.size < 16 or args.size % 8:
         parser.error(f"--size {args.size}: must be a multiple of 8 and at least 16")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     mx.random.seed(args.seed)
 
-    job = ElasticJob.join(args.kv_store)
+    job = ElasticJob.join(args.kv_store, args.engine)
     train, validation = load_digits(args.data, args.size)
     net = lenet(args.width)
     net.initialize(mx.init.Xavier())
     net.hybridize(static_alloc=True)
     net(mx.nd.zeros((1, 1, args.size, args.size)))
     loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": args.lr, "momentum": args.momentum}, kvstore=job.kvstore)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": args.lr, "momentum": args.momentum})
 
     batching = PerWorker(args.batch_size) if args.batching == "per-worker" else FixedGlobal(args.batch_size)
-    for epoch in job.epochs(args.epochs, net=net, trainer=trainer, samples=len(train), batching=batching, seed=args.seed):
+    for epoch in job.epochs(args.epochs, samples=len(train), batching=batching, seed=args.seed):
         for data, label in epoch.batches(train):
             with autograd.record():
                 output = net(data)
                 loss = loss_function(output, label)
             loss.backward()
-            epoch.step(trainer)
+            trainer.step(len(label))
             epoch.record("train_accuracy", correct(output, label), len(label))
             epoch.record("loss", float(loss.sum().asscalar()), len(label))
         mine = np.array(epoch.share(len(validation)))

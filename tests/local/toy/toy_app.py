@@ -1,4 +1,6 @@
-"""A Chalice app for the embedded cloud's tests: each handler writes down what it got, in the folder that TOY_DIRECTORY names."""
+"""A Chalice app for the embedded cloud's tests: each handler writes down what it got, in the folder that TOY_DIRECTORY
+names.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ app = Chalice(app_name="toy")
 
 def note(handler: str, payload: object) -> None:
     folder = Path(os.environ["TOY_DIRECTORY"])
-    line = {"handler": handler, "pid": os.getpid(), "function": os.environ["AWS_LAMBDA_FUNCTION_NAME"], "payload": payload}
+    line = {
+        "handler": handler,
+        "pid": os.getpid(),
+        "function": os.environ["AWS_LAMBDA_FUNCTION_NAME"],
+        "payload": payload,
+    }
     written = folder / f".{uuid.uuid4()}"
     written.write_text(json.dumps(line))
     written.rename(folder / f"{time.time_ns()}-{uuid.uuid4()}.json")

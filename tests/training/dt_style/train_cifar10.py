@@ -1,4 +1,6 @@
-"""A training script as users of AWS Dynamic Training have them; written for its MXNet, whose Module takes a `data_iterator`."""
+"""A training script as users of AWS Dynamic Training have them; written for its MXNet, whose Module takes a
+`data_iterator`.
+"""
 
 import argparse
 import logging
@@ -8,7 +10,9 @@ from common import data, fit, network
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    parser = argparse.ArgumentParser(description="train cifar10", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="train cifar10", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     fit.add_fit_args(parser)
     data.add_data_args(parser)
     parser.set_defaults(

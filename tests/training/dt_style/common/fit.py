@@ -1,4 +1,6 @@
-"""Everything around Module.fit: store, schedule, checkpoints, and the iterator that Dynamic Training asks for after each change."""
+"""Everything around Module.fit: store, schedule, checkpoints, and the iterator that Dynamic Training asks for after
+each change.
+"""
 
 import logging
 import math
@@ -40,7 +42,9 @@ def get_lr_scheduler(args, kv):
     epochs = [int(epoch) for epoch in args.lr_step_epochs.split(",")]
     lr = args.lr * args.lr_factor ** sum(begin >= epoch for epoch in epochs)
     steps = [epoch_size * (epoch - begin) for epoch in epochs if epoch > begin]
-    return lr, mx.lr_scheduler.MultiFactorScheduler(step=steps, factor=args.lr_factor, base_lr=args.lr) if steps else None
+    return lr, mx.lr_scheduler.MultiFactorScheduler(
+        step=steps, factor=args.lr_factor, base_lr=args.lr
+    ) if steps else None
 
 
 class ETDataIterator(mx.mod.BaseDataIterator):
@@ -53,15 +57,17 @@ class ETDataIterator(mx.mod.BaseDataIterator):
         train, val = self._data_loader(self._args, kv)
         if "dist" in self._args.kv_store and "async" not in self._args.kv_store:
             size = get_epoch_size(self._args, kv)
-            logging.info("worker %d of %d: %d batches, loaded in %.1f s", kv.rank, kv.num_workers, size, time.time() - began)
+            logging.info(
+                "worker %d of %d: %d batches, loaded in %.1f s", kv.rank, kv.num_workers, size, time.time() - began
+            )
             train = mx.io.ResizeIter(train, size)
         return train, val
 
 
-def load_model(args, rank):
+def load_model(args):
     if args.load_epoch is None:
         return None, None, None
-    return mx.model.load_checkpoint(args.model_prefix if rank == 0 else f"{args.model_prefix}-{rank}", args.load_epoch)
+    return mx.model.load_checkpoint(args.model_prefix, args.load_epoch)
 
 
 def fit(args, network, data_loader):
@@ -70,10 +76,8 @@ def fit(args, network, data_loader):
         kv.set_gradient_compression({"type": args.gc_type, "threshold": 0.5})
     data_iterator = ETDataIterator(args, data_loader)
     train, val = data_iterator.get_data_iterator(kv)
-    _, arg_params, aux_params = load_model(args, kv.rank)
-    checkpoint = None
-    if args.model_prefix:
-        checkpoint = mx.callback.do_checkpoint(args.model_prefix if kv.rank == 0 else f"{args.model_prefix}-{kv.rank}")
+    _, arg_params, aux_params = load_model(args)
+    checkpoint = mx.callback.do_checkpoint(args.model_prefix) if args.model_prefix else None
     devs = mx.cpu() if not args.gpus else [mx.gpu(int(i)) for i in args.gpus.split(",")]
     lr, lr_scheduler = get_lr_scheduler(args, kv)
     model = mx.mod.Module(context=devs, symbol=network, data_iterator=data_iterator)
@@ -88,7 +92,13 @@ def fit(args, network, data_loader):
         eval_metric=metrics,
         kvstore=kv,
         optimizer=args.optimizer,
-        optimizer_params={"learning_rate": lr, "wd": args.wd, "lr_scheduler": lr_scheduler, "multi_precision": True, "momentum": args.mom},
+        optimizer_params={
+            "learning_rate": lr,
+            "wd": args.wd,
+            "lr_scheduler": lr_scheduler,
+            "multi_precision": True,
+            "momentum": args.mom,
+        },
         initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
         arg_params=arg_params,
         aux_params=aux_params,

@@ -1,0 +1,61 @@
+"""Which format the table's items have, and how older ones are read.
+
+An item without `format` is of format 1, from before items carried it: there, acknowledgements were one map from keys
+such as `complete:TOKEN` to a time and a text. A change that an older controller must not pass over takes the next
+number; it then refuses the item, rather than write it back without what it did not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyntrain.controller.contract.errors import GiveUp
+
+FORMAT = 2
+
+_BY_KEY = {
+    "stamp": "stamps",
+    "complete": "answers",
+    "heartbeat": "heartbeats",
+    "protect": "protections",
+    "alarm": "alarms",
+}
+
+
+def marked() -> dict[str, Any]:
+    """The attribute that says the format."""
+    return {"format": {"N": str(FORMAT)}}
+
+
+def format_of(item: Mapping[str, Any]) -> int:
+    """Raises GiveUp for one that is newer than this version."""
+    number = int(item.get("format", {}).get("N", "1"))
+    if number > FORMAT:
+        name = item.get("pk", {}).get("S", "an item")
+        raise GiveUp(
+            f"{name} in the table has format {number}, and this version of dyntrain reads formats up to {FORMAT}: "
+            "a newer controller wrote it; deploy that version again, or a later one"
+        )
+    return number
+
+
+def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
+    """Node facts as they are now."""
+    acks: dict[str, Any] = {}
+    for key, told in facts.get("acks", {}).items():
+        kind, colon, name = key.partition(":")
+        at, value = told["at"], told.get("value", "")
+        if kind in _BY_KEY and colon:
+            fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
+            acks.setdefault(_BY_KEY[kind], {})[name] = fields
+        elif kind == "unseen":
+            acks[kind] = {"at": at, "times": int(value) if value.isdigit() else 0}
+        elif kind == "doubt":
+            acks[kind] = {"at": at, "lost": value == "lost"}
+        else:
+            acks[kind] = {"at": at, "value": value}
+    status, named = facts.get("acks", {}).get("status"), facts.get("named")
+    if status and named and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
+        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before that was written down
+    return {**facts, "acks": acks}

@@ -1,0 +1,159 @@
+"""Jobs on AWS: their records in the controller's table, their machines, and what those leave in the bucket."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.dynamodb import Table
+from dyntrain.controller.adapters.ec2 import FILTER_VALUES, Ec2Instances
+from dyntrain.controller.adapters.formats import format_of, marked
+from dyntrain.controller.contract.errors import Conflict, GiveUp, Quarantined
+from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key, verdict_key
+from dyntrain.controller.jobs.ports import JobPorts, StoredJob
+from dyntrain.controller.jobs.record import KEPT_SECONDS, JobRecord
+from dyntrain.controller.jobs.verdict import Machine
+
+log = logging.getLogger("dyntrain.jobs")
+
+LIVE = "-jobs-"  # no cluster's name begins so: where the index finds what is to be looked at
+UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
+
+
+class TableJobRecords(Table):
+    def get(self, name: str) -> StoredJob | None:
+        item = self._get(_key(name))
+        return None if item is None else _stored(item)
+
+    def put(self, stored: StoredJob, *, over: bool) -> None:
+        record = stored.record
+        item: dict[str, Any] = {
+            **_key(record.name),
+            "run": {"S": record.model_dump_json()},
+            "version": {"N": str(stored.version + 1)},
+            "wake": {"BOOL": False},
+            **marked(),
+        }
+        if over and (record.ended or not record.elastic):
+            item["expires"] = {"N": str(int(record.changed + KEPT_SECONDS))}
+        if not over:
+            item["cluster"] = {"S": LIVE}
+        self._put(item, stored.version)
+
+    def live(self) -> Sequence[StoredJob]:
+        found: list[StoredJob] = []
+        for item in self._of_cluster(LIVE, "run"):
+            try:
+                found.append(_stored(item))
+            except GiveUp as error:
+                log.error("a job's record is passed over", extra={"problem": str(error)})
+        return found
+
+    def all(self) -> Sequence[StoredJob]:
+        found: list[StoredJob] = []
+        with translated(f"looking for jobs in table {self._table}"):
+            pages = (
+                self._clients.dynamodb()
+                .get_paginator("scan")
+                .paginate(
+                    TableName=self._table,
+                    FilterExpression="begins_with(pk, :run)",
+                    ExpressionAttributeValues={":run": {"S": "run#"}},
+                )
+            )
+            for page in pages:
+                found += map(_stored, page["Items"])
+        return found
+
+    def delete(self, stored: StoredJob) -> None:
+        with translated(f"deleting the job {stored.record.name}"):
+            try:
+                self._clients.dynamodb().delete_item(
+                    TableName=self._table,
+                    Key=_key(stored.record.name),
+                    ConditionExpression="version = :version",
+                    ExpressionAttributeValues={":version": {"N": str(stored.version)}},
+                )
+            except ClientError as error:
+                if error_code(error) == "ConditionalCheckFailedException":
+                    raise Conflict(f"the job {stored.record.name} was changed meanwhile") from error
+                raise
+
+
+class Ec2JobMachines:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
+        wanted = sorted(set(tokens))
+        found: list[Machine] = []
+        with translated("describing the machines of jobs"):
+            for start in range(0, len(wanted), FILTER_VALUES):
+                pages = (
+                    self._clients.ec2()
+                    .get_paginator("describe_instances")
+                    .paginate(Filters=[{"Name": "client-token", "Values": wanted[start : start + FILTER_VALUES]}])
+                )
+                for page in pages:
+                    for reservation in page["Reservations"]:
+                        found += map(machine_of, reservation.get("Instances", []))
+        return found
+
+    def terminate(self, instances: Sequence[str]) -> Any:
+        return Ec2Instances(self._clients).terminate(instances)
+
+
+class BucketResults:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def verdict(self, record: JobRecord) -> Exit | None:
+        return self._read(record.bucket, verdict_key(record.name, record.run))
+
+    def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
+        found = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
+        return {rank: ended.code for rank, ended in found.items() if ended is not None}
+
+    def _read(self, bucket: str, key: str) -> Exit | None:
+        with translated(f"reading s3://{bucket}/{key}"):
+            try:
+                body = self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read(1_000_000)
+                return exit_of(body.decode("utf-8", "replace"))
+            except ValueError:
+                return None
+            except ClientError as error:
+                if error_code(error) in UNREADABLE:
+                    return None
+                raise
+
+
+def job_ports(clients: Clients, table: str, clock: Any) -> JobPorts:
+    return JobPorts(TableJobRecords(clients, table), Ec2JobMachines(clients), BucketResults(clients), clock)
+
+
+def machine_of(instance: Mapping[str, Any]) -> Machine:
+    launched = instance.get("LaunchTime")
+    return Machine(
+        instance=instance["InstanceId"],
+        rank=int(instance.get("AmiLaunchIndex", 0)),
+        state=instance["State"]["Name"],
+        token=instance.get("ClientToken", ""),
+        address=instance.get("PrivateIpAddress"),
+        why=instance.get("StateReason", {}).get("Code", ""),
+        launched=launched.timestamp() if launched is not None else None,
+    )
+
+
+def _key(name: str) -> dict[str, Any]:
+    return {"pk": {"S": f"run#{name}"}, "sk": {"S": "record"}}
+
+
+def _stored(item: Mapping[str, Any]) -> StoredJob:
+    format_of(item)
+    try:
+        return StoredJob(JobRecord.model_validate_json(item["run"]["S"]), int(item["version"]["N"]))
+    except (KeyError, ValueError) as error:
+        raise Quarantined(f"the record of {item['pk']['S']} cannot be read: {error}") from error

@@ -1,0 +1,53 @@
+"""CloudWatch Logs: what the nodes' agents sent, also of machines that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+
+NAMES = 100  # streams of one FilterLogEvents
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """`id` is the same each time that it is read."""
+
+    at: float
+    stream: str
+    text: str
+    id: str = ""
+
+
+class CloudWatchLogs:
+    def __init__(self, clients: Clients) -> None:
+        self._client: Any = clients.logs()
+
+    def streams(self, group: str, prefix: str) -> list[str]:
+        """None of a group that does not exist."""
+        with translated(f"listing the log streams of {group}"):
+            try:
+                pages = self._client.get_paginator("describe_log_streams").paginate(
+                    logGroupName=group, logStreamNamePrefix=prefix
+                )
+                return [stream["logStreamName"] for page in pages for stream in page["logStreams"]]
+            except self._client.exceptions.ClientError as error:
+                if error_code(error) == "ResourceNotFoundException":
+                    return []
+                raise
+
+    def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
+        """From `since` on, of each hundred streams oldest first."""
+        for start in range(0, len(streams), NAMES):
+            with translated(f"reading the logs of {group}"):
+                pages = self._client.get_paginator("filter_log_events").paginate(
+                    logGroupName=group, logStreamNames=list(streams[start : start + NAMES]), startTime=int(since * 1000)
+                )
+                for page in pages:
+                    for event in page["events"]:
+                        yield LogLine(
+                            event["timestamp"] / 1000, event["logStreamName"], event["message"], event["eventId"]
+                        )

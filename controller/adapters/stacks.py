@@ -1,0 +1,115 @@
+"""CloudFormation's stacks of jobs that are clusters, and what keeps such a stack from being deleted. For people, never
+in Lambda.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.ec2 import TEMPLATE_TAG
+from dyntrain.controller.jobs.submission.ports import Hardware, Stack
+
+SUBMISSION_TAG = "dyntrain:submission"
+TEMPLATE, FILE_SYSTEM = "AWS::EC2::LaunchTemplate", "AWS::EFS::FileSystem"
+GROUPS = ("master", "base", "workers")  # of the cluster's template, after the cluster's name
+LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
+
+
+class AwsStacks:
+    """`template` is the text of the cluster's."""
+
+    def __init__(self, clients: Clients, template: str) -> None:
+        self._clients, self._template = clients, template
+
+    def hardware(self, instance_type: str) -> Hardware:
+        ec2: Any = self._clients.ec2()  # a type is what a person typed, rather than one that the stubs know
+        with translated(f"looking up {instance_type}"):
+            found = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
+        makers = [gpu.get("Manufacturer", "") for gpu in found.get("GpuInfo", {}).get("Gpus", ())]
+        return Hardware(
+            "x86_64" in found.get("ProcessorInfo", {}).get("SupportedArchitectures", ()), "NVIDIA" in makers
+        )
+
+    def key_pairs(self) -> Sequence[str]:
+        with translated("listing the key pairs"):
+            return [pair["KeyName"] for pair in self._clients.ec2().describe_key_pairs()["KeyPairs"]]
+
+    def stack(self, name: str) -> Stack | None:
+        with translated(f"looking at the stack {name}"):
+            try:
+                found = self._clients.cloudformation().describe_stacks(StackName=name)["Stacks"][0]
+            except ClientError as error:
+                if error_code(error) == "ValidationError" and "does not exist" in str(error):
+                    return None
+                raise
+        resources = self._resources(name)
+        failed = [one for one in resources if one["ResourceStatus"].endswith("FAILED")]
+        why = [f"{one['LogicalResourceId']}: {one.get('ResourceStatusReason', '')}" for one in failed]
+        volumes = _made(resources, FILE_SYSTEM)
+        tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+        return Stack(
+            found["StackId"],
+            found["StackStatus"],
+            tags.get(SUBMISSION_TAG, ""),
+            "; ".join(why) or found.get("StackStatusReason", ""),
+            next(iter(volumes), ""),
+        )
+
+    def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
+        with translated(f"making the stack {name}"):
+            answer = self._clients.cloudformation().create_stack(
+                StackName=name,
+                TemplateBody=self._template,
+                Capabilities=["CAPABILITY_IAM"],
+                Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+                Tags=[{"Key": SUBMISSION_TAG, "Value": submission}],
+                ClientRequestToken=submission,
+            )
+        return str(answer["StackId"])
+
+    def delete(self, name: str) -> None:
+        with translated(f"deleting the stack {name}"):
+            self._clients.cloudformation().delete_stack(StackName=name)
+
+    def end_machines(self, name: str) -> int:
+        templates = _made(self._resources(name), TEMPLATE)
+        self._end_groups([f"{name}-{group}" for group in GROUPS])
+        if not templates:
+            return 0
+        filters = [
+            {"Name": f"tag:{TEMPLATE_TAG}", "Values": templates},
+            {"Name": "instance-state-name", "Values": list(LIVING)},
+        ]
+        ec2: Any = self._clients.ec2()
+        with translated(f"ending the machines of {name}"):
+            pages = ec2.get_paginator("describe_instances").paginate(Filters=filters)
+            found = [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+            if going := [one["InstanceId"] for one in found if one["State"]["Name"] != "shutting-down"]:
+                ec2.terminate_instances(InstanceIds=going)
+        return len(found)
+
+    def _end_groups(self, names: Sequence[str]) -> None:
+        """With their instances, which are protected from scale-in, and for which the stack's deletion would wait.
+        https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html
+        """
+        client = self._clients.autoscaling()
+        with translated(f"deleting the groups {', '.join(names)}"):
+            for group in client.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]:
+                if "Status" not in group:  # it is not being deleted
+                    client.delete_auto_scaling_group(
+                        AutoScalingGroupName=group["AutoScalingGroupName"], ForceDelete=True
+                    )
+
+    def _resources(self, name: str) -> list[dict[str, Any]]:
+        with translated(f"listing what the stack {name} has"):
+            pages = self._clients.cloudformation().get_paginator("list_stack_resources").paginate(StackName=name)
+            return [one for page in pages for one in page["StackResourceSummaries"]]
+
+
+def _made(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """The ids of those of a type that are there."""
+    found = [one for one in resources if one["ResourceType"] == kind and one["ResourceStatus"] != "DELETE_COMPLETE"]
+    return [one["PhysicalResourceId"] for one in found if one.get("PhysicalResourceId")]

@@ -1,0 +1,199 @@
+"""How jobs are launched on AWS: S3 for code and plan, EC2, and what things cost. For people, never in Lambda."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.ec2 import UNKNOWN
+from dyntrain.controller.adapters.jobs import machine_of
+from dyntrain.controller.contract.errors import ControllerError, Refused, RetryLater
+from dyntrain.controller.contract.job_files import alive_key, run_id, run_prefix
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.submission.ports import NoRoom
+from dyntrain.controller.jobs.verdict import Machine
+
+# https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
+IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
+# EC2 answers some of them with 500, as if the same call might do soon
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+NO_CAPACITY = (
+    "InsufficientInstanceCapacity",
+    "InsufficientCapacity",
+    "InsufficientReservedInstanceCapacity",
+    "InstanceLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow",
+    "Unsupported",
+    "VcpuLimitExceeded",
+)
+PRICES_REGION = "us-east-1"  # of the Pricing API, whatever region is asked about
+NO_BUCKET = ("301", "403", "404")  # HeadBucket's answers have no body: their codes are those of HTTP
+DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has made
+
+
+def stack_defaults(clients: Clients) -> dict[str, str]:
+    """By bucket, profile and security-group; empty without that stack."""
+    with translated(f"reading the parameters under {DEFAULTS}"):
+        found = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
+    return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in found}
+
+
+class AwsLauncher:
+    def __init__(self, clients: Clients) -> None:
+        self.clients = self._clients = clients
+        self.region: str = clients.ec2().meta.region_name
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def image_for(self, instance_type: str) -> str:
+        with translated(f"looking up {instance_type}"):
+            found = self._ec2().describe_instance_types(InstanceTypes=[instance_type])
+            names = found["InstanceTypes"][0].get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+            known = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES]
+            name = IMAGE.format(known[0] if known else "amd64")
+            return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
+
+    def check_bucket(self, bucket: str) -> None:
+        with translated(f"looking at the bucket {bucket}"):
+            try:
+                self._clients.s3().head_bucket(Bucket=bucket)
+            except ClientError as error:
+                if error_code(error) not in NO_BUCKET:
+                    raise
+                told = {
+                    "301": f"the bucket {bucket} is in another region than the machines would be ({self.region})",
+                    "403": f"the bucket {bucket} may not be used with these credentials",
+                    "404": f"there is no bucket {bucket}; `dyntrain job template` has one",
+                }
+                raise Refused(error_code(error), told[error_code(error)]) from error
+
+    def check_launch(self, fields: Mapping[str, Any]) -> None:
+        with translated("asking EC2 whether it would launch these machines"):
+            try:
+                self._clients.ec2().run_instances(**{**fields, "DryRun": True})
+            except ClientError as error:
+                if error_code(error) != "DryRunOperation":
+                    raise
+
+    def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
+        with translated(f"launching {fields['MaxCount']} machines of type {fields['InstanceType']}"):
+            try:
+                answer = self._clients.ec2().run_instances(**fields)
+            except ClientError as error:
+                if error_code(error) in NO_CAPACITY:
+                    told = str(error.response.get("Error", {}).get("Message", ""))
+                    raise NoRoom(
+                        error_code(error),
+                        f"not all {fields['MaxCount']} machines can be had, so there are none: {told}",
+                    ) from error
+                raise
+        return [machine_of(instance) for instance in answer["Instances"]]
+
+    def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
+        with translated(f"tagging {len(instances)} instances"):
+            try:
+                self._clients.ec2().create_tags(
+                    Resources=list(instances), Tags=[{"Key": key, "Value": value} for key, value in tags.items()]
+                )
+            except ClientError as error:
+                if error_code(error) in UNKNOWN:
+                    raise RetryLater(f"EC2 does not show yet what it has launched: {error}") from error
+                raise
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        with translated(f"writing s3://{bucket}/{key}"):
+            self._clients.s3().put_object(Bucket=bucket, Key=key, Body=content)
+
+    def get(self, bucket: str, key: str) -> bytes | None:
+        with translated(f"reading s3://{bucket}/{key}"):
+            try:
+                return bytes(self._clients.s3().get_object(Bucket=bucket, Key=key)["Body"].read())
+            except ClientError as error:
+                if error_code(error) == "NoSuchKey":
+                    return None
+                raise
+
+    def size(self, bucket: str, key: str) -> int:
+        with translated(f"looking at s3://{bucket}/{key}"):
+            return int(self._clients.s3().head_object(Bucket=bucket, Key=key)["ContentLength"])
+
+    def copy(self, source: tuple[str, str], bucket: str, key: str) -> None:
+        with translated(f"copying s3://{source[0]}/{source[1]}"):
+            self._clients.s3().copy_object(Bucket=bucket, Key=key, CopySource={"Bucket": source[0], "Key": source[1]})
+
+    def delete(self, bucket: str, keys: Sequence[str]) -> None:
+        with translated(f"deleting what was put into s3://{bucket}"):
+            for key in keys:
+                self._clients.s3().delete_object(Bucket=bucket, Key=key)
+
+    def heard(self, record: JobRecord) -> int:
+        wanted = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
+        return len(wanted & {found["Key"] for found in self._left_by(record, record.run)})
+
+    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
+        """When what an attempt has left in the bucket was last written, by key."""
+        found = self._left_by(record, run_id(record.submission, attempt))
+        return {entry["Key"]: entry["LastModified"].timestamp() for entry in found}
+
+    def _left_by(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
+        with translated(f"looking at s3://{record.bucket}/{record.name}/"):
+            pages = (
+                self._clients.s3()
+                .get_paginator("list_objects_v2")
+                .paginate(Bucket=record.bucket, Prefix=run_prefix(record.name, run))
+            )
+            return [found for page in pages for found in page.get("Contents", [])]
+
+    def price(self, instance_type: str, *, spot: bool) -> float | None:
+        try:
+            return self._spot_price(instance_type) if spot else self._listed_price(instance_type)
+        except (ControllerError, KeyError, ValueError, IndexError, StopIteration):
+            return None  # not allowed, not there, not as documented: then without money
+
+    def price_in(self, instance_type: str, market: str) -> float | None:
+        """As `price`. In a capacity reservation it is the price on demand; a Capacity Block is paid beforehand."""
+        return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
+
+    def _ec2(self) -> Any:
+        """Of which a type is what a person typed, rather than one of those that the stubs know."""
+        return self._clients.ec2()
+
+    def _spot_price(self, instance_type: str) -> float:
+        with translated(f"asking for the Spot price of {instance_type}"):
+            answer = self._ec2().describe_spot_price_history(
+                InstanceTypes=[instance_type],
+                ProductDescriptions=["Linux/UNIX"],
+                StartTime=datetime.now(UTC),  # the price of each zone as it is now
+            )
+        return max(float(entry["SpotPrice"]) for entry in answer["SpotPriceHistory"])
+
+    def _listed_price(self, instance_type: str) -> float:
+        wanted = {
+            "instanceType": instance_type,
+            "regionCode": self.region,
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+        }
+        client = self._clients.pricing(PRICES_REGION)
+        with translated(f"asking for the price of {instance_type}"):
+            answer = client.get_products(
+                ServiceCode="AmazonEC2",
+                Filters=[{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
+            )
+        return listed_price(json.loads(answer["PriceList"][0]))
+
+
+def listed_price(product: Mapping[str, Any]) -> float:
+    """Of an entry of the price list, on demand."""
+    term = next(iter(product["terms"]["OnDemand"].values()))
+    return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])

@@ -1,0 +1,105 @@
+"""Posts JSON to a webhook, over https, to public addresses alone, in bounded time.
+
+urllib3 comes with botocore. Its own retries would write the address into the log, so they are made here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import urllib3
+from dyntrain.controller.contract.errors import GiveUp, RetryLater
+from dyntrain.controller.contract.webhook import Webhook
+
+ATTEMPTS = 3
+PAUSE_SECONDS = 1.0  # before the second attempt, and twice that before the third
+CONNECT_SECONDS, READ_SECONDS = 3.0, 5.0
+PASSING = frozenset({408, 425, 429, *range(500, 600)})
+
+Pause = Callable[[float], None]
+Resolve = Callable[[str, int], list[str]]
+
+
+def addresses(host: str, port: int) -> list[str]:
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def is_public(address: str) -> bool:
+    """Not of this machine, its metadata service, or any network of its own: a name may lead there."""
+    found = ipaddress.ip_address(address)
+    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
+    return (inner or found).is_global and not found.is_multicast
+
+
+class HttpsSender:
+    """Connects to the very address that was looked at, follows no redirect, and reads no more than the status.
+
+    `allowed`, `resolve` and `authority` (certificates in a file) are for other networks than AWS's.
+    """
+
+    def __init__(
+        self,
+        allowed: Callable[[str], bool] = is_public,
+        resolve: Resolve = addresses,
+        authority: str | None = None,
+        timeout: tuple[float, float] = (CONNECT_SECONDS, READ_SECONDS),
+        pause: Pause = time.sleep,
+    ) -> None:
+        self._allowed, self._resolve, self._authority, self._pause = allowed, resolve, authority, pause
+        self._timeout = urllib3.Timeout(connect=timeout[0], read=timeout[1])
+
+    def post(self, webhook: Webhook, payload: Mapping[str, Any]) -> None:
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._pause(PAUSE_SECONDS * 2 ** (attempt - 1))
+            try:
+                status = self._once(webhook, payload, attempt)
+            except (
+                urllib3.exceptions.HTTPError,
+                OSError,
+                UnicodeError,
+            ) as error:  # whose texts have the address in them
+                problem = f"{webhook.host} was not reached: {type(error).__name__}"
+                continue
+            if 200 <= status < 300:
+                return
+            problem = f"{webhook.host} answered with HTTP {status}"
+            if status not in PASSING:
+                raise GiveUp(f"the webhook refuses: {problem}")
+        raise RetryLater(f"the webhook failed {ATTEMPTS} times: {problem}")
+
+    def _once(self, webhook: Webhook, payload: Mapping[str, Any], attempt: int) -> int:
+        pool = urllib3.HTTPSConnectionPool(
+            self._address(webhook, attempt),
+            webhook.port,
+            maxsize=1,
+            timeout=self._timeout,
+            retries=False,
+            ssl_context=ssl.create_default_context(cafile=self._authority),
+            server_hostname=webhook.host,
+            assert_hostname=webhook.host,
+        )
+        host = webhook.host if webhook.port == 443 else f"{webhook.host}:{webhook.port}"
+        headers = {"Content-Type": "application/json", "Host": host, "User-Agent": "dyntrain"}
+        with pool:
+            answer = pool.request(
+                "POST", webhook.path, body=json.dumps(payload), headers=headers, redirect=False, preload_content=False
+            )
+            answer.close()
+            return answer.status
+
+    def _address(self, webhook: Webhook, attempt: int) -> str:
+        """Another one for each attempt. Raises GiveUp when one of the name's addresses is not allowed: then the name
+        is not what it seems.
+        """
+        found = self._resolve(webhook.host, webhook.port)
+        if not all(map(self._allowed, found)):
+            raise GiveUp(f"the webhook's host {webhook.host} is no public address")
+        return found[attempt % len(found)]

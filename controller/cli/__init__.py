@@ -1,0 +1,1 @@
+"""The command `dyntrain`. Never deployed."""

@@ -1,0 +1,109 @@
+"""What a cluster or a job has cost: from the trail, the nodes' facts, a job's record and what it left in its bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import ControllerError
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.history.bill import Bill, Span, after, bill, spans_of, unmetered
+from dyntrain.controller.core.history.trail import Metered, StatusChanged
+from dyntrain.controller.core.views.view import Rules, view
+from dyntrain.controller.jobs.ports import JobMachines
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.usage import usage
+from dyntrain.controller.loops.converge import found_groups
+from dyntrain.controller.loops.ports import Ports
+from dyntrain.controller.loops.registry import Registry
+
+TRAIL_DAYS = 30  # how long the table keeps it
+NAMED = 5  # instances of a note
+
+Price = Callable[[str, str], float | None]  # of a type in a market
+
+
+class Signs(Protocol):
+    def signs(self, record: JobRecord, attempt: int) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What ran on account of `name` between `start` and `now`; `notes` say what is not known."""
+
+    kind: str
+    name: str
+    start: float
+    now: float
+    spans: tuple[Span, ...]
+    notes: tuple[str, ...]
+
+
+def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
+    """None: there is no such cluster, and the trail knows of none. One that is registered no more has its trail."""
+    now = ports.clock()
+    begins = now - TRAIL_DAYS * 86_400.0
+    trail = [found.entry for found in ports.clusters.trail(cluster, begins)]
+    known = registry.policy(cluster)
+    if known is None and not trail:
+        return None
+    rules = Rules(known or ClusterPolicy(cluster=cluster), elastic, found_groups(ports, registry, cluster))
+    views = [view(node.facts, rules, now) for node in ports.nodes.of_cluster(cluster).values()]
+    metered = [entry for entry in trail if isinstance(entry, Metered)]
+    changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
+    trained = [entry.instance for entry in changes if entry.after.startswith("ADDED ")]
+    start = max(since, begins)
+    spans = after(spans_of(metered, views, rules, begins), start)
+    notes = []
+    if cut := _instances(span.instance for span in spans if span.cut):
+        notes.append(f"the trail goes back {TRAIL_DAYS} days; these ran before that too, which is not counted: {cut}")
+    if missing := _instances(unmetered(metered, trained, views, rules)):
+        notes.append(f"nothing is written down of these yet, or any more, which are not counted: {missing}")
+    if known is None and any(span.ended is None for span in spans):
+        notes.append("the cluster is not registered any more: nobody has heard whether what ran then still runs")
+    return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
+
+
+def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -> Usage:
+    """Of all its attempts."""
+    notes, left = [], {}
+    for attempt in range(1, record.attempt + 1):
+        try:
+            left[attempt] = signs.signs(record, attempt)
+        except ControllerError as error:
+            notes.append(f"what attempt {attempt} left in s3://{record.bucket} cannot be read: {error}")
+    tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
+    found = usage(record, left, machines.of_runs(tokens))
+    if found.silent:
+        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in found.silent)
+        notes.append(f"these ranks left no word, so what they ran is not counted: {silent}")
+    return Usage(
+        "job", record.name, min((span.began for span in found.spans), default=now), now, found.spans, (*notes,)
+    )
+
+
+def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
+    """Each price is asked for once."""
+    usages = list(usages)
+    kinds = {(span.type, span.market) for one in usages for span in one.spans}
+    prices = {kind: price(*kind) for kind in sorted(kinds)}
+    return [(one, bill(one.spans, prices, one.now, each=each)) for one in usages]
+
+
+def as_data(one: Usage, costs: Bill) -> dict[str, Any]:
+    """For --json. Money is in dollars."""
+    lines = [{**asdict(line), "cost": line.cost} for line in costs.lines]
+    found = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
+    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **found}
+
+
+def _instances(names: Iterable[str]) -> str:
+    return _few(sorted(set(names)))
+
+
+def _few(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more

@@ -1,0 +1,41 @@
+"""How a cluster ends: what still runs after the job and until when, and what to do to go on with one that is closed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, over_since
+from dyntrain.controller.core.history.metering import runs_for
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.views.view import Rules
+
+
+def stays(decision: Decision, heard: JobFacts | None, rules: Rules) -> dict[str, Any]:
+    """What still runs after the job; `hourly` is for who knows prices, `until` when the controller ends that."""
+    running = [node.view for node in decision.nodes if node.view.base and runs_for(node.view, rules)]
+    kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
+    known = [{"type": kind, "market": market, "count": count} for (kind, market), count in sorted(kinds.items())]
+    how, over = rules.policy.after_job, over_since(decision.membership, decision.job, heard)
+    told = any(view.started is not None and over is not None and view.started <= over for view in running)
+    until = over + AFTER_JOB_SECONDS if over is not None and told and how != "keep" else None
+    return {"instances": len(running), "types": known, "hourly": None, "after_job": how, "until": until}
+
+
+def closing(decision: Decision) -> dict[str, Any] | None:
+    """None: the cluster goes on. `stopped` instances may be started again; `ended` are the groups whose places were
+    given up.
+    """
+    ending = decision.ending
+    if ending is None:
+        return None
+    base = [node.view for node in decision.nodes if node.view.base]
+    ends = (view.facts.acks.terminate for view in base if view.closed is not None)
+    return {
+        "reason": str(ending.reason),
+        "sentence": ending.reason.sentence,
+        "rests": ending.rests,
+        "stopped": [view.instance for view in base if view.closed is not None and not view.terminate_issued],
+        "ended": sorted({end.group for end in ends if end is not None and end.lowered}),
+    }

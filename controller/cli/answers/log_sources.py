@@ -1,0 +1,147 @@
+"""Where a cluster's log lines are: CloudWatch, or the files of an embedded cloud."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from dyntrain.controller.contract.errors import GiveUp
+
+if TYPE_CHECKING:
+    from dyntrain.controller.adapters.logs import CloudWatchLogs, LogLine
+
+KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
+FILES = {"worker": "worker.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
+LATE_SECONDS = 120.0  # an agent that was busy sends lines so long after their time
+_ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """None of a field: any."""
+
+    cluster: str
+    job: str | None
+    instances: frozenset[str] | None
+    kinds: frozenset[str]
+
+    def stream(self, name: str) -> bool:
+        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is meant."""
+        parts = name.split("/")
+        if len(parts) != 4 or parts[0] != self.cluster or parts[3] not in self.kinds:
+            return False
+        return self.job in (None, parts[1]) and (self.instances is None or parts[2] in self.instances)
+
+
+@dataclass(frozen=True)
+class Line:
+    """`who` is the instance and the kind of its log."""
+
+    who: str
+    text: str
+
+
+class Source(Protocol):
+    def next(self) -> Iterator[Line]:
+        """What has come since the last call; at first everything since the time that was asked for."""
+
+
+@dataclass
+class FromCloudWatch:
+    """Each line once, although lines of several machines arrive out of order."""
+
+    store: CloudWatchLogs
+    wanted: Wanted
+    since: float
+    seen: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        return f"/dyntrain/{self.wanted.cluster}"
+
+    def next(self) -> Iterator[Line]:
+        prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
+        streams = [name for name in self.store.streams(self.group, prefix) if self.wanted.stream(name)]
+        fresh = self._fresh(list(self.store.lines(self.group, streams, self.since)))
+        for line in fresh:
+            _, _, instance, kind = line.stream.split("/")
+            yield Line(f"{instance} {kind}", line.text.rstrip("\n"))
+
+    def _fresh(self, lines: Sequence[LogLine]) -> list[LogLine]:
+        fresh = sorted((line for line in lines if line.id not in self.seen), key=lambda line: line.at)
+        self.seen.update({line.id: line.at for line in fresh})
+        if self.seen:
+            self.since = max(self.since, max(self.seen.values()) - LATE_SECONDS)
+            self.seen = {name: at for name, at in self.seen.items() if at >= self.since}
+        return fresh
+
+
+@dataclass
+class FromFiles:
+    """Of the machines below an embedded cloud's directory; a machine's files outlive it. Lines that say no time are as
+    old as the line before them, or as their file.
+    """
+
+    directory: Path
+    wanted: Wanted
+    since: float
+    read: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.directory / "machines").is_dir():
+            raise GiveUp(f"{self.directory} is no directory of an embedded cloud: it has no machines/ in it")
+
+    def next(self) -> Iterator[Line]:
+        for machine in sorted((self.directory / "machines").iterdir()):
+            if self.wanted.instances is not None and machine.name not in self.wanted.instances:
+                continue
+            for kind in KINDS:
+                if kind in self.wanted.kinds:
+                    for file in _files(machine, kind):
+                        yield from self._lines(file, f"{machine.name} {kind}")
+
+    def _lines(self, file: Path, who: str) -> Iterator[Line]:
+        begun = self.read.get(file, 0)
+        try:
+            size, changed = file.stat().st_size, file.stat().st_mtime
+            if size < begun:  # its front was taken off
+                begun = 0
+            with file.open("rb") as opened:
+                opened.seek(begun)
+                data = opened.read()
+        except OSError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self.read[file] = begun + len(whole)
+        at = None if changed >= self.since else changed
+        for text in whole.decode(errors="replace").splitlines():
+            at = time_of(text) or at
+            if at is None or at >= self.since:
+                yield Line(who, text)
+
+
+def time_of(text: str) -> float | None:
+    """What the line says of its time, as a node's JSON or in ISO 8601 at its start."""
+    if text.startswith("{"):
+        try:
+            return float(json.loads(text)["time"])
+        except (ValueError, KeyError, TypeError):
+            return None
+    found = _ISO.match(text)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _files(machine: Path, kind: str) -> list[Path]:
+    pattern = FILES.get(kind, "prepare-*.log")
+    found = [file for root in (".", "*") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
+    return sorted(set(found))

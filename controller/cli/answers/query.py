@@ -1,0 +1,217 @@
+"""What people ask the controller: the state of a cluster and of one instance, derived from the facts by the same code
+that decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dyntrain.controller.cli.answers.ending import closing, stays
+from dyntrain.controller.cli.answers.provenance import origins
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.decisions.actions import instances
+from dyntrain.controller.core.decisions.status import NodeStatus
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.planning import Decision, decide
+from dyntrain.controller.core.views.view import Rules
+from dyntrain.controller.loops.converge import cluster_of, found_groups
+from dyntrain.controller.loops.ports import Ports
+from dyntrain.controller.loops.registry import Registry
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    cluster: str
+    decision: Decision
+    heard: JobFacts | None
+    at: float
+    rules: Rules
+
+
+def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
+    """Raises GiveUp for a cluster that is not registered."""
+    policy = registered(registry, cluster)
+    stored = ports.clusters.get(cluster)
+    heard, _version = ports.jobs.get(cluster)
+    nodes = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    now = ports.clock()
+    rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
+    return Snapshot(
+        cluster,
+        decide(nodes, stored.membership, heard, rules, now, stored.published),
+        heard,
+        now,
+        rules,
+    )
+
+
+def registered(registry: Registry, cluster: str) -> ClusterPolicy:
+    """Raises GiveUp for a cluster that is not registered, and for a policy that is not valid."""
+    policy = registry.policy(cluster)
+    if policy is None:
+        problem = registry.problems().get(cluster)
+        known = ", ".join(sorted(registry.all())) or "none"
+        raise GiveUp(
+            f"the policy of {cluster!r} is invalid: {problem}"
+            if problem
+            else f"no cluster {cluster!r} is registered (known: {known})"
+        )
+    return policy
+
+
+def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
+    """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
+    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or node.standing.status != "GONE"]
+    membership = seen.decision.membership
+    return {
+        "cluster": seen.cluster,
+        "job": _job(seen),
+        "stays": stays(seen.decision, seen.heard, seen.rules) if seen.decision.job.over else None,
+        "closing": closing(seen.decision),
+        "target": {
+            "revision": membership.revision,
+            "members": list(membership.members),
+            "leave_by": membership.leave_by,
+            "coordinator": membership.coordinator,
+            "term": membership.term,
+        },
+        "nodes": sorted(
+            nodes,
+            key=lambda row: (not row["base"], row["rank"] if row["rank"] is not None else 1 << 30, row["instance"]),
+        ),
+    }
+
+
+def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
+    """For `dyntrain explain`: status, reason, and every fact with where and when it came from. Raises GiveUp for an
+    unknown instance.
+    """
+    node = next((node for node in seen.decision.nodes if node.view.instance == instance), None)
+    if node is None:
+        raise GiveUp(f"nothing is known of {instance} in {seen.cluster}")
+    pending = [type(a).__name__ for a in seen.decision.actions if instance in instances(a)]
+    view = node.view
+    return {
+        "cluster": seen.cluster,
+        **_row(node, seen),
+        "would_change": node.standing.reason.would_change,
+        "next_change": node.standing.next_change,
+        "pending_actions": pending,
+        "effective": {
+            "tags": dict(view.tags) if view.tags is not None else None,
+            "state": view.state,
+            "group": view.group,
+            "phase": view.phase,
+            "owned": view.owned,
+            "wanted": view.wanted,
+            "prepared": view.prepared,
+            "leave_by": view.leave_by,
+        },
+        "facts": _facts(view.facts),
+        "origins": [asdict(origin) for origin in origins(view.facts)],
+        "passed_over": _passed_over(view.facts, seen.rules.policy.settling_seconds),
+    }
+
+
+def _passed_over(facts: NodeFacts, settling: float) -> list[str]:
+    """Reads that an event overrules because they began too soon after it, and events that a later read overrules."""
+    pairs = (
+        ("tags", facts.tags_event, facts.tags_read),
+        ("state", facts.state_event, facts.state_read),
+        ("group", facts.group_event, facts.group_read),
+    )
+    lines = []
+    for name, event, read in pairs:
+        if event is None or read is None:
+            continue
+        if read.started > event.at + settling:
+            lines.append(f"{name}_event: a later read counts")
+        else:
+            lines.append(f"{name}_read: it began within {settling:g} s after the event, which counts")
+    return lines
+
+
+def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
+    """Raises GiveUp when no fact names its cluster."""
+    stored = ports.nodes.get(instance)
+    if stored is None:
+        raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
+    cluster = cluster_of(ports, stored.facts, registry)
+    if cluster is None:
+        raise GiveUp(f"{instance} belongs to no registered cluster")
+    return cluster
+
+
+def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
+    report = seen.heard.report if seen.heard is not None else None
+    member = (
+        next((m for m in report.members if m.instance_id == node.view.instance), None)
+        if report is not None and seen.decision.job.alive
+        else None
+    )
+    known = node.view.facts.acks.status
+    preparation = node.view.preparation
+    return {
+        "instance": node.view.instance,
+        "status": node.standing.status,
+        "reason": str(node.standing.reason),
+        "sentence": node.standing.reason.sentence,
+        "detail": node.standing.detail,
+        "base": node.view.base,
+        "master": node.view.master,
+        "generation": report.generation if report is not None and member is not None else None,
+        "rank": member.rank if member is not None else None,
+        "step_seconds": member.step_seconds if member is not None else None,
+        "since": known.at if known is not None and known.value == node.standing.line else None,
+        "private_ip": preparation.private_ip if preparation is not None else None,
+    }
+
+
+def _job(seen: Snapshot) -> dict[str, Any] | None:
+    if seen.heard is None:
+        return None
+    report = seen.heard.report
+    return {
+        "job": report.job,
+        "state": report.state,
+        "alive": seen.decision.job.alive,
+        "generation": report.generation,
+        "revision": report.revision,
+        "epoch": report.epoch,
+        "epochs": report.epochs,
+        "step": report.step,
+        "workers": sum(member.active for member in report.members),
+        "samples_per_second": report.samples_per_second,
+        "heard_at": seen.heard.heard_at,
+        "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),
+        "reason": report.reason,
+        "traceback": report.traceback,
+        "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,
+    }
+
+
+def with_price(found: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
+    """The summary, with what stays after the job in dollars an hour, if each price is known."""
+    left = found["stays"]
+    if left is None or not left["instances"]:
+        return found
+    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in left["types"]]
+    priced = sum(count for cost, count in prices if cost is not None) == left["instances"]
+    hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
+    return {**found, "stays": {**left, "hourly": hourly}}
+
+
+def history(seen: Snapshot) -> dict[str, Any] | None:
+    """The curves of the cluster's job and what happened in it: `JobHistory`; None: nothing of the kind was reported."""
+    report = seen.heard.report if seen.heard is not None else None
+    return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
+
+
+def _facts(facts: NodeFacts) -> Mapping[str, Any]:
+    fields: dict[str, Any] = facts.model_dump(mode="json", exclude_defaults=True)
+    return {name: value for name, value in fields.items() if name != "instance"}

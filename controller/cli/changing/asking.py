@@ -1,0 +1,139 @@
+"""What a person asks of a cluster's size, for the commands and for the page: gathered here, decided by `requests`, and
+carried out only when it is said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.answers.query import cluster_of_instance, registered, snapshot
+from dyntrain.controller.cli.changing.requests import (
+    Replace,
+    Request,
+    Resize,
+    Tag,
+    Untag,
+    base_profile,
+    elastic_groups,
+    resize,
+    tag,
+    untag,
+)
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
+from dyntrain.controller.contract.messages import BASE_TAG
+from dyntrain.controller.core.decisions.replacement import refusal
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.views.view import Rules, view
+from dyntrain.controller.loops.converge import found_groups
+from dyntrain.controller.loops.ports import Batch, Ports
+from dyntrain.controller.loops.resync import facts_of_instance
+
+
+def to_scale(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
+    policy = registered(connection.registry, cluster)
+    return resize(policy, _sizes(connection, cluster), group, to=n)
+
+
+def to_launch(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
+    policy = registered(connection.registry, cluster)
+    return resize(policy, _sizes(connection, cluster), group, by=count)
+
+
+def to_take(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
+    """Machines that run already."""
+    ports, registry, elastic = connection
+    registered(registry, cluster)
+    return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
+
+
+def to_choose(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
+    """The groups of elastic workers that a person may resize."""
+    return elastic_groups(registered(connection.registry, cluster), _sizes(connection, cluster))
+
+
+def to_remove(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
+    """`now`: they wait for no leave window."""
+    ports, registry, elastic = connection
+    clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
+    if len(clusters) > 1:
+        raise GiveUp(f"these are instances of several clusters ({', '.join(sorted(clusters))}); one at a time")
+    cluster = clusters.pop()
+    views = [node.view for node in snapshot(ports, registry, cluster, elastic).decision.nodes]
+    return untag(cluster, instances, views, elastic.of(cluster), now=now)
+
+
+def to_replace(connection: Connection, old: str, new: str) -> Replace:
+    """NEW is to be the base node in OLD's place. Raises GiveUp when that cannot be."""
+    ports, registry, elastic = connection
+    cluster = cluster_of_instance(ports, registry, new)
+    policy = registry.policy(cluster)
+    if policy is None:
+        raise GiveUp(
+            f"the cluster {cluster!r} of {new} has no valid policy; `dyntrain cluster show {cluster}` says what is "
+            "wrong"
+        )
+    now = ports.clock()
+    facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
+    for seen in ports.instances.by_id([old, new]):  # the table may be a resync behind
+        if seen.instance in facts:
+            facts[seen.instance] = facts[seen.instance].join(facts_of_instance(seen, now, elastic))
+    if new not in facts:
+        raise GiveUp(f"nothing is known of {new} in {cluster} yet; try again in a moment")
+    rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
+    views = [view(node, rules, now) for node in facts.values()]
+    if problem := refusal(old, new, views, ports.clusters.get(cluster).membership, rules):
+        raise GiveUp(problem.format(old=old, new=new))
+    base = [old, *(node.instance for node in views if node.base and node.instance not in (old, new))]
+    shown = ports.instances.by_id([*base, new])
+    bare = not any(one.instance == new and one.profile for one in shown)
+    return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, shown), bare)
+
+
+def carry_out(ports: Ports, request: Request) -> None:
+    """Raises GiveUp for what AWS refused; what it did not refuse is done all the same. Repeating does no harm."""
+    match request:
+        case Resize():
+            if request.after != request.before:
+                ports.groups.set_desired(request.group, request.after)
+        case Tag():
+            _all_done(ports.instances.tag(request.instances, request.key, ""))
+        case Untag():
+            if request.hurried:  # first, so that no window holds them in between
+                _all_done(ports.instances.tag(request.hurried, LEAVE_TAG, LEAVE_NOW))
+            if request.instances:
+                _all_done(ports.instances.untag(request.instances, request.key))
+        case Replace():
+            if request.profile is not None:  # before the tag: a base node that may not publish would take over in vain
+                ports.instances.give_profile(request.new, request.profile)
+            _all_done(ports.instances.tag([request.new], BASE_TAG, request.old))
+        case _:
+            assert_never(request)
+
+
+def carried_out(ports: Ports, request: Request, dry_run: bool) -> str:
+    """What was done, or would be."""
+    if dry_run:
+        return f"{told(request)}\nnothing was changed (--dry-run)"
+    carry_out(ports, request)
+    return f"{told(request)}\n`dyntrain status --cluster {request.cluster} --watch` shows it"
+
+
+def told(request: Request) -> str:
+    """What it does, and the same as an `aws` command."""
+    return f"{request.sentence}\n  as by: {request.aws}"
+
+
+def _all_done(batch: Batch) -> None:
+    refused = [f"{instance}: {why}" for instance, why in sorted(batch.refused.items())]
+    missing = [f"{instance}: EC2 does not know it any more" for instance in sorted(batch.missing)]
+    if refused or missing:
+        raise GiveUp("; ".join([*refused, *missing]))
+
+
+def _sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
+    ports, registry, _ = connection
+    groups = Rules(registered(registry, cluster), found=found_groups(ports, registry, cluster)).groups
+    return dict(ports.groups.sizes(groups))

@@ -1,0 +1,33 @@
+"""Policies as people write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.contract.wrong_fields import wrong_fields
+from pydantic import ValidationError
+
+
+def parsed_policy(text: str, source: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise Misconfigured(f"{source} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise Misconfigured(f"{source} holds a JSON {type(fields).__name__}; a policy is an object")
+    return fields
+
+
+def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
+    """Raises Misconfigured, naming every field that is wrong."""
+    try:
+        return ClusterPolicy.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        wrong = [wrong_fields(error, "policy")]
+        if any(entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1 for entry in error.errors()):
+            wrong.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
+        raise Misconfigured(f"the policy is not valid: {'; '.join(wrong)}") from error

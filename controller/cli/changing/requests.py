@@ -1,0 +1,209 @@
+"""What a person may ask of a cluster's size: decided here, with the sentence that tells it and the same in `aws`. Pure.
+
+Nothing is asked of the controller itself: it follows tags and groups, whoever changes them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
+from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.views.view import View
+from dyntrain.controller.loops.ports import SeenInstance
+from dyntrain.controller.pool.gather import group_of
+
+ENDED = ("shutting-down", "terminated")
+LEAVES = "at the next boundary they leave the job, and are then terminated if the cluster launched them"
+
+
+@dataclass(frozen=True)
+class Resize:
+    cluster: str
+    group: str
+    before: int
+    after: int
+
+    @property
+    def sentence(self) -> str:
+        if self.after == self.before:
+            return f"{self.group} of {self.cluster} has a desired capacity of {self.after} already; nothing to do"
+        more = self.after - self.before
+        what = f"{more} more will be launched" if more > 0 else f"{-more} will leave at the next boundary and be ended"
+        return f"the desired capacity of {self.group} goes from {self.before} to {self.after}: {what}"
+
+    @property
+    def aws(self) -> str:
+        name = shlex.quote(self.group)
+        return f"aws autoscaling set-desired-capacity --auto-scaling-group-name {name} --desired-capacity {self.after}"
+
+
+@dataclass(frozen=True)
+class Tag:
+    cluster: str
+    instances: tuple[str, ...]
+    key: str
+
+    @property
+    def sentence(self) -> str:
+        names = ", ".join(self.instances)
+        return f"{names} will carry the tag {self.key}: prepared, they join {self.cluster} at the next boundary"
+
+    @property
+    def aws(self) -> str:
+        return f"aws ec2 create-tags --resources {' '.join(self.instances)} --tags Key={self.key},Value="
+
+
+@dataclass(frozen=True)
+class Untag:
+    """`hurried` are those that are to wait for no leave window."""
+
+    cluster: str
+    instances: tuple[str, ...]
+    key: str
+    hurried: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        hurry = f"{', '.join(self.hurried)} will carry the tag {LEAVE_TAG}={LEAVE_NOW} and wait for no leave window"
+        leave = f"{', '.join(self.instances)} will lose the tag {self.key}: {LEAVES}"
+        return "; ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+
+    @property
+    def aws(self) -> str:
+        hurry = f"aws ec2 create-tags --resources {' '.join(self.hurried)} --tags Key={LEAVE_TAG},Value={LEAVE_NOW}"
+        leave = f"aws ec2 delete-tags --resources {' '.join(self.instances)} --tags Key={self.key}"
+        return " && ".join([*([hurry] if self.hurried else []), *([leave] if self.instances else [])])
+
+
+@dataclass(frozen=True)
+class Replace:
+    """`profile`: the base nodes' instance profile, by ARN, where `new` has another one, or none (`bare`); None: nothing
+    to give.
+    """
+
+    cluster: str
+    old: str
+    new: str
+    seen_within: float
+    profile: str | None = None
+    bare: bool = False
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{self.new} is to be a base node of {self.cluster} in the place of {self.old}: the controller sees that "
+            f"within {self.seen_within:.0f} s, and at a boundary after that the two are exchanged; {self.old} is then "
+            "terminated if the cluster launched it"
+            + ("; it gets the base nodes' instance profile, to run the coordinator one day" if self.profile else "")
+        )
+
+    @property
+    def aws(self) -> str:
+        tag = f"aws ec2 create-tags --resources {self.new} --tags Key={BASE_TAG},Value={self.old}"
+        if self.profile is None:
+            return tag
+        if self.bare:
+            given = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
+            return f"aws ec2 associate-iam-instance-profile {given}\n  and: {tag}"
+        held = (
+            f"aws ec2 describe-iam-instance-profile-associations --filters Name=instance-id,Values={self.new} "
+            "--query IamInstanceProfileAssociations[0].AssociationId --output text"
+        )
+        return (
+            f"aws ec2 replace-iam-instance-profile-association --iam-instance-profile Arn={self.profile} "
+            f'--association-id "$({held})"\n  and: {tag}'
+        )
+
+
+Request = Resize | Tag | Untag | Replace
+
+
+def base_profile(new: str, base: Sequence[str], seen: Collection[SeenInstance]) -> str | None:
+    """What `new` has to be given to do as the `base` nodes do, of whom the first that EC2 shows with a profile counts.
+    None: it has that.
+    """
+    held = {one.instance: one.profile for one in seen}
+    profile = next((held[node] for node in base if held.get(node)), None)
+    return None if profile == held.get(new) else profile
+
+
+def resize(
+    policy: ClusterPolicy, sizes: Mapping[str, GroupSize], chosen: str | None, *, to: int | None = None, by: int = 0
+) -> Resize:
+    """Of the chosen group, or the only one of elastic workers. Raises GiveUp with what to do."""
+    cluster = policy.cluster
+    elastic = [group for group, size in sizes.items() if not size.base]
+    if chosen is not None and chosen not in sizes:
+        raise GiveUp(f"{chosen} is no group of {cluster} that exists (its groups: {_names(elastic)})")
+    if chosen is not None and chosen not in elastic:
+        raise GiveUp(
+            f"{chosen} launches base nodes, which are replaced (`dyntrain base replace`) and not scaled; groups of "
+            f"elastic workers: {_names(elastic)}"
+        )
+    if not elastic:
+        raise GiveUp(
+            f"{cluster} has no Auto Scaling group of elastic workers, so nothing can be launched for it; "
+            f"`dyntrain add {cluster} --instance ID` takes a machine that runs, `dyntrain cluster create --replace "
+            "--group` registers a group"
+        )
+    if chosen is None and len(elastic) > 1:
+        raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): say which one, by --group")
+    group = chosen if chosen is not None else elastic[0]
+    if policy.pool is not None and group_of(policy) == group:
+        raise GiveUp(f"the reserved pool decides the size of {group} alone: `dyntrain pool plan --cluster {cluster}`")
+    size = sizes[group]
+    after = to if to is not None else size.desired + by
+    if not size.minimum <= after <= size.maximum:
+        limits = f"between {size.minimum} and {size.maximum}"
+        raise GiveUp(
+            f"{group} may have {limits} instances, not {after}: aws autoscaling update-auto-scaling-group "
+            f"--auto-scaling-group-name {shlex.quote(group)} --{'max' if after > size.maximum else 'min'}-size {after}"
+        )
+    return Resize(cluster, group, size.desired, after)
+
+
+def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
+    """Those that a person may resize: neither of base nodes, nor the reserved pool's."""
+    pooled = group_of(policy) if policy.pool is not None else None
+    return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pooled}
+
+
+def tag(cluster: str, wanted: Sequence[str], seen: Collection[SeenInstance], key: str) -> Tag:
+    """Raises GiveUp for a machine that is not there, or on its way out."""
+    found = {one.instance: one for one in seen}
+    for instance in wanted:
+        if instance not in found:
+            raise GiveUp(f"EC2 does not know {instance}; is the id right, and the region?")
+        if found[instance].state in ENDED:
+            raise GiveUp(f"{instance} is {found[instance].state}; name a machine that runs")
+    fresh = tuple(instance for instance in wanted if key not in found[instance].tags)
+    if not fresh:
+        raise GiveUp(f"{', '.join(wanted)}: tagged for {cluster} already; `dyntrain explain ID` says what it waits for")
+    return Tag(cluster, fresh, key)
+
+
+def untag(cluster: str, wanted: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
+    """Raises GiveUp for what is no elastic worker of the cluster. Who leaves already may be told so `now`."""
+    found = {view.instance: view for view in views}
+    for instance in wanted:
+        view = found.get(instance)
+        if view is None:
+            raise GiveUp(f"nothing is known of {instance} in {cluster}; `dyntrain status` lists its nodes")
+        if view.terminated:
+            raise GiveUp(f"{instance} is terminated already")
+        if view.base:
+            raise GiveUp(
+                f"{instance} is a base node, which is replaced and not removed: `dyntrain base replace {instance} NEW`"
+            )
+        if not view.elastic and not now:
+            raise GiveUp(f"{instance} is not asked to work for {cluster} any more; `dyntrain explain {instance}`")
+    return Untag(cluster, tuple(one for one in wanted if found[one].elastic), key, tuple(wanted) if now else ())
+
+
+def _names(groups: Collection[str]) -> str:
+    return ", ".join(sorted(groups)) or "none"

@@ -1,0 +1,81 @@
+"""`dyntrain scale`, `add` and `remove`: more or fewer workers, without another tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.instances import only_ids
+from dyntrain.controller.cli.shell.options import DRY
+from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.contract.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from dyntrain.controller.cli.changing.requests import Request
+
+GROUP = click.option("--group", help="Which of the cluster's groups; default: the only one of elastic workers.")
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain scale demo 4\n  dyntrain scale demo 0 --dry-run\n"
+    "\b\nIt says the same as an aws command; either will do."
+)
+@click.argument("cluster", type=CLUSTER)
+@click.argument("n", type=click.IntRange(0))
+@GROUP
+@DRY
+def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
+    """Have N elastic workers in CLUSTER's group, besides its base nodes."""
+    with asking("asking AWS"):
+        from dyntrain.controller.cli.changing.asking import carried_out, to_scale
+
+        connection = connect()
+        done = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run)
+    click.echo(done)
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain add demo\n  dyntrain add demo --count 3\n"
+    "  dyntrain add demo --instance i-0123456789abcdef0"
+)
+@click.argument("cluster", type=CLUSTER)
+@click.option("--count", type=click.IntRange(1), help="How many the group launches.  [default: 1]")
+@click.option("--instance", "instances", multiple=True, help="Take this machine that runs, rather than launch one.")
+@GROUP
+@DRY
+def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str | None, dry_run: bool) -> None:
+    """Add workers to CLUSTER: its group launches them, or machines that run are tagged."""
+    with asking("asking AWS"):
+        if instances and (count is not None or group is not None):
+            raise Misconfigured("--instance names machines that run; --count and --group are for launching others")
+        only_ids(instances)
+        from dyntrain.controller.cli.changing.asking import carried_out, to_launch, to_take
+
+        connection = connect()
+        request: Request
+        if instances:
+            request = to_take(connection, cluster, instances)
+        else:
+            request = to_launch(connection, cluster, count or 1, group)
+        done = carried_out(connection.ports, request, dry_run)
+    click.echo(done)
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain remove i-0123456789abcdef0\n"
+    "  dyntrain remove i-0123456789abcdef0 --now --dry-run"
+)
+@click.argument("instances", metavar="INSTANCE...", nargs=-1, required=True, type=INSTANCE)
+@click.option("--now", is_flag=True, help="Wait for no leave window of the cluster, also when it is to leave already.")
+@DRY
+def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
+    """Ask elastic workers to leave their job at the next boundary, by deleting their tag."""
+    with asking("asking AWS"):
+        only_ids(instances)
+        from dyntrain.controller.cli.changing.asking import carried_out, to_remove
+
+        connection = connect()
+        done = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run)
+    click.echo(done)

@@ -1,0 +1,241 @@
+"""`dyntrain cluster`: the policies by which clusters are registered."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER
+from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.waiting import asking
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import ControllerError, GiveUp, Misconfigured
+
+if TYPE_CHECKING:
+    from dyntrain.controller.contract.messages import ClusterPolicy
+    from dyntrain.controller.loops.ports import Ports
+
+_MEMBERS_SHOWN = 5
+
+
+@click.group(epilog="Examples:\n\n\b\n  dyntrain cluster create demo --group demo-workers\n  dyntrain cluster list")
+def cluster() -> None:
+    """Register clusters, look at their policies, remove them."""
+
+
+@cluster.command(
+    epilog="Examples:\n\n\b\n  dyntrain cluster create demo --group demo-workers --min-workers 2\n"
+    "  dyntrain cluster create --config policy.json --set boundary=segment --replace"
+)
+@click.argument("name", required=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="JSON file with the policy; options below overrule it.",
+)
+@click.option(
+    "--group", "groups", multiple=True, help="An Auto Scaling group of the cluster; may be given several times."
+)
+@click.option("--min-workers", type=int)
+@click.option("--max-workers", type=int)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=JSON",
+    help="Any other field of the policy, such as terminate_orphans=true.",
+)
+@click.option("--replace", is_flag=True, help="Replace the policy that is there.")
+def create(
+    name: str | None,
+    config: str | None,
+    groups: tuple[str, ...],
+    min_workers: int | None,
+    max_workers: int | None,
+    settings: tuple[str, ...],
+    replace: bool,
+) -> None:
+    """Register the cluster NAME. A policy that is not valid is refused with the name of the field, and nothing is
+    written.
+    """
+    with asking("asking AWS"):
+        from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy
+        from dyntrain.controller.cli.rehearsal.recorded import text_of
+
+        fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
+        given = {
+            "cluster": name,
+            "groups": list(groups) or None,
+            "min_workers": min_workers,
+            "max_workers": max_workers,
+        }
+        fields.update({key: value for key, value in given.items() if value is not None})
+        fields.update(_setting(text) for text in settings)
+        checked_policy(fields)  # before anything is asked of AWS
+        stage = stage_of_command()
+        fields.setdefault("stage", stage.name)
+        policy = checked_policy(fields)
+        ports = connect(stage).ports
+        if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
+            raise GiveUp(
+                f"the cluster {policy.cluster!r} is registered already; give --replace to overwrite its policy"
+            )
+        warnings = _warnings(ports, policy)
+    click.echo(f"{policy.cluster} is registered; the controller knows it within 30 seconds")
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+
+
+def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
+    """What keeps IAM from letting the controller act on the registered groups."""
+    from dyntrain.controller.contract.messages import OWNER_TAG
+
+    try:
+        tagged = ports.groups.tagged(OWNER_TAG) if policy.groups else {}
+    except ControllerError as error:
+        return [f"its groups could not be looked at: {error}"]
+    bare = [group for group in policy.groups if tagged.get(group) != policy.cluster]
+    return [
+        f"there is no group {group} with the tag {OWNER_TAG}={policy.cluster}, without which the controller may "
+        "not act on it"
+        for group in bare
+    ]
+
+
+@cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster template > cluster.yaml")
+def template() -> None:
+    """Print the CloudFormation template that makes a cluster: network, shared volume, groups, launch templates,
+    parameters.
+    """
+    click.echo(
+        resources.files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8"),
+        nl=False,
+    )
+
+
+@cluster.command(name="list", epilog="Examples:\n\n\b\n  dyntrain cluster list\n  dyntrain cluster list --output wide")
+@output_options(
+    '{"clusters": {name: policy}, "invalid": {name: problem}}',
+    "as many columns as the terminal has room for",
+    "with stage, boundary and pool",
+)
+def list_clusters(output: str) -> None:
+    """All registered clusters; those whose policy is not valid with what is wrong."""
+    with asking("asking AWS"):
+        registry = connect().registry
+        policies, problems = registry.all(), registry.problems()
+    if output == "json":
+        click.echo(
+            json.dumps(
+                {
+                    "clusters": {name: policy.model_dump(mode="json") for name, policy in policies.items()},
+                    "invalid": problems,
+                }
+            )
+        )
+        return
+    if not policies and not problems:
+        click.echo("no cluster is registered")
+        return
+    wide = output == "wide"
+    for line in cluster_table(policies, problems, None if wide else width_of_terminal(), wide=wide):
+        click.echo(line)
+
+
+def cluster_table(
+    policies: Mapping[str, ClusterPolicy], problems: Mapping[str, str], width: int | None, *, wide: bool
+) -> list[str]:
+    from dyntrain.controller.cli.text.tables import Column, table
+
+    columns = [Column("cluster", 0), Column("workers", 2), Column("groups", 1, words=True)]
+    more = ["stage", "boundary", "pool"] if wide else []
+    rows = []
+    for name, policy in sorted(policies.items()):
+        pool = f"{policy.pool.min} to {policy.pool.max} {policy.pool.instance_type}" if policy.pool else "-"
+        extra = [policy.stage or "-", policy.boundary, pool] if wide else []
+        workers = f"{policy.min_workers} to {policy.max_workers}"
+        rows.append([name, workers, ", ".join(policy.groups) or "none", *extra])
+    for name, problem in sorted(problems.items()):
+        rows.append([name, "INVALID", problem, *("-" for _ in more)])
+    shown = [[printable(cell) for cell in row] for row in rows]
+    return table([*columns, *(Column(title, 3) for title in more)], shown, width)
+
+
+@cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster show demo --json > policy.json")
+@click.argument("name", type=CLUSTER)
+@output_options(
+    "one object, which `cluster create --config` takes", "a field a line", "with its default and what it is"
+)
+def show(name: str, output: str) -> None:
+    """The policy of the cluster NAME, with its defaults."""
+    with asking("asking AWS"):
+        registry = connect().registry
+        policy = registry.policy(name)
+        if policy is None:
+            problem = registry.problems().get(name)
+            raise GiveUp(
+                f"the policy of {name!r} is invalid: {problem}" if problem else f"no cluster {name!r} is registered"
+            )
+        fields = policy.model_dump(mode="json")
+    if output == "json":
+        click.echo(json.dumps(fields))
+        return
+    for line in (
+        policy_table(policy) if output == "wide" else [f"{name}: {json.dumps(fields[name])}" for name in fields]
+    ):
+        click.echo(printable(line))
+
+
+def policy_table(policy: ClusterPolicy) -> list[str]:
+    """Each field beside what it would be if nobody had given it."""
+    from dyntrain.controller.cli.text.tables import Column, table
+
+    fields, plain = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
+    known = type(policy).model_fields
+    rows = [
+        [name, json.dumps(value), "" if name == "cluster" else json.dumps(plain[name]), known[name].description or ""]
+        for name, value in fields.items()
+    ]
+    return table([Column("field", 0), Column("value", 0), Column("default", 0), Column("what it is", 0)], rows, None)
+
+
+@cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster delete demo\n  dyntrain cluster delete demo --force")
+@click.argument("name", type=CLUSTER)
+@click.option("--force", is_flag=True, help="Although it still has nodes; they are left running as they are.")
+def delete(name: str, force: bool) -> None:
+    """Forget the cluster NAME: its parameters go, its instances are not touched."""
+    with asking("asking AWS"):
+        from dyntrain.controller.contract.messages import CLUSTER_NAME
+
+        if not re.fullmatch(CLUSTER_NAME, name):
+            raise Misconfigured(f"{name!r} is no name of a cluster")
+        ports = connect().ports
+        living = sorted(
+            instance for instance, node in ports.nodes.of_cluster(name).items() if not node.facts.terminated
+        )
+        if living and not force:
+            shown = ", ".join(living[:_MEMBERS_SHOWN]) + (", ..." if len(living) > _MEMBERS_SHOWN else "")
+            raise GiveUp(
+                f"{name} still has {len(living)} instances ({shown}); remove them first, or give --force to leave "
+                "them running"
+            )
+        deleted = ports.parameters.delete(name)
+        if not deleted:
+            raise GiveUp(f"no cluster {name!r} is registered")
+    click.echo(f"deleted {', '.join(deleted)}")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise Misconfigured(f"--set {text!r} is not FIELD=JSON")
+    try:
+        return field, json.loads(value)
+    except ValueError:
+        return field, value

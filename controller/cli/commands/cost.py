@@ -1,0 +1,88 @@
+"""`dyntrain cost`: what clusters and jobs have cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER_OR_JOB
+from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.contract.errors import GiveUp
+
+if TYPE_CHECKING:
+    from dyntrain.controller.adapters.submission import AwsLauncher
+    from dyntrain.controller.cli.answers.cost import Usage
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain cost\n  dyntrain cost demo --since 7d\n"
+    "  dyntrain cost mnist --output wide\n  dyntrain cost demo --json"
+)
+@click.argument("name", metavar="[CLUSTER|JOB]", required=False, type=CLUSTER_OR_JOB)
+@click.option(
+    "--since",
+    default="30d",
+    show_default=True,
+    help="Of clusters, whose trail goes back 30 days: a span such as 2h or 7d, or an ISO 8601 time (UTC unless it says "
+    "otherwise). A job is shown whole.",
+)
+@output_options("a list of one object each", "a line each role, type and purchase option", "a line each instance")
+def cost(name: str | None, since: str, output: str) -> None:
+    """Instance-hours by role and purchase option, and money where prices are known.
+
+    Of a cluster by the trail, of a job by what its machines left in the bucket. reserved: runs in a capacity
+    reservation.
+    """
+    with one_clear_line():
+        start = start_of(since, time.time())
+        from dyntrain.controller.adapters.aws import Clients
+        from dyntrain.controller.adapters.submission import AwsLauncher
+        from dyntrain.controller.cli.answers.cost import as_data, priced
+        from dyntrain.controller.cli.text.cost import WITHOUT_DISCOUNTS, as_text
+
+        launcher = AwsLauncher(Clients(attempts=2))
+        with waiting("reading what ran"):
+            found = list(_usages(name, start, launcher))
+        with waiting("asking for prices"):
+            bills = priced(found, launcher.price_in, each=output == "wide")
+    if output == "json":
+        click.echo(json.dumps([as_data(one, costs) for one, costs in bills], indent=1))
+        return
+    if not bills:
+        click.echo("no cluster is registered, and there is no job", err=True)
+    for one, costs in bills:
+        title = f"{one.kind} {one.name}"
+        for line in as_text(title, one.start, costs, one.notes, width_of_terminal(), each=output == "wide"):
+            click.echo(line)
+        click.echo()
+    if any(costs.cost is not None for _one, costs in bills):
+        click.echo(WITHOUT_DISCOUNTS)
+
+
+def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
+    """Clusters first. A name may be that of both."""
+    from dyntrain.controller.adapters.jobs import job_ports
+    from dyntrain.controller.cli.answers.cost import of_cluster, of_job
+
+    stage = stage_of_command()
+    ports, registry, elastic = connect(stage)
+    jobs = job_ports(launcher.clients, stage.table, time.time)
+    stored = jobs.records.all() if name is None else [one for one in [jobs.records.get(name)] if one is not None]
+    plain = [one.record for one in stored if not one.record.elastic]
+    of_jobs = {one.record.name for one in stored if one.record.elastic}  # their machines are their cluster's
+    clusters = {*registry.all(), *of_jobs} if name is None else {name}
+    seen = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
+    found = [one for one in seen if one is not None]
+    if name is not None and not found and not plain:
+        known = ", ".join(sorted(registry.all())) or "none"
+        raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {known}; `dyntrain job list` has jobs)")
+    yield from found
+    for record in sorted(plain, key=lambda record: record.name):
+        yield of_job(jobs.machines, launcher, record, jobs.clock())

@@ -1,0 +1,102 @@
+"""`dyntrain events`: what was decided and done, and when."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.instances import only_ids
+from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.waiting import follow as go_on
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.words import moment, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dyntrain.controller.loops.ports import TrailEntry
+
+LATE_SECONDS = 10.0  # entries of several functions are written out of order, by so much at most
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain events --since 2h\n  dyntrain events --cluster demo --follow\n"
+    "  dyntrain events --instance i-0123456789abcdef0 --since 7d --json"
+)
+@click.option("--cluster", "name", type=CLUSTER, help="Only this cluster; default: all that are registered.")
+@click.option(
+    "--since",
+    default="1h",
+    show_default=True,
+    help="A span such as 30m, 2h or 7d, or an ISO 8601 time (UTC unless it says otherwise).",
+)
+@click.option("--instance", type=INSTANCE, help="Only what concerns this instance.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+@output_options("one object a line", "one entry a line", "with every field, also those that are long")
+def events(name: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
+    """The audit trail: every change of status and every action, for the last 30 days."""
+    with one_clear_line():
+        start = start_of(since, time.time())
+        only_ids([instance] if instance is not None else [])
+        with waiting("reading the audit trail"):
+            ports, registry, _ = connect()
+            from dyntrain.controller.cli.answers.query import registered
+
+            if name is not None:
+                registered(registry, name)
+
+            def read(begin: float) -> list[Found]:
+                names = [name] if name else sorted(registry.all())
+                found = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
+                wanted = (one for one in found if instance is None or one[1].entry.instance == instance)
+                return sorted(wanted, key=lambda one: one[1].at)
+
+            trail = Trail(read, start)
+            first = trail.next()
+        shown = _show(first, output)
+        if not shown and output != "json":
+            click.echo(f"nothing was changed or done since {since}; --since 7d looks further back", err=True)
+        if follow:
+            go_on(lambda: _show(trail.next(), output))
+
+
+Found = tuple[str, "TrailEntry"]
+
+
+class Trail:
+    """Each entry once, although some are written later than ones that came after them."""
+
+    def __init__(self, read: Callable[[float], list[Found]], start: float) -> None:
+        self._read, self._start = read, start
+        self._shown: list[Found] = []
+
+    def next(self) -> list[Found]:
+        found = self._read(self._start)
+        fresh = [one for one in found if one not in self._shown]
+        if found:
+            self._start = max(self._start, found[-1][1].at - LATE_SECONDS)
+        self._shown = [one for one in found if one[1].at >= self._start]
+        return fresh
+
+
+def _show(found: Iterable[Found], output: str) -> int:
+    count = 0
+    for count, (cluster, entry) in enumerate(found, 1):  # noqa: B007
+        fields = {"at": entry.at, "cluster": cluster, **entry.entry.fields()}
+        click.echo(json.dumps(fields) if output == "json" else trail_line(cluster, entry, wide=output == "wide"))
+    return count
+
+
+def trail_line(cluster: str, entry: TrailEntry, *, wide: bool = False) -> str:
+    from dyntrain.controller.cli.text.trail import told
+
+    said = told(entry.entry, wide=wide)
+    kind = "" if said.kind == "status" else said.kind
+    parts = [moment(entry.at), cluster, kind, said.instance, said.what, f"({said.detail})" if said.detail else ""]
+    return printable("  ".join(filter(None, parts)))

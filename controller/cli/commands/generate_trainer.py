@@ -1,0 +1,66 @@
+"""`dyntrain generate-trainer`: scripts that start TensorFlow's parameter servers and workers, with the flags of
+deeplearning-cfn's program of this name.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    "generate-trainer",
+    context_settings={"ignore_unknown_options": True},
+    epilog="Examples:\n\n\b\n"
+    "  dyntrain generate-trainer --workers_file_path $DEEPLEARNING_WORKERS_PATH --worker_count 2 --worker_gpu_count 8 "
+    "--trainer_script_dir $EFS_MOUNT --log_dir $EFS_MOUNT/logs --training_script train.py --batch_size 128",
+)
+@click.option("--workers_file_path", type=click.Path(path_type=Path), required=True, help="One host a line.")
+@click.option("--worker_count", type=click.IntRange(min=1), required=True, help="Hosts: the first so many of the file.")
+@click.option(
+    "--worker_gpu_count", type=click.IntRange(0, 64), required=True, help="Workers of a host; 0: one, on CPU."
+)
+@click.option(
+    "--trainer_script_dir", type=click.Path(path_type=Path), required=True, help="Where HOST.sh is put for each host."
+)
+@click.option("--training_script", required=True, help="Its own arguments are all those that are not named here.")
+@click.option("--log_dir", default="/tmp", show_default=True, help="Where ps0, worker0 and so on write.")  # noqa: S108
+@click.option("--python", default="python3", show_default=True, help="On the hosts.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def generate_trainer(
+    workers_file_path: Path,
+    worker_count: int,
+    worker_gpu_count: int,
+    trainer_script_dir: Path,
+    training_script: str,
+    log_dir: str,
+    python: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Write what starts a distributed TensorFlow training on each host, as HOST.sh.
+
+    One parameter server a host, one worker a GPU; `bash HOST.sh` there starts them and returns. Not elastic.
+    """
+    from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
+
+    try:
+        hosts = hosts_of(workers_file_path.read_text(), worker_count)
+        training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
+        for host, text in scripts(training).items():
+            _write(trainer_script_dir / f"{host}.sh", text)
+    except TrainerError as error:
+        raise click.ClickException(f"{workers_file_path}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(str(error)) from error
+    for host in hosts:
+        click.echo(f'ssh {host} "bash {trainer_script_dir.absolute() / f"{host}.sh"}"')
+
+
+def _write(path: Path, text: str) -> None:
+    """A host that reads meanwhile finds the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.rename(path)

@@ -1,0 +1,1 @@
+"""`dyntrain job`: any command on N machines that end with it."""

@@ -1,0 +1,216 @@
+"""`dyntrain job submit` and `resubmit`; the other commands of `dyntrain job` are added to the same group."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from dyntrain.controller.cli.commands.job.looking import job_list, logs, status, stop
+from dyntrain.controller.cli.commands.job.template import template
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import GiveUp
+
+if TYPE_CHECKING:
+    from dyntrain.controller.adapters.submission import AwsLauncher
+    from dyntrain.controller.cli.commands.job.jobs import Seen
+    from dyntrain.controller.jobs.ports import JobPorts
+    from dyntrain.controller.jobs.submission.ports import Launcher
+    from dyntrain.controller.jobs.submission.request import JobRequest
+
+
+@click.group(
+    epilog="Examples:\n\n\b\n  dyntrain job submit mnist --code . --nodes 2 --instance-type g5.xlarge -- "
+    "python3 train.py\n  dyntrain job logs mnist -f"
+)
+def job() -> None:
+    """Any framework's command on N machines, which end with it."""
+
+
+for command in (job_list, status, logs, stop, template):
+    job.add_command(command)
+
+
+@job.command(
+    epilog="Examples:\n\n\b\n"
+    "  dyntrain job submit mnist --code . --nodes 2 --instance-type g5.xlarge -- python3 train.py\n"
+    "  dyntrain job submit mnist --code . --instance-type g5.xlarge --spot --retries 3 --yes -- python3 train.py\n"
+    "  dyntrain job submit digits --code . --nodes 2 --instance-type c6i.xlarge --elastic -- python3 train.py\n"
+    "\b\nThe command runs in the folder of the code, without root's rights, with NODE_RANK, NUM_NODES, MASTER_ADDR,\n"
+    "MASTER_PORT and JOB_ID, and with RESUMED=1 when it runs again. What it leaves below --artifacts is saved every\n"
+    "minute and at the end. Bucket, profile and security group are those of the stack of `dyntrain job template`\n"
+    "unless others are named."
+)
+@click.argument("name")
+@click.option("--code", required=True, help="Folder, or s3://BUCKET/KEY of a tar archive. .dyntrainignore leaves out.")
+@click.option("--nodes", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many machines.")
+@click.option("--instance-type", required=True)
+@click.option("--image", default="", help="AMI id.  [default: the newest Ubuntu 24.04]")
+@click.option("--profile", default="", help="ARN or name of the instance profile of the machines.")
+@click.option("--bucket", default="", help="Where code, artifacts and results are kept, below NAME/.")
+@click.option("--placement-group", default="", help="As made by aws ec2 create-placement-group.")
+@click.option("--security-group", default="", help="Id; its members must reach each other.")
+@click.option("--subnet", default="", help="Id.  [default: one of the default VPC]")
+@click.option("--spot", is_flag=True, help="On machines that EC2 may take back.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 100),
+    default=0,
+    help="How often it is launched again after that; the command then stays until the job ends.",
+)
+@click.option("--max-hours", type=float, default=24.0, show_default=True, help="After which it is ended.")
+@click.option("--env", "settings", multiple=True, metavar="K=V", help="For the command; may be given several times.")
+@click.option("--requirements", help="For pip, in the code's folder.  [default: requirements.txt if it is there]")
+@click.option("--artifacts", default="artifacts", show_default=True, help="Folder in the code's that is kept.")
+@click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
+@click.option(
+    "--elastic",
+    is_flag=True,
+    help="Make it the cluster NAME of --nodes base nodes, whose workers come and go while it trains.",
+)
+@click.option(
+    "--package",
+    default="",
+    help="With --elastic: s3://BUCKET/KEY of the wheel that nodes install.  [default: it is in the job's bucket]",
+)
+@click.option(
+    "--key-name", default="", help="With --elastic: key pair for SSH to the master.  [default: the region's only one]"
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def submit(
+    context: click.Context,
+    /,
+    *,
+    settings: tuple[str, ...],
+    wait: bool,
+    elastic: bool,
+    package: str,
+    key_name: str,
+    yes: bool,
+    **asked: Any,
+) -> None:
+    """Run COMMAND on --nodes machines as the job NAME."""
+    with one_clear_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs
+
+        typed = [one for one in context.params if context.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+        if not elastic and (package or key_name):
+            raise GiveUp("--package and --key-name are for --elastic")
+        ports, launcher = connect_jobs()
+        request = _requested(launcher, asked, settings, elastic=elastic)
+        if elastic:
+            from dyntrain.controller.cli.commands.job.elastic import submit_elastic
+
+            submit_elastic(ports, launcher, request, typed, package, key_name, yes=yes)
+            return
+        _launch(ports, launcher, request, yes=yes)
+        _attend(ports, launcher, request.name, wait=wait or request.retries > 0)
+
+
+def _requested(
+    launcher: AwsLauncher, asked: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
+) -> JobRequest:
+    """`asked`: the fields of a request as they were typed. What was not is that of the stack of `dyntrain job
+    template`; an elastic job has of it the bucket alone. Raises GiveUp.
+    """
+    from dyntrain.controller.adapters.submission import stack_defaults
+    from dyntrain.controller.jobs.submission.code import requirements_of
+    from dyntrain.controller.jobs.submission.request import JobRequest, environment_of
+
+    of_stack = {"bucket": "bucket"}
+    if not elastic:
+        of_stack |= {"profile": "profile", "security_group": "security-group"}
+    made = {} if all(asked[field] for field in of_stack) else stack_defaults(launcher.clients)
+    if not asked["bucket"] and "bucket" not in made:
+        raise GiveUp("no --bucket is given, and the stack of `dyntrain job template` is not in this region")
+    known = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
+    requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
+    return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
+
+
+def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes: bool) -> None:
+    from dyntrain.controller.jobs.submission.code import pack, source_of
+    from dyntrain.controller.jobs.submission.request import check
+    from dyntrain.controller.jobs.submission.submit import prepare
+    from dyntrain.controller.jobs.submission.submit import submit as submit_job
+
+    check(request)
+    packed = pack(Path(request.code), artifacts=request.artifacts) if source_of(request.code) is None else None
+    with waiting("asking AWS whether this can be done"):
+        prepared = prepare(ports, launcher, request, packed, secrets.token_hex(6))
+        price = launcher.price(request.instance_type, spot=request.spot)
+    size = f"{packed.files} files, {len(packed.content) / 1e6:.1f} MB" if packed is not None else request.code
+    click.echo(_told(request, size, price))
+    if not yes and not click.confirm("Launch it?", default=False):
+        raise GiveUp("nothing was launched")
+    submit_job(ports, launcher, prepared, _say)
+
+
+@job.command(epilog="Examples:\n\n\b\n  dyntrain job resubmit mnist\n  dyntrain job resubmit mnist --wait")
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
+def resubmit(name: str, wait: bool) -> None:
+    """Run a job that has ended again, with its artifacts back in place and RESUMED=1."""
+    with one_clear_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, settle
+        from dyntrain.controller.jobs.submission.submit import again
+
+        ports, launcher = connect_jobs()
+        settle(ports, launcher, name)
+        again(ports, launcher, name, _say)
+        _attend(ports, launcher, name, wait=wait)
+
+
+def _told(request: JobRequest, size: str, price: float | None) -> str:
+    """What will be made, and what it costs."""
+    kind = "Spot " if request.spot else ""
+    lines = [
+        f"job {request.name}: {request.nodes} {kind}machines of type {request.instance_type}, "
+        f"at most {request.max_hours:g} hours each attempt",
+        f"  runs        {printable(' '.join(request.command))}",
+        f"  code        {size}, into s3://{request.bucket}/{request.name}/",
+        f"  may         {request.profile or 'do nothing in AWS: without --profile it can fetch no code'}",
+    ]
+    if price is not None:
+        hour = price * request.nodes
+        most = hour * request.max_hours * (1 + request.retries)
+        lines.append(f"  costs       {hour:.2f} dollars an hour, at most {most:.2f}; disks and traffic besides")
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    click.echo(printable(text))
+
+
+def _attend(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
+    """Until all nodes run; with `wait` until the job has ended, launched again as often as it may be."""
+    from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
+    from dyntrain.controller.jobs.record import ENDED
+
+    while True:
+        seen = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
+        record = seen.record
+        if not (wait and seen.phase == "INTERRUPTED" and record.attempt <= record.retries):
+            break
+        click.echo(f"attempt {record.attempt} was interrupted; it is launched again")
+        relaunch(ports, launcher, name, _say)
+    if seen.verdict is not None and seen.verdict.tail:
+        click.echo(f"the last lines of rank {seen.verdict.rank}:")
+        for line in seen.verdict.tail.splitlines():
+            click.echo(f"  {printable(line)}")
+    if seen.phase not in ("RUNNING", "SUCCEEDED"):
+        raise click.exceptions.Exit(1)
+
+
+def _progress(seen: Seen) -> None:
+    reason = f": {printable(seen.reason)}" if seen.reason else ""
+    heard = f" {seen.heard}/{seen.record.nodes}" if seen.phase == "STARTING" else ""
+    click.echo(f"{seen.phase}{heard}{reason}")

@@ -1,0 +1,204 @@
+"""`dyntrain job submit --elastic`, and how such a job is shown and ended."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+from dyntrain.controller.adapters.stacks import AwsStacks
+from dyntrain.controller.adapters.submission import AwsLauncher
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.answers.query import snapshot, summary
+from dyntrain.controller.cli.commands.job.jobs import stored_job
+from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.options import width_of_terminal
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.status import cluster_lines
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
+from dyntrain.controller.jobs.ports import JobPorts
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.submission.code import REQUIREMENTS, pack, source_of
+from dyntrain.controller.jobs.submission.elastic import (
+    end_cluster,
+    make_cluster,
+    prepare_cluster,
+)
+from dyntrain.controller.jobs.submission.elastic_request import Wanted, check_elastic, elastic_phase
+from dyntrain.controller.jobs.submission.ports import Stack
+from dyntrain.controller.jobs.submission.request import JobRequest
+from dyntrain.controller.jobs.verdict import Phase
+
+FOLLOW_SECONDS = 2.0
+START_SECONDS = 4500.0  # the stack may take 55 minutes by its wait condition, and its nodes a while more
+OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING")
+
+
+@dataclass(frozen=True)
+class SeenCluster:
+    """`cluster` is what `dyntrain status` shows of it; None: it is not registered, so not made yet or gone."""
+
+    record: JobRecord
+    phase: Phase
+    reason: str
+    stack: Stack | None
+    cluster: dict[str, Any] | None
+
+
+def submit_elastic(
+    ports: JobPorts,
+    launcher: AwsLauncher,
+    request: JobRequest,
+    typed: Sequence[str],
+    package: str,
+    key_name: str,
+    *,
+    yes: bool,
+) -> None:
+    """`typed`: the options that the person gave. Returns once the job trains."""
+    check_elastic(request, typed)
+    stage = stage_of_command()
+    if stage.name is None:
+        raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
+    local = source_of(request.code) is None
+    packed = pack(Path(request.code)) if local else None
+    connection, stacks = connect(stage), _stacks(launcher)
+    wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
+    with waiting("asking AWS whether this can be done"):
+        registered = request.name in connection.ports.parameters.policies()
+        wanted = Wanted(stage.name, wheel, key_name)
+        prepared = prepare_cluster(
+            ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
+        )
+        price = launcher.price(request.instance_type, spot=False)
+    size = f"{packed.files} files, {len(packed.content) / 1e6:.1f} MB" if packed is not None else request.code
+    click.echo(_told(request, wheel, size, price))
+    if local and (Path(request.code) / REQUIREMENTS).is_file():
+        click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
+    if not yes and not click.confirm("Make it?", default=False):
+        raise GiveUp("nothing was made")
+    make_cluster(ports, launcher, stacks, prepared, _say)
+    _follow(ports, stacks, connection, request.name)
+
+
+def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
+    seen = _look(ports, _stacks(launcher), connect(stage_of_command()), name)
+    record, stack = seen.record, seen.stack
+    if output == "json":
+        shown = {"phase": seen.phase, "why": seen.reason, "cluster": seen.cluster}
+        return json.dumps({**record.model_dump(mode="json"), **shown, "stack": stack and stack.id}, indent=1)
+    lines = [
+        f"{name} {seen.phase}{f': {seen.reason}' if seen.reason else ''}",
+        f"  a cluster of {record.nodes} base nodes, code in s3://{record.bucket}/{name}/",
+        f"  stack {stack.id if stack else '-'}, volume {(stack and stack.file_system) or '-'}",
+    ]
+    lines = [printable(line) for line in lines]
+    if seen.cluster is not None:
+        width = None if output == "wide" else width_of_terminal()
+        lines += cluster_lines(seen.cluster, time.time(), width, wide=output == "wide")
+    if output == "wide":
+        lines += [printable(f"  {key}: {json.dumps(value)}") for key, value in record.model_dump(mode="json").items()]
+    return "\n".join(lines)
+
+
+def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Phase and reason of each of these elastic jobs, as `job status` tells them: their records end only with
+    `job stop`. UNKNOWN with the reason where one cannot be looked at, which keeps the others from nobody.
+    """
+    stacks, connection = _stacks(launcher), connect(stage_of_command())
+    stands: dict[str, tuple[str, str]] = {}
+    for name in names:
+        try:
+            seen = _look(ports, stacks, connection, name)
+            stands[name] = (seen.phase, seen.reason)
+        except ControllerError as error:
+            stands[name] = ("UNKNOWN", str(error))
+    return stands
+
+
+def stop_elastic(ports: JobPorts, launcher: AwsLauncher, name: str) -> None:
+    parameters = connect(stage_of_command()).ports.parameters
+    stack = end_cluster(ports, launcher, _stacks(launcher), name, lambda: parameters.delete(name), _say)
+    if stack is None:
+        click.echo(f"{name}: there is nothing left of it to end")
+        return
+    bucket = stored_job(ports, name).record.bucket
+    click.echo(f"{name}: its machines, network, logs and parameters are gone; its code is in s3://{bucket}/{name}/")
+    if stack.file_system:
+        click.echo(
+            f"Kept, with all that was saved, and billed by what is stored: the volume {stack.file_system}; "
+            f"aws efs delete-file-system --file-system-id {stack.file_system}"
+        )
+
+
+def _stacks(launcher: AwsLauncher) -> AwsStacks:
+    template = files("dyntrain.node_bootstrap").joinpath("cluster.template.yaml").read_text(encoding="utf-8")
+    return AwsStacks(launcher.clients, template)
+
+
+def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> SeenCluster:
+    record = stored_job(ports, name).record
+    stack = None if record.ended else stacks.stack(name)
+    cluster = None
+    if stack is not None and stack.submission == record.submission:
+        try:
+            cluster = summary(snapshot(connection.ports, connection.registry, name, connection.elastic))
+        except GiveUp:
+            cluster = None  # the stack has not come to the policy yet
+    job = cluster["job"] if cluster is not None else None
+    phase, reason = elastic_phase(record, stack, job and job["state"])
+    return SeenCluster(record, phase, reason, stack, cluster)
+
+
+def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
+    """Says what comes to pass until the job trains. Raises GiveUp when it does not."""
+    told: set[str] = set()
+    until = time.monotonic() + START_SECONDS
+    while True:
+        with suppress(RetryLater):  # AWS is away for a moment
+            seen = _look(ports, stacks, connection, name)
+            nodes = seen.cluster["nodes"] if seen.cluster is not None else []
+            lines = [f"{node['instance']}: {node['status']}" for node in nodes]
+            for line in [*lines, f"{seen.phase} {seen.reason}".rstrip()]:
+                if line not in told:
+                    told.add(line)
+                    _say(line)
+            if seen.phase in OVER:
+                break
+        if time.monotonic() > until:
+            raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
+        time.sleep(FOLLOW_SECONDS)
+    if seen.phase not in ("RUNNING", "SUCCEEDED"):
+        raise GiveUp(f"{name} is {seen.phase}: {seen.reason}; `dyntrain job stop {name}` ends what was made")
+    click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
+
+
+def _told(request: JobRequest, package: str, size: str, price: float | None) -> str:
+    """What will be made, and what it costs."""
+    lines = [
+        f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
+        "the master, as the stack of that name",
+        f"  runs        {printable(' '.join(request.command))}",
+        f"  code        {size}, into s3://{request.bucket}/{request.name}/",
+        f"  installs    {package}",
+        "  ends        when you stop it; nothing else ends it",
+    ]
+    if price is not None:
+        lines.append(
+            f"  costs       {price * request.nodes:.2f} dollars an hour; disks, volume, NAT gateway, addresses and "
+            "what you add besides"
+        )
+    return "\n".join(lines)
+
+
+def _say(text: str) -> None:
+    click.echo(printable(text))

@@ -1,0 +1,151 @@
+"""How the commands of `dyntrain job` reach AWS, and what they gather there of a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dyntrain.controller.adapters.aws import Clients
+from dyntrain.controller.adapters.jobs import job_ports
+from dyntrain.controller.adapters.submission import AwsLauncher
+from dyntrain.controller.cli.shell.connection import stage_of_command
+from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
+from dyntrain.controller.contract.job_files import STOPPED, Exit, verdict_key
+from dyntrain.controller.jobs.ports import JobPorts, StoredJob
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.submission.ports import Launcher
+from dyntrain.controller.jobs.submission.submit import Say, again
+from dyntrain.controller.jobs.verdict import Machine, Phase, phase
+from dyntrain.controller.jobs.watch import judged
+
+FOLLOW_SECONDS = 2.0
+AWAY_SECONDS = 10.0
+RELAUNCH_SECONDS = 3600.0
+START_SECONDS = 1800.0  # after which machines that gave no sign of life are said to have none
+Pause = Callable[[float], None]
+
+
+def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
+    clients = Clients(attempts=2)
+    return job_ports(clients, stage_of_command().table, time.time), AwsLauncher(clients)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job as it stands. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
+
+    record: JobRecord
+    phase: Phase
+    machines: Sequence[Machine]
+    verdict: Exit | None
+    codes: dict[int, int | None]
+    heard: int
+    late: bool = False  # no node was ever heard of, long after the launch
+
+    @property
+    def reason(self) -> str:
+        if self.late:
+            return (
+                f"no node was heard of in {START_SECONDS / 60:.0f} minutes; the image may not run user data, or its "
+                f"machines not reach S3. `dyntrain job stop {self.record.name} --now` ends them"
+            )
+        return self.record.reason
+
+
+def stored_job(ports: JobPorts, name: str) -> StoredJob:
+    stored = ports.records.get(name)
+    if stored is None:
+        raise GiveUp(f"there is no job {name!r}; `dyntrain job list` shows those there are")
+    return stored
+
+
+def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
+    """Decided as the controller will at its next look, which may be a minute away. Nothing is written."""
+    stored = stored_job(ports, name)
+    machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
+    record = judged(ports, stored, machines).record
+    heard = 0 if record.ended else launcher.heard(record)
+    codes = dict(ports.results.codes(record, range(record.nodes)))
+    verdict = ports.results.verdict(record)
+    stands = phase(record, machines, heard)
+    late = stands == "STARTING" and not heard and ports.clock() - record.since > START_SECONDS
+    return Seen(record, stands, machines, verdict, codes, heard, late)
+
+
+def follow(
+    ports: JobPorts, launcher: Launcher, name: str, say: Callable[[Seen], None], until: Sequence[Phase], pause: Pause
+) -> Seen:
+    """Says each phase that it comes to, until one of these. Goes on when AWS is away for a while: a job may take
+    days.
+    """
+    told = ""
+    while True:
+        try:
+            seen = look(ports, launcher, name)
+        except RetryLater:
+            pause(AWAY_SECONDS)
+            continue
+        state = f"{seen.phase} {seen.heard} {seen.late}"
+        if state != told:
+            told = state
+            say(seen)
+        if seen.phase in until:
+            return seen
+        pause(FOLLOW_SECONDS)
+
+
+def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
+    """Writes down how a job has ended, if it has, rather than wait for the controller's next look."""
+    stored = stored_job(ports, name)
+    record = look(ports, launcher, name).record
+    if record.ended and record != stored.record:
+        with suppress(Conflict):  # the controller was first, with the same
+            ports.records.put(StoredJob(record, stored.version), over=False)
+
+
+def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
+    """The next attempt of a job that was interrupted, unless somebody has stopped it meanwhile. Machines that are still
+    saving, an AWS that is away and one without room are waited for. Raises GiveUp when that takes too long.
+    """
+    until = ports.clock() + RELAUNCH_SECONDS
+    told = ""
+    while True:
+        try:
+            settle(ports, launcher, name)
+            if stored_job(ports, name).record.state in ("INTERRUPTED", "LAUNCHING"):
+                again(ports, launcher, name, say)
+            return
+        except RetryLater as error:
+            if ports.clock() >= until:
+                raise GiveUp(
+                    f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
+                    f"`dyntrain job resubmit {name}` tries it by hand"
+                ) from error
+            if str(error) != told:
+                told = str(error)
+                say(f"waiting: {told}")
+        launcher.pause(AWAY_SECONDS)
+
+
+def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> str:
+    """Returns what was done. How the job has ended already stays; but an interrupted one is not launched again."""
+    settle(ports, launcher, name)
+    stored = stored_job(ports, name)
+    record, now = stored.record, ports.clock()
+    living = [machine.instance for machine in ports.machines.of_runs([record.token]) if machine.living]
+    ended = record.ended
+    if record.state == "INTERRUPTED":
+        stopped = record.into("STOPPED", f"stopped by hand after: {record.reason}", now)
+        ports.records.put(StoredJob(stopped, stored.version), over=False)
+    if not ended:
+        order = Exit(STOPPED, 0, None, "stopped by hand", now)
+        launcher.put(record.bucket, verdict_key(name, record.run), order.text().encode())
+        ports.records.put(StoredJob(record.into("STOPPED", order.reason, now), stored.version), over=False)
+    if living and (at_once or record.state == "LAUNCHING"):
+        ports.machines.terminate(living)
+        return f"{name}: {len(living)} machines are terminated"
+    if ended:
+        return f"{name} has ended already ({record.state})"
+    return f"{name}: its {len(living)} machines save their artifacts and end"

@@ -1,0 +1,37 @@
+"""The log lines of a job, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from dyntrain.controller.adapters.logs import LogLine
+from dyntrain.controller.contract.job_files import LOG_GROUP, log_stream
+from dyntrain.controller.jobs.record import JobRecord
+
+OVERLAP_SECONDS = 60.0  # CloudWatch shows lines a moment late, and not in order
+
+
+class Logs(Protocol):
+    def streams(self, group: str, prefix: str) -> list[str]: ...
+
+    def lines(self, group: str, streams: list[str], since: float) -> Iterator[LogLine]: ...
+
+
+class JobLog:
+    def __init__(self, logs: Logs, record: JobRecord, rank: int | None) -> None:
+        ranks = range(record.nodes) if rank is None else (rank,)
+        self._wanted = {log_stream(record.name, rank) for rank in ranks}
+        self._logs, self._name, self._since = logs, record.name, record.since
+        self._shown: dict[str, float] = {}
+
+    def next(self) -> Iterator[LogLine]:
+        """What has come since the last time, oldest first."""
+        streams = [stream for stream in self._logs.streams(LOG_GROUP, f"{self._name}_") if stream in self._wanted]
+        found = [line for line in self._logs.lines(LOG_GROUP, streams, self._since) if line.id not in self._shown]
+        for line in sorted(found, key=lambda line: line.at):
+            self._shown[line.id] = line.at
+            yield line
+        if self._shown:
+            self._since = max(self._since, max(self._shown.values()) - OVERLAP_SECONDS)
+            self._shown = {name: at for name, at in self._shown.items() if at >= self._since}

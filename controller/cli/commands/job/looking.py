@@ -1,0 +1,153 @@
+"""`dyntrain job list`, `status`, `logs` and `stop`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.text.words import ago, printable
+from dyntrain.controller.contract.errors import GiveUp
+
+if TYPE_CHECKING:
+    from dyntrain.controller.cli.commands.job.jobs import Seen
+
+
+@click.command("list", epilog="Examples:\n\n\b\n  dyntrain job list\n  dyntrain job list --json")
+@output_options("a list of objects", "as many columns as the terminal has room for", "all there are")
+def job_list(output: str) -> None:
+    """All jobs, also those that have ended in the last 90 days."""
+    with one_clear_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs
+        from dyntrain.controller.cli.text.tables import Column, table
+
+        ports, launcher = connect_jobs()
+        records = sorted((stored.record for stored in ports.records.all()), key=lambda record: -record.since)
+        stands: dict[str, tuple[str, str]] = {record.name: (record.state, record.reason) for record in records}
+        if clusters := [record.name for record in records if record.elastic and not record.ended]:
+            from dyntrain.controller.cli.commands.job.elastic import standing
+
+            stands |= standing(ports, launcher, clusters)
+    if output == "json":
+        shown = [{**record.model_dump(mode="json"), "phase": stands[record.name][0]} for record in records]
+        click.echo(json.dumps(shown, indent=1))
+        return
+    columns = [Column("JOB", 0), Column("STATE", 0), Column("NODES", 1), Column("TYPE", 2), Column("SINCE", 1)]
+    columns.append(Column("REASON", 3, words=True))
+    now, width = time.time(), None if output == "wide" else width_of_terminal()
+    rows = [
+        [record.name, state, str(record.nodes), record.instance_type, ago(record.since, now), reason]
+        for record in records
+        for state, reason in [stands[record.name]]
+    ]
+    for line in table(columns, [[printable(cell) for cell in row] for row in rows], width):
+        click.echo(line)
+
+
+@click.command(epilog="Examples:\n\n\b\n  dyntrain job status mnist\n  dyntrain job status mnist --json")
+@click.argument("name")
+@output_options("one object", "what a person wants to know", "with all that is recorded of it")
+def status(name: str, output: str) -> None:
+    """How the job NAME stands, node by node."""
+    with one_clear_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+
+        ports, launcher = connect_jobs()
+        if stored_job(ports, name).record.elastic:
+            from dyntrain.controller.cli.commands.job.elastic import status_of
+
+            click.echo(status_of(ports, launcher, name, output))
+            return
+        seen = look(ports, launcher, name)
+    click.echo(json.dumps(_fields(seen), indent=1) if output == "json" else "\n".join(_lines(seen)))
+    if output == "wide":
+        for field, value in seen.record.model_dump(mode="json").items():
+            click.echo(printable(f"  {field}: {json.dumps(value)}"))
+
+
+def _fields(seen: Seen) -> dict[str, Any]:
+    machines = [{**asdict(machine), "code": seen.codes.get(machine.rank)} for machine in seen.machines]
+    verdict = None if seen.verdict is None else seen.verdict._asdict()
+    return {**seen.record.model_dump(mode="json"), "phase": seen.phase, "machines": machines, "exit": verdict}
+
+
+def _lines(seen: Seen) -> list[str]:
+    record = seen.record
+    reason = f": {printable(seen.reason)}" if seen.reason else ""
+    lines = [
+        f"{record.name} {seen.phase}{reason}",
+        f"  attempt {record.attempt}, launched {ago(record.since, time.time())}, at most {record.max_hours:g} hours",
+        f"  s3://{record.bucket}/{record.name}/artifacts/",
+    ]
+    for machine in seen.machines:
+        ended = f", exit code {seen.codes[machine.rank]}" if machine.rank in seen.codes else ""
+        lines.append(f"  rank {machine.rank}  {machine.instance}  {machine.address or '-'}  {machine.state}{ended}")
+    if seen.verdict is not None and seen.verdict.tail:
+        lines.append(f"  the last lines of rank {seen.verdict.rank}:")
+        lines += [f"    {printable(line)}" for line in seen.verdict.tail.splitlines()]
+    return lines
+
+
+@click.command(epilog="Examples:\n\n\b\n  dyntrain job logs mnist -f\n  dyntrain job logs mnist --rank 1")
+@click.argument("name")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the job ends.")
+@click.option("--rank", type=click.IntRange(0), help="Only of this node.")
+def logs(name: str, following: bool, rank: int | None) -> None:
+    """What the nodes of the job NAME wrote, from CloudWatch, also when they are gone."""
+    with one_clear_line():
+        from dyntrain.controller.adapters.aws import Clients
+        from dyntrain.controller.adapters.logs import CloudWatchLogs
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, look, stored_job
+        from dyntrain.controller.cli.commands.job.log_lines import JobLog
+
+        ports, launcher = connect_jobs()
+        record = stored_job(ports, name).record
+        if record.elastic:
+            raise GiveUp(f"the job {name} is a cluster: `dyntrain logs {name}` shows what its workers wrote")
+        if rank is not None and rank >= record.nodes:
+            raise GiveUp(f"{name} has ranks 0 to {record.nodes - 1}")
+        log = JobLog(CloudWatchLogs(Clients(attempts=2)), record, rank)
+        shown = _show(log)
+        while following:
+            over = look(ports, launcher, name).record.ended
+            time.sleep(2.0)
+            shown += _show(log)
+            if over:
+                break
+        if not shown and not following:
+            raise GiveUp(f"nothing of {name} is in CloudWatch yet; its machines may still be starting")
+
+
+def _show(log: Any) -> int:
+    count = 0
+    for line in log.next():
+        click.echo(f"{line.stream.rpartition('_')[2]}  {printable(line.text.expandtabs())}")
+        count += 1
+    return count
+
+
+@click.command(epilog="Examples:\n\n\b\n  dyntrain job stop mnist\n  dyntrain job stop mnist --now")
+@click.argument("name")
+@click.option(
+    "--now", "at_once", is_flag=True, help="End the machines at once, unsaved; those of a cluster always are."
+)
+def stop(name: str, at_once: bool) -> None:
+    """End the job NAME: its nodes save their artifacts, and end. Of an elastic job all that was made for it is deleted
+    but the code, and the volume with what it has learned.
+    """
+    with one_clear_line():
+        from dyntrain.controller.cli.commands.job.jobs import connect_jobs, stored_job
+        from dyntrain.controller.cli.commands.job.jobs import stop as stop_job
+
+        ports, launcher = connect_jobs()
+        if stored_job(ports, name).record.elastic:
+            from dyntrain.controller.cli.commands.job.elastic import stop_elastic
+
+            stop_elastic(ports, launcher, name)
+            return
+        said = stop_job(ports, launcher, name, at_once=at_once)
+    click.echo(said)

@@ -1,0 +1,103 @@
+"""`dyntrain logs`: what the machines of a cluster wrote, also of those that are gone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.answers.log_sources import KINDS, FromCloudWatch, FromFiles, Wanted
+from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.instances import only_ids
+from dyntrain.controller.cli.shell.since import start_of
+from dyntrain.controller.cli.shell.waiting import follow as go_on
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import GiveUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dyntrain.controller.cli.answers.log_sources import Line, Source
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain logs demo -f\n  dyntrain logs demo --rank 0 --since 10m\n"
+    "  dyntrain logs demo --instance i-0123456789abcdef0 --kind prepare\n"
+    "  dyntrain logs demo --directory /tmp/cloud     an embedded cloud's files"
+)
+@click.argument("cluster", type=CLUSTER)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option("--rank", type=click.IntRange(0), help="Only the worker of this rank, of the job that runs.")
+@click.option(
+    "--instance", "instances", multiple=True, type=INSTANCE, help="Only this machine; may be given several times."
+)
+@click.option("--job", help="Of this job.  [default: of all]")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    help="Which logs; may be given several times.  [default: worker]",
+)
+@click.option("--since", default="1h", show_default=True, help="As for `dyntrain events`.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    envvar="DYNTRAIN_LOCAL_DIRECTORY",
+    help="Read the files of an embedded cloud (`local up --directory`) in place of CloudWatch.",
+)
+def logs(
+    cluster: str,
+    follow: bool,
+    rank: int | None,
+    instances: tuple[str, ...],
+    job: str | None,
+    kinds: tuple[str, ...],
+    since: str,
+    directory: Path | None,
+) -> None:
+    """What CLUSTER's workers wrote, from CloudWatch; a machine's lines outlive it."""
+    with one_clear_line():
+        start = start_of(since, time.time())
+        only_ids(instances)
+        with waiting("reading the logs"):
+            named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])
+            wanted = Wanted(cluster, job, named or None, frozenset(kinds or ("worker",)))
+            source: Source
+            if directory is not None:
+                source = FromFiles(directory, wanted, start)
+            else:
+                from dyntrain.controller.adapters.aws import Clients
+                from dyntrain.controller.adapters.logs import CloudWatchLogs
+
+                source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), wanted, start)
+            first = list(source.next())
+        shown = _show(first)
+        if not shown and not follow:
+            where = directory or f"the log group /dyntrain/{cluster} of this region"
+            raise GiveUp(f"nothing was written since {since} that fits, in {where}; --since 7d looks further back")
+        if follow:
+            go_on(lambda: _show(source.next()))
+
+
+def _show(lines: Iterable[Line]) -> int:
+    count = 0
+    for count, line in enumerate(lines, 1):  # noqa: B007
+        click.echo(f"{line.who}  {printable(line.text.expandtabs())}")
+    return count
+
+
+def _instance_of(cluster: str, rank: int) -> str:
+    from dyntrain.controller.cli.answers.query import snapshot, summary
+
+    ports, registry, elastic = connect()
+    nodes = summary(snapshot(ports, registry, cluster, elastic))["nodes"]
+    ranks = {node["rank"]: node["instance"] for node in nodes if node["rank"] is not None}
+    if rank not in ranks:
+        known = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
+        raise GiveUp(f"nobody in {cluster} has rank {rank} now (ranks: {known}); --instance names who had it before")
+    return str(ranks[rank])

@@ -1,0 +1,115 @@
+"""`dyntrain model`: what a step, a change and a crash take, by where ps-lite's servers are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+
+if TYPE_CHECKING:
+    from dyntrain.training.model.table import Row
+
+GIGABIT, GIGABYTE = 1e9 / 8, 1e9
+LATENCY, FORMING = 0.005, 0.3  # seconds, as measured by `make bench BENCH="model reform"`: small beside all else
+DEFAULT_WORKERS = (2, 4, 8, 16, 32, 64)
+NAMES = ("ResNet-50", "BERT-large")
+COLUMNS = (
+    "network",
+    "workers",
+    "servers on",
+    "exchange s",
+    "waits for",
+    "step s",
+    "computing",
+    "pause s",
+    "release s",
+)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain model\n  dyntrain model --network ResNet-50 --link 10 --compute 0.3\n"
+    "  dyntrain model --workers 24 --bases 3 --bases 6 --output json"
+)
+@click.option("--network", "networks", multiple=True, type=click.Choice(NAMES), help="Which.  [default: both]")
+@click.option(
+    "--workers", type=click.IntRange(2, 64), multiple=True, help="How many; may be repeated.  [default: 2 4 ... 64]"
+)
+@click.option("--bases", type=click.IntRange(1, 64), multiple=True, help="Base nodes with servers.  [default: 1 2 4]")
+@click.option("--link", type=POSITIVE, default=25.0, show_default=True, help="Gb/s of a node, each way.")
+# Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html
+@click.option(
+    "--connection",
+    type=POSITIVE,
+    default=5.0,
+    show_default=True,
+    help="Gb/s of one TCP connection: 5 between any two instances, 10 within a cluster placement group.",
+)
+@click.option("--serving", type=POSITIVE, default=1.0, show_default=True, help="GB/s that one ps-lite server adds up.")
+@click.option("--compute", type=POSITIVE, help="Seconds a step computes.  [default: a V100's, see training/SCALING.md]")
+@click.option(
+    "--overlap",
+    type=click.FloatRange(0, 1),
+    default=0.66,
+    show_default=True,
+    help="Share of the computing in which gradients go out: of the backward pass on a GPU; 0 on CPUs.",
+)
+@output_options("a list of rows and what follows, as one object", "a row a line, then what follows", "the same")
+def model(
+    networks: tuple[str, ...],
+    workers: tuple[int, ...],
+    bases: tuple[int, ...],
+    link: float,
+    connection: float,
+    serving: float,
+    compute: float | None,
+    overlap: float,
+    output: str,
+) -> None:
+    """Predict steps, pauses and releases by where ps-lite's servers are: on base nodes, or on all members.
+
+    For nodes that are alike. How good it is, and what to set, is told in training/SCALING.md.
+    """
+    from dyntrain.training.model.prediction import Machines
+    from dyntrain.training.model.table import BASES, COMPUTE, advice, rows
+
+    machines = Machines(
+        link=link * GIGABIT,
+        connection=min(connection, link) * GIGABIT,
+        serving=serving * GIGABYTE,
+        latency=LATENCY,
+        forming=FORMING,
+    )
+    chosen = networks or NAMES
+    found = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
+    said = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
+    if output == "json":
+        listed = [{**vars(each), "placement": str(each.placement)} for each in found]
+        click.echo(json.dumps({"rows": listed, "advice": said}))
+        return
+    for line in [*_lines(found), "", *said]:
+        click.echo(line)
+
+
+def _lines(found: list[Row]) -> list[str]:
+    """A table as wide as the terminal has room for."""
+    from dyntrain.controller.cli.text.tables import Column, table
+
+    cells = [
+        (
+            each.network,
+            str(each.workers),
+            str(each.placement),
+            f"{each.exchange:.2f}",
+            each.limit,
+            f"{each.step:.2f}",
+            f"{each.efficiency:.0%}",
+            f"{each.pause:.1f}",
+            f"{each.release:.1f}",
+        )
+        for each in found
+    ]
+    shown = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
+    return table(shown, cells, width_of_terminal())

@@ -1,0 +1,79 @@
+"""`dyntrain pool plan`: what the reserved pool would do now and why, line by line. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER
+from dyntrain.controller.cli.shell.connection import stage_of_command
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.words import printable_lines
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.contract.wrong_fields import wrong_fields
+
+if TYPE_CHECKING:  # a command that only prints its help needs none of it
+    from dyntrain.controller.core.pool.inputs import Inputs
+
+
+@click.group(epilog="Examples:\n\n\b\n  dyntrain pool plan")
+def pool() -> None:
+    """Idle reserved instances that are handed to clusters."""
+
+
+@pool.command(
+    epilog="Examples:\n\n\b\n  dyntrain pool plan --cluster demo\n"
+    "  dyntrain pool plan --json | jq .inputs > inputs.json\n  dyntrain pool plan --from-file inputs.json"
+)
+@click.option("--cluster", type=CLUSTER, help="Only this cluster; the sum is over all of them either way.")
+@click.option(
+    "--from-file",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Decide on recorded inputs (a JSON file) and read nothing from AWS.",
+)
+@output_options(
+    '{"problem", "sum", "pools", "inputs"}; the inputs fit --from-file', "sums, line by line", "with all that was read"
+)
+def plan(cluster: str | None, file: Path | None, output: str) -> None:
+    """The sum of reservations less what uses them, and the size that each pool should have. Exit code 1: not everything
+    could be read.
+    """
+    from dyntrain.controller.cli.text.pool import as_data, as_text
+    from dyntrain.controller.core.pool.plan import plan_pools
+
+    with one_clear_line():
+        with waiting("reading reservations and instances"):
+            inputs = _from_file(file) if file is not None else _from_aws()
+        if cluster is not None and all(one.cluster != cluster for one in inputs.pools):
+            raise GiveUp(
+                f"no pool of a cluster {cluster!r} (known: {', '.join(one.cluster for one in inputs.pools) or 'none'})"
+            )
+    decided = plan_pools(inputs)
+    if output == "json":
+        click.echo(json.dumps(as_data(decided, inputs, cluster)))
+    else:
+        click.echo(printable_lines(as_text(decided, inputs, cluster, wide=output == "wide")))
+    if inputs.problem:
+        raise click.exceptions.Exit(1)
+
+
+def _from_file(file: Path) -> Inputs:
+    from dyntrain.controller.cli.rehearsal.recorded import text_of
+    from dyntrain.controller.core.pool.inputs import Inputs
+    from pydantic import ValidationError
+
+    try:
+        return Inputs.model_validate_json(text_of(file))
+    except ValidationError as error:
+        raise GiveUp(f"{file}: {wrong_fields(error, 'file')}") from error
+
+
+def _from_aws() -> Inputs:
+    from dyntrain.controller.cli.answers.pool import inputs_from_aws
+
+    return inputs_from_aws(stage_of_command())

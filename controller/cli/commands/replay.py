@@ -1,0 +1,167 @@
+"""`dyntrain replay`: what the controller makes of recorded events, without touching anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from dyntrain.controller.cli.rehearsal.recorded import Record
+    from dyntrain.controller.contract.messages import ClusterPolicy
+
+DEFAULT_CLUSTER = "demo"
+
+
+class _Moment(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from dyntrain.controller.core.heard.payloads import Time
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(Time).validate_python(float(value) if value.replace(".", "", 1).isdigit() else value)
+        except ValidationError:
+            self.fail(f"{value!r} is neither seconds since the epoch nor an ISO 8601 time", param, ctx)
+
+
+MOMENT = _Moment()
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain replay recorded/\n  dyntrain replay events.jsonl --cluster demo --shuffle 1"
+)
+@click.argument("files", nargs=-1, required=True)
+@click.option(
+    "--cluster",
+    help=f"Whose nodes to show; with defaults for a policy, and the group NAME-workers.  [default: {DEFAULT_CLUSTER}]",
+)
+@click.option("--cluster-config", help="File with the cluster's policy, as `dyntrain cluster create` takes it.")
+@click.option("--now", type=MOMENT, help="ISO 8601 or seconds since the epoch.  [default: the latest event's time]")
+@click.option(
+    "--shuffle",
+    type=int,
+    metavar="SEED",
+    help="Also replay permutations with duplicates; exit code 1 if one ends differently.",
+)
+@click.option("--times", type=click.IntRange(min=1), default=10, show_default=True, help="How many permutations.")
+@output_options("one object a line: each event, then the outcome", "an event a line, then the outcome", "the same")
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    cluster: str | None,
+    cluster_config: str | None,
+    now: float | None,
+    shuffle: int | None,
+    times: int,
+    output: str,
+) -> None:
+    """Feed recorded EventBridge payloads (FILES or folders; JSON or JSON lines) through the real rules and decisions,
+    in memory.
+
+    Dead letters are read as they are stored. Exit code 2 when a path cannot be read, 1 when no event could be read or a
+    permutation ends with other statuses or members, else 0.
+    """
+    with one_clear_line(), _quietly():
+        from dyntrain.controller.cli.rehearsal.recorded import Unreadable, files_of, records_of
+        from dyntrain.controller.cli.rehearsal.rehearsal import differing
+        from dyntrain.controller.cli.rehearsal.rehearsal import replay as run
+        from dyntrain.controller.contract.settings import Settings
+        from dyntrain.controller.core.heard.event_rules import matching as matching_rules
+
+        settings = Settings.of(os.environ)
+        try:
+            records = [record for file in files_of(files) for record in records_of(file)]
+            policy = _policy(cluster, cluster_config)
+        except Unreadable as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(2)
+        at = (
+            now
+            if now is not None
+            else max((record.time for record in records if record.time is not None), default=time.time())
+        )
+        matching = partial(matching_rules, settings.elastic)
+        found = run(records, matching, policy, settings.elastic, at)
+        odd = [] if shuffle is None else differing(records, matching, policy, settings.elastic, at, shuffle, times)
+    if output == "json":
+        lines = _json_lines(found.events, found.summary)
+    else:
+        lines = map(printable, _text_lines(records, found.events, found.summary))
+    for line in lines:
+        click.echo(line)
+    if all(record.event is None for record in records):
+        click.echo("Error: there is no event in what was given", err=True)
+        ctx.exit(1)
+    if odd:
+        click.echo(
+            f"Error: {len(odd)} of {times} permutations of seed {shuffle} end with other statuses or members: "
+            f"{odd[:10]}",
+            err=True,
+        )
+        ctx.exit(1)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the log lines of the handlers: the outcome tells all of it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _policy(cluster: str | None, config: str | None) -> ClusterPolicy:
+    from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy
+    from dyntrain.controller.cli.rehearsal.recorded import text_of
+
+    name = DEFAULT_CLUSTER if cluster is None else cluster
+    if config is None:
+        return checked_policy({"cluster": name, "groups": [f"{name}-workers"]})
+    fields = parsed_policy(text_of(Path(config)), config)
+    if cluster is not None and fields.setdefault("cluster", cluster) != cluster:
+        raise Misconfigured(f"{config} is the policy of {fields['cluster']!r}, not of {cluster!r}")
+    return checked_policy(fields)
+
+
+def _json_lines(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Iterator[str]:
+    yield from (json.dumps(event) for event in events)
+    yield json.dumps(summary)
+
+
+def _text_lines(
+    records: Sequence[Record], events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
+) -> Iterator[str]:
+    for record, event in zip(records, events, strict=True):
+        kind = str(record.event.get("detail-type", "-")) if record.event is not None else "-"
+        handlers = ", ".join(event["matched"]) or "no rule"
+        yield "  ".join(
+            part
+            for part in (event["file"], kind, handlers, event["outcome"], event["instance"], event["reason"])
+            if part
+        )
+    yield ""
+    for instance, node in summary["nodes"].items():
+        yield f"{instance}  {node['status']}  {node['reason']}"
+    members = " ".join(summary["target"]["members"]) or "nobody"
+    yield f"target revision {summary['target']['revision']}: {members}"
+    for action in summary["actions"]:
+        yield "would do: " + " ".join(
+            f"{key}={value}" if key != "action" else str(value) for key, value in action.items()
+        )

@@ -1,0 +1,84 @@
+"""`dyntrain report`: a job afterwards, or so far, as text or as a page to keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.cli.text.words import printable_lines
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.missing import require
+
+if TYPE_CHECKING:
+    from dyntrain.training.report.story import Story
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain report demo --html demo.html\n"
+    "  dyntrain report /myEFSvolume/dyntrain/demo/job-20260101-120000-ab12 --html job.html\n"
+    "  dyntrain report events.jsonl --png job.png"
+)
+@click.argument("job", required=False, type=CLUSTER)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write one page that needs no network.")
+@click.option(
+    "--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw its curves. Needs the extra `picture`."
+)
+@output_options("all that is known of it as one object", "the figures", "with each change")
+def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
+    """Workers, samples/s, metrics, changes with their causes and pauses, samples, instance-hours.
+
+    JOB is an events.jsonl or the folder with one, which tell all; or the name of a cluster or of its job, whose reports
+    carry a bounded history. Default: the only cluster there is.
+    """
+    with one_clear_line():
+        if png is not None:
+            require(("resvg_py",))
+        with waiting("reading the job"):
+            story, audit = _found(job)
+        from dyntrain.training.report.source import as_data, summary, write_page, write_picture
+
+        written = output == "json"  # where: stdout is an object
+        if written:
+            click.echo(json.dumps(as_data(story, audit)))
+        else:
+            click.echo(printable_lines(summary(story, audit, wide=output == "wide")))
+        if html is not None:
+            with _writing(html):
+                write_page(html, story, audit)
+            click.echo(f"page: {html}", err=written)
+        if png is not None:
+            with _writing(png):
+                write_picture(png, story)
+            click.echo(f"picture: {png}", err=written)
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GiveUp(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _found(job: str | None) -> tuple[Story, str]:
+    if job is not None and names_file(job):
+        from dyntrain.training.report.source import audit_text, story_of_file
+
+        file = Path(job)
+        with unreadable(file):
+            return story_of_file(file), audit_text(file if file.is_dir() else file.parent)
+    from dyntrain.training.report.story import story_of_report
+
+    try:
+        return story_of_report(reported(job)), "not audited: the ledger is on the shared volume"
+    except ValueError as error:
+        raise GiveUp(str(error)) from error

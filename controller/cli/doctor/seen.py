@@ -1,0 +1,93 @@
+"""What the doctor has read, before it judges. A reading that failed is an `Unread`, which says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unread:
+    why: str
+
+
+@dataclass(frozen=True)
+class StackSeen:
+    """`failed`: resources whose last change did not succeed, with CloudFormation's reason. `made`: physical names by
+    logical ones. `alarms`: the names of its alarms.
+    """
+
+    status: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupSeen:
+    minimum: int
+    maximum: int
+    desired: int
+    in_service: int
+    tags: Mapping[str, str]
+    hooks: frozenset[str]
+
+
+@dataclass(frozen=True)
+class TemplateSeen:
+    """`image` "": it names none of its own. `volumes`: GiB by device."""
+
+    instance_tags: Mapping[str, str]
+    image: str
+    volumes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImageSeen:
+    """`volumes`: GiB by device, which no volume made of it may be smaller than."""
+
+    state: str
+    volumes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Right:
+    """What somebody must be allowed to do; `context` is what the request will carry besides."""
+
+    action: str
+    resource: str = "*"
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClusterSeen:
+    """`parameters` by their last part. None: it is not there. `wheel`: None: it does not come from S3."""
+
+    parameters: Mapping[str, str] | Unread
+    stack: StackSeen | Unread | None
+    groups: Mapping[str, GroupSeen] | Unread
+    template: TemplateSeen | Unread | None
+    image: ImageSeen | Unread | None
+    wheel: bool | Unread | None
+    denied: tuple[str, ...] | Unread
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`stages`: all parameters below `STAGES`. `stack` is that of the controller; `table` its table's status. `denied`
+    is what the caller may not do.
+    """
+
+    region: str | Unread
+    caller: str | Unread
+    stages: Mapping[str, str] | Unread
+    wanted_stage: str | None
+    stack: StackSeen | Unread | None
+    table: str | Unread | None
+    alarms: Mapping[str, str] | Unread
+    denied: tuple[str, ...] | Unread
+    clusters: Mapping[str, ClusterSeen] | Unread

@@ -1,0 +1,101 @@
+"""`dyntrain`: what a cluster is doing and why; and the embedded cloud.
+
+A command is imported when it is given: what the others need costs it no time, and need not be installed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+from click.shell_completion import CompletionItem
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.missing import one_sentence
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """`home` is MODULE:NAME of the click command. `help` is its short help, which lists show without importing it."""
+
+    home: str
+    help: str
+
+    def load(self) -> click.Command:
+        module, _, name = self.home.partition(":")
+        command: click.Command = getattr(import_module(f"dyntrain.controller.{module}"), name)
+        return command
+
+
+COMMANDS = {
+    "add": Lazy("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
+    "base": Lazy("cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."),
+    "cluster": Lazy("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
+    "cost": Lazy("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
+    "dashboard": Lazy("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),
+    "doctor": Lazy("cli.commands.doctor:doctor", "What is wrong with the controller and the clusters, and what to do."),
+    "events": Lazy("cli.commands.events:events", "The audit trail: every change of status and every action."),
+    "explain": Lazy("cli.commands.state:explain", "Why an instance has its status, with every fact behind it."),
+    "generate-trainer": Lazy(
+        "cli.commands.generate_trainer:generate_trainer", "Scripts that start a distributed TensorFlow training."
+    ),
+    "job": Lazy("cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."),
+    "launch": Lazy("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
+    "local": Lazy("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
+    "logs": Lazy("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),
+    "model": Lazy("cli.commands.model:model", "What a step, a change and a crash take, by where the servers are."),
+    "pool": Lazy("cli.commands.pool:pool", "Idle reserved instances that are handed to clusters."),
+    "remove": Lazy("cli.commands.changes:remove", "Ask workers to leave their job."),
+    "replay": Lazy("cli.commands.replay:replay", "Recorded EventBridge payloads through the real rules, in memory."),
+    "report": Lazy("cli.commands.report:report", "A job afterwards: curves, changes, pauses, as a page to keep."),
+    "scale": Lazy("cli.commands.changes:scale", "How many elastic workers a cluster's group has."),
+    "status": Lazy("cli.commands.state:status", "The nodes and the job of each cluster."),
+    "tensorboard": Lazy(
+        "cli.commands.tensorboard:tensorboard", "A job's curves in TensorBoard, while it runs or after."
+    ),
+}
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return COMMANDS[cmd_name].load() if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        named = [
+            CompletionItem(name, help=COMMANDS[name].help)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return named + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with one_sentence():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:\n\n\b\n  dyntrain status --watch\n  dyntrain --region eu-west-1 --profile work scale demo 4\n"
+    "  dyntrain dashboard",
+)
+@click.version_option(package_name="dyntrain", message="dyntrain %(version)s")
+@click.option("--stage", help="Which deployed controller; also DYNTRAIN_STAGE. Default: the only one there is.")
+@click.option("--region", help="Of AWS; also AWS_REGION or AWS_DEFAULT_REGION, or the profile's.")
+@click.option("--profile", help="Of the AWS configuration; also AWS_PROFILE.")
+@click.pass_context
+def main(ctx: click.Context, stage: str | None, region: str | None, profile: str | None) -> None:
+    """Elastic training on EC2: what the clusters are doing, and why."""
+    ctx.with_resource(changed(os.environ, aws_settings(os.environ, region, profile)))
+
+
+if __name__ == "__main__":
+    main()

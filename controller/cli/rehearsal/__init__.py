@@ -1,0 +1,1 @@
+"""What the controller would make of recorded events, worked out in memory: nothing here touches AWS."""

@@ -1,0 +1,300 @@
+"""The controller's ports in memory, for `dyntrain replay`: a table with its stream, and a cloud that exists only in the
+events told about it.
+
+Nothing here touches AWS. Instances are taken to exist and to run unless an event said otherwise; what the controller
+would do is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import Conflict
+from dyntrain.controller.contract.messages import NODE_TYPE_TAG, ClusterPolicy, Target
+from dyntrain.controller.core.history.trail import Entry
+from dyntrain.controller.core.known.facts import InstanceState, NodeFacts, Transition
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership, as_parameter
+from dyntrain.controller.core.views.view import GROUP_TAG
+from dyntrain.controller.loops.ports import (
+    Batch,
+    Ports,
+    SeenInstance,
+    SeenMember,
+    StoredGroup,
+    StoredMembership,
+    StoredNode,
+    TrailEntry,
+    Wake,
+)
+
+
+@dataclass
+class Memory:
+    """`pending` is what the stream would deliver next."""
+
+    policy: ClusterPolicy
+    elastic: ElasticTag
+    now: float
+    items: dict[tuple[str, str], tuple[Any, int]] = field(default_factory=dict)
+    nodes_to_wake: set[str] = field(default_factory=set)
+    clusters_to_wake: set[str] = field(default_factory=set)
+    groups_to_wake: set[str] = field(default_factory=set)
+    targets: dict[str, str] = field(default_factory=dict)
+
+    def ports(self) -> Ports:
+        return Ports(
+            nodes=_Nodes(self),
+            jobs=_Jobs(self),
+            clusters=_Clusters(self),
+            parameters=_Parameters(self),
+            instances=_Instances(self),
+            groups=_Groups(self),
+            clock=lambda: self.now,
+            group_records=_GroupRecords(self),
+            metrics=_Metrics(),
+        )
+
+    def take_wake(self, *, tick: bool = False) -> Wake | None:
+        """What the stream holds, which is then empty; None for nothing."""
+        nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
+        ticked = frozenset({self.policy.cluster}) if tick else frozenset()
+        wake = Wake(nodes, frozenset(self.clusters_to_wake), ticked, frozenset(self.groups_to_wake))
+        for woken in (self.nodes_to_wake, self.clusters_to_wake, self.groups_to_wake):
+            woken.clear()
+        return wake if wake.nodes or wake.clusters or wake.ticked or wake.groups else None
+
+    def put(self, key: tuple[str, str], value: Any, version: int) -> None:
+        if self.items.get(key, (None, 0))[1] != version:
+            raise Conflict(f"{key} is no longer at version {version}")
+        self.items[key] = (value, version + 1)
+
+    def of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
+        return {name: entry for (found, name), entry in self.items.items() if found == kind}
+
+
+class _Nodes:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def get(self, instance: str) -> StoredNode | None:
+        entry = self._memory.items.get(("node", instance))
+        return StoredNode(*entry) if entry is not None else None
+
+    def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
+        return {instance: node for instance in instances if (node := self.get(instance)) is not None}
+
+    def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
+        self._memory.put(("node", node.facts.instance), node.facts, node.version)
+        if wake:
+            self._memory.nodes_to_wake.add(node.facts.instance)
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
+        nodes = {name: StoredNode(*entry) for name, entry in self._memory.of_kind("node").items()}
+        return {
+            name: node
+            for name, node in nodes.items()
+            if node.facts.named is not None and node.facts.named.cluster == cluster
+        }
+
+
+class _GroupRecords:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def get(self, group: str) -> StoredGroup | None:
+        entry = self._memory.items.get(("group", group))
+        return StoredGroup(*entry) if entry is not None else None
+
+    def put(self, stored: StoredGroup, *, wake: bool) -> None:
+        self._memory.put(("group", stored.facts.group), stored.facts, stored.version)
+        if wake:
+            self._memory.groups_to_wake.add(stored.facts.group)
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
+        return {}
+
+
+class _Jobs:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def get(self, cluster: str) -> tuple[JobFacts | None, int]:
+        return self._memory.items.get(("job", cluster), (None, 0))
+
+    def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
+        self._memory.put(("job", cluster), job, version)
+        if wake:
+            self._memory.clusters_to_wake.add(cluster)
+
+
+class _Clusters:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def get(self, cluster: str) -> StoredMembership:
+        stored, version = self._memory.items.get(("cluster", cluster), (None, 0))
+        return (
+            replace(stored, version=version)
+            if stored is not None
+            else StoredMembership(Membership(), published=0, version=0)
+        )
+
+    def put(self, cluster: str, stored: StoredMembership) -> None:
+        self._memory.put(("cluster", cluster), stored, stored.version)
+
+    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
+        self._memory.clusters_to_wake.add(cluster)
+
+    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
+        """A replay prints what it did; it keeps no trail."""
+
+    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        return ()
+
+    def pointer(self, cluster: str) -> str:
+        return f"cluster#{cluster}/target"
+
+
+class _Parameters:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def policies(self) -> Mapping[str, str]:
+        return {self._memory.policy.cluster: self._memory.policy.model_dump_json()}
+
+    def stages(self) -> Mapping[str, str]:
+        return {}
+
+    def target(self, cluster: str) -> str | None:
+        return self._memory.targets.get(cluster)
+
+    def put_target(self, cluster: str, target: Target, pointer: str) -> None:
+        self._memory.targets[cluster] = as_parameter(target, pointer)
+
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        return False
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        return ()
+
+
+class _Instances:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
+        return ()
+
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        return {}
+
+    def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
+        """Asked for nodes whose tags no event has told: a group's instances have those of its launch template, others
+        none.
+        """
+        found = []
+        for instance in instances:
+            facts: NodeFacts = self._memory.items["node", instance][0]
+            group = facts.group_event.group if facts.group_event is not None else None
+            launched = {
+                self._memory.elastic.of(self._memory.policy.cluster): "",
+                NODE_TYPE_TAG: "Worker",
+                GROUP_TAG: group or "",
+            }
+            state: InstanceState = (
+                "terminated"
+                if facts.terminated
+                else facts.state_event.state
+                if facts.state_event is not None
+                else "running"
+            )
+            tags = launched if group in self._memory.policy.groups else {}
+            if facts.tags_event is not None:
+                tags = facts.tags_event.tags
+            found.append(SeenInstance(instance, state, tags, None, None))
+        return found
+
+    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
+        return Batch()
+
+    def untag(self, instances: Sequence[str], key: str) -> Batch:
+        return Batch()
+
+    def terminate(self, instances: Sequence[str]) -> Batch:
+        return Batch()
+
+    def start(self, instances: Sequence[str]) -> Batch:
+        return Batch()
+
+    def stop(self, instances: Sequence[str]) -> Batch:
+        return Batch()
+
+    def give_profile(self, instance: str, profile: str) -> None:
+        """None has one here."""
+
+
+class _Groups:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
+        return ()
+
+    def hooks(self, group: str) -> Mapping[str, Transition]:
+        return {}
+
+    def complete(
+        self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
+    ) -> bool:
+        return True
+
+    def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
+        return True
+
+    def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
+        """Recorded as an action."""
+        return True
+
+    def protect(self, instances: Sequence[str], group: str) -> None:
+        """Recorded as an action."""
+
+    def tagged(self, key: str) -> Mapping[str, str]:
+        return {}
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        """What runs is what the events told; one more was wanted, or no launch would have failed."""
+        nodes = [
+            facts
+            for facts, _ in self._memory.of_kind("node").values()
+            if facts.group_event is not None and not facts.terminated
+        ]
+        found = {}
+        for group in groups:
+            running = sum(
+                facts.group_event.group == group and facts.group_event.phase in ("launching", "in_service")
+                for facts in nodes
+            )
+            found[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
+        return found
+
+    def suspend_replacement(self, group: str) -> None:
+        """Recorded as an action."""
+
+    def resume_replacement(self, group: str) -> None:
+        """Recorded as an action."""
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """Recorded as an action."""
+
+
+class _Metrics:
+    def count(self, name: str, cluster: str, value: int = 1) -> None:
+        """A replay raises no alarms."""
+
+    def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
+        """It draws no curves either."""

@@ -1,0 +1,170 @@
+"""Recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
+
+What is no event is told as such, never raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.core.heard.payloads import Time
+from pydantic import TypeAdapter, ValidationError
+
+_TIME: TypeAdapter[float] = TypeAdapter(Time)
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+class Unreadable(GiveUp):
+    """A path that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """`event` None: `problem` says why there is none."""
+
+    file: str
+    event: Mapping[str, Any] | None
+    problem: str = ""
+
+    @property
+    def time(self) -> float | None:
+        """The event's own time, if it has a sound one."""
+        try:
+            return _TIME.validate_python((self.event or {})["time"])
+        except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
+            return None
+
+
+def files_of(paths: Iterable[str]) -> list[Path]:
+    """The files named, and all files below the folders named, by name; hidden ones are left out. Raises Unreadable."""
+    found: list[Path] = []
+    for name in paths:
+        path = Path(name)
+        try:
+            if path.is_dir():
+                found += sorted(
+                    entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry.relative_to(path))
+                )
+            else:
+                path.open("rb").close()
+                found.append(path)
+        except OSError as error:
+            raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
+    return found
+
+
+def text_of(file: Path) -> str:
+    """Raises Unreadable, also for what is no text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{file} cannot be read: it is no text ({error.reason} at byte {error.start})") from error
+
+
+def records_of(file: Path) -> Iterator[Record]:
+    """Raises Unreadable."""
+    name = str(file)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        yield Record(name, None, f"not JSON: {error.reason} at byte {error.start}")
+        return
+    values, problem = _parsed(text)
+    if problem:
+        values, problem = _one_after_the_other(text) or (values, problem)
+    if not problem:
+        for value in values:
+            yield from _records(name, value)
+        return
+    # JSON text may hold the other line separators as they are
+    lines = [line for line in text.split("\n") if line.strip()]
+    parsed = [_parsed(line) for line in lines]
+    if len(lines) < 2 or all(wrong for _, wrong in parsed):
+        yield Record(name, None, problem)
+        return
+    for number, (found, wrong) in enumerate(parsed, 1):
+        if wrong:
+            yield Record(name, None, f"line {number}: {wrong}")
+        for value in found:
+            yield from _records(name, value)
+
+
+def _parsed(text: str) -> tuple[list[Any], str]:
+    """A list counts as the events in it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return [], f"not JSON: {' '.join(str(error).split())}" if text.strip() else "not JSON: the file is empty"
+    return (value, "") if isinstance(value, list) else ([value], "")
+
+
+def _one_after_the_other(text: str) -> tuple[list[Any], str] | None:
+    """Several JSON values in one text, as `jq` and `aws` print them, on one line or on many; None if anything else is
+    between them.
+    """
+    decoder, values, start = json.JSONDecoder(), list[Any](), _after_blanks(text, 0)
+    try:
+        while start < len(text):
+            value, end = decoder.raw_decode(text, start)
+            values += value if isinstance(value, list) else [value]
+            start = _after_blanks(text, end)
+    except (ValueError, RecursionError):
+        return None
+    return (values, "") if values else None
+
+
+def _after_blanks(text: str, start: int) -> int:
+    found = _BLANKS.match(text, start)
+    return found.end() if found is not None else start
+
+
+def _records(name: str, value: Any) -> Iterator[Record]:
+    """Of one JSON value. A dead letter is looked into: the answer of `aws sqs receive-message`, a message of it, and
+    what Lambda sends to a failure destination, which has the event as `requestPayload`.
+    """
+    if isinstance(value, dict) and isinstance(value.get("Messages"), list):
+        for message in value["Messages"]:
+            yield from _records(name, message)
+        return
+    body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
+    if isinstance(body, str) and "detail-type" not in value:
+        found, problem = _parsed(body)
+        for inner in found:
+            yield from _records(name, inner)
+        if problem:
+            yield Record(name, None, f"the body of a message is {problem}")
+        return
+    if isinstance(value, dict) and "requestContext" in value and isinstance(value.get("requestPayload"), dict):
+        yield from _records(name, value["requestPayload"])
+        return
+    yield _record(name, value)
+
+
+def _record(name: str, value: Any) -> Record:
+    if isinstance(value, dict) and "DDBStreamBatchInfo" in value:
+        return Record(name, None, "no event: it names a batch of the table's stream, which the next tick makes good")
+    if not isinstance(value, dict):
+        return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
+    kind = value.get("detail-type", value.get("detail_type"))  # AWS's own pages spell it both ways
+    missing = [
+        key for key, found in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(found, str)
+    ]
+    if missing:
+        return Record(name, None, f"no event: {' and '.join(missing)} missing")
+    return Record(name, value)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

@@ -1,0 +1,67 @@
+"""What TensorBoard is to show of a job, as it comes: from its events, or from the reports that AWS has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
+
+if TYPE_CHECKING:
+    from dyntrain.training.report.board import Entry
+
+REPORT_SECONDS = 15.0  # between looks at a job's reports, each of which asks AWS
+
+
+class News(Protocol):
+    """`over` once the job's end is among what was given."""
+
+    name: str
+    over: bool
+
+    def next(self) -> Iterable[Entry]:
+        """What has come since the last time. Raises GiveUp and RetryLater."""
+        ...
+
+
+def news_of(job: str | None) -> News:
+    """Of an events file or a folder with one, a job or a cluster; None: of the only job that was heard of."""
+    return _FromFile(Path(job)) if job is not None and names_file(job) else _FromReports(job)
+
+
+class _FromFile:
+    def __init__(self, job: Path) -> None:
+        from dyntrain.training.ledger import EventTail
+        from dyntrain.training.report.board import Board
+        from dyntrain.training.report.source import events_file
+
+        self._file = events_file(job)
+        self._tail, self._board = EventTail(self._file), Board()
+        self.name, self.over = self._file.resolve().parent.name, False
+
+    def next(self) -> Iterable[Entry]:
+        with unreadable(self._file):
+            found = [entry for event in self._tail.next() for entry in self._board.told(event)]
+        self.over = self._board.over
+        return found
+
+
+class _FromReports:
+    def __init__(self, job: str | None) -> None:
+        self.name, self.over = reported(job).job, False
+        self._shown = self._asked = 0.0
+
+    def next(self) -> Iterable[Entry]:
+        from dyntrain.training.report.board import latest, of_history
+
+        if self._asked and time.monotonic() - self._asked < REPORT_SECONDS:
+            return ()
+        self._asked = time.monotonic()
+        report = reported(self.name)
+        self.over = report.state in ("finished", "failed")
+        if report.history is None:
+            return ()
+        beyond, self._shown = self._shown, max(self._shown, latest(report.history))
+        return list(of_history(report.history, beyond))

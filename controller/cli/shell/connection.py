@@ -1,0 +1,38 @@
+"""How a command reaches the stage that it is for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:  # a command that only prints its help needs none of it
+    from dyntrain.controller.cli.answers.connection import Connection
+    from dyntrain.controller.contract.stage import Stage
+
+
+def connect(stage: Stage | None = None) -> Connection:
+    """To the stage that the command is for, unless it was looked up before."""
+    from dyntrain.controller.adapters.on_aws import aws_ports
+    from dyntrain.controller.cli.answers.connection import Connection
+    from dyntrain.controller.loops.registry import Registry
+
+    stage = stage or stage_of_command()
+    ports = aws_ports(stage.table, attempts=2, stage=stage.name)
+    return Connection(ports, Registry(ports.parameters, ports.clock, stage.name), stage.elastic)
+
+
+def stage_of_command() -> Stage:
+    """By --stage or DYNTRAIN_STAGE, else the only one that is deployed. DYNTRAIN_TABLE spares the look."""
+    from dyntrain.controller.adapters.aws import Clients
+    from dyntrain.controller.adapters.ssm import SsmParameters
+    from dyntrain.controller.contract.settings import Settings
+    from dyntrain.controller.contract.stage import Stage, chosen_stage
+
+    settings = Settings.of(os.environ)
+    context = click.get_current_context(silent=True)
+    wanted = context.find_root().params.get("stage") if context is not None else None
+    if settings.table is not None:
+        return Stage(wanted or settings.stage, settings.table, settings.elastic)
+    return chosen_stage(SsmParameters(Clients(attempts=2)).stages(), wanted or settings.stage)

@@ -1,0 +1,55 @@
+"""How a command says what went wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+import click
+from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.contract.errors import ControllerError, RetryLater
+
+
+@contextmanager
+def one_clear_line() -> Iterator[None]:
+    """Errors that a person can do something about are one line on stderr and exit code 1."""
+    try:
+        yield
+    except RetryLater as error:
+        told = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
+        raise click.ClickException(told) from error
+    except ControllerError as error:
+        raise click.ClickException(on_one_line(error)) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+
+
+def on_one_line(error: Exception) -> str:
+    return printable(" ".join(str(error).split()))
+
+
+def _unknown_region() -> str:
+    """What is wrong with the region, if that is why there is no endpoint."""
+    if os.environ.get("AWS_ENDPOINT_URL"):
+        return ""
+    from botocore.session import Session
+
+    session = Session()
+    region = str(session.get_config_variable("region") or "")
+    known = [
+        name
+        for partition in session.get_available_partitions()
+        for name in session.get_available_regions("ec2", partition_name=partition)
+    ]
+    return misspelt(region, known)
+
+
+def misspelt(region: str, known: Collection[str]) -> str:
+    """Empty for a region that is known."""
+    if region in known:
+        return ""
+    near = get_close_matches(region, known, n=1)
+    meant = f"; is {near[0]} meant?" if near else ""
+    return f"there is no AWS region {region!r}, or it is newer than this installation of botocore{meant}"

@@ -1,0 +1,17 @@
+"""Instances as people name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dyntrain.controller.contract.errors import Misconfigured
+
+
+def only_ids(instances: Iterable[str]) -> None:
+    """Raises Misconfigured for what is no id of an instance."""
+    from dyntrain.controller.contract.messages import INSTANCE_ID
+
+    for instance in instances:
+        if not re.fullmatch(INSTANCE_ID, instance):
+            raise Misconfigured(f"{instance!r} is no instance id")

@@ -1,0 +1,40 @@
+"""Options that several commands have: how facts are printed, and `--dry-run`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+DRY = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
+    """What each of them prints. The command is given `output`."""
+
+    def decorated(command: F) -> F:
+        @wraps(command)
+        def run(*arguments: Any, output: str, as_json: bool, **more: Any) -> Any:
+            return command(*arguments, output="json" if as_json else output, **more)
+
+        return cast("F", one(both(run)))
+
+    both = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+    one = click.option(
+        "--output",
+        type=click.Choice(["json", "table", "wide"]),
+        default="table",
+        show_default=True,
+        help=f"json: {json}. table: {table}. wide: {wide}.",
+    )
+    return decorated
+
+
+def width_of_terminal() -> int | None:
+    """None: a file or a pipe has room for everything."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

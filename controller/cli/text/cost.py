@@ -1,0 +1,73 @@
+"""A bill as people read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dyntrain.controller.cli.text.tables import Column, table
+from dyntrain.controller.cli.text.words import moment, printable
+from dyntrain.controller.core.history.bill import Bill, Line
+
+COLUMNS = (
+    Column("ROLE", 0),
+    Column("TYPE", 0),
+    Column("OPTION", 1),
+    Column("INSTANCE", 4),
+    Column("INSTANCES", 2),
+    Column("RUN NOW", 2),
+    Column("HOURS", 0),
+    Column("$/HOUR", 3),
+    Column("COST", 0),
+)
+WITHOUT_DISCOUNTS = (
+    "Prices are today's, of Linux: on demand as listed, Spot as it is now. Discounts (Reserved Instances, Savings "
+    "Plans), disks and traffic are in AWS's bill alone."
+)
+
+
+def as_text(
+    title: str, start: float, costs: Bill, notes: Sequence[str], width: int | None, *, each: bool
+) -> Iterator[str]:
+    """`each`: the lines are of one instance each."""
+    yield f"{title} since {moment(start)}"
+    if costs.lines:
+        shown = [index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")]
+        rows = [_row(line) for line in costs.lines]
+        columns = [COLUMNS[index] for index in shown]
+        yield from table(columns, [[printable(row[index]) for index in shown] for row in rows], width)
+    else:
+        yield "nothing ran"
+    yield _sum(costs)
+    for note in notes:
+        yield f"! {printable(note)}"
+
+
+def money(dollars: float | None) -> str:
+    return "-" if dollars is None else f"${dollars:,.2f}"
+
+
+def _row(line: Line) -> list[str]:
+    return [
+        line.role,
+        line.type,
+        line.market,
+        line.instance,
+        str(line.instances),
+        str(line.running),
+        f"{line.hours:,.2f}",
+        "-" if line.price is None else f"${line.price:,.4f}",
+        money(line.cost),
+    ]
+
+
+def _sum(costs: Bill) -> str:
+    cost = f"{costs.hours:,.2f} instance-hours"
+    if costs.cost is not None:
+        left = f" and {costs.unpriced:,.2f} hours of unknown price" if costs.unpriced else ""
+        cost += f", {money(costs.cost)}{left}"
+    elif costs.hours:
+        cost += " (no price is known: pricing:GetProducts may not be allowed)"
+    if not costs.running:
+        return f"{cost}; nothing runs now"
+    rate = f", {money(costs.hourly)} an hour" if costs.hourly is not None else ""
+    return f"{cost}; {costs.running} {'runs' if costs.running == 1 else 'run'} now{rate}"

@@ -1,0 +1,138 @@
+"""What `dyntrain status` shows, made of `query.summary`. Pure but for the terminal's width, which is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median_low
+from typing import Any
+
+from dyntrain.controller.cli.text.tables import Column, table
+from dyntrain.controller.cli.text.words import COLOURS, ago, metrics_text, moment, printable, span
+
+COLUMNS = (
+    Column("instance", 0),
+    Column("role", 3),
+    Column("status", 0),
+    Column("rank", 4),
+    Column("generation", 6),
+    Column("since", 2),
+    Column("reason", 1, words=True),
+)
+WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
+SLOW = 1.5
+OVER = ("finished", "failed")
+
+
+def cluster_lines(
+    cluster: dict[str, Any], now: float | None, width: int | None, *, wide: bool = False, colour: bool = False
+) -> list[str]:
+    """`now` None: times are absolute, for a file that is read later."""
+    columns = WIDE if wide else COLUMNS
+    rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
+    colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
+    drawn = table(columns, rows, width, colours, colour=colour) if rows else ["no nodes"]
+    return [*map(printable, headline(cluster, now)), *drawn, *map(printable, failure(cluster))]
+
+
+def failure(cluster: dict[str, Any]) -> list[str]:
+    """Why the job failed, and what its script raised; nothing when all is well."""
+    job = cluster["job"] or {"state": "", "traceback": ""}
+    found = [f"the job failed: {job['reason']}"] if job["state"] == "failed" else []
+    return [*found, *(["the script raised:", *job["traceback"].rstrip().splitlines()] if job["traceback"] else [])]
+
+
+def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wide: bool) -> Sequence[str]:
+    role = "master" if node["base"] and node["master"] else "base" if node["base"] else "elastic"
+    coordinator = ", coordinator" if node["instance"] == cluster["target"]["coordinator"] else ""
+    last = node["detail"].strip().splitlines()[-1:]
+    more = (_shown(node["private_ip"]), _shown(node.get("step_seconds"))) if wide else ()
+    return (
+        node["instance"],
+        role + coordinator,
+        node["status"],
+        _shown(node["rank"]),
+        _shown(node["generation"]),
+        moment(node["since"]) if now is None else ago(node["since"], now),
+        *more,
+        printable(": ".join([node["sentence"], *last])),
+    )
+
+
+def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
+    """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
+    return [*_job_lines(cluster, now), *_stays(cluster), *_closing(cluster)]
+
+
+def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
+    job, name, target = cluster["job"], cluster["cluster"], cluster["target"]
+    if job is None:
+        return [f"{name}: no job has been heard of; target revision {target['revision']}"]
+    epochs = f"epoch {job['epoch']}" + (f"/{job['epochs']}" if job["epochs"] else "")
+    if target["term"] and target["coordinator"] is None and not job["alive"] and job["state"] not in OVER:
+        return [f"{name}: job {job['job']} paused at {epochs}: no base node is left to run the coordinator"]
+    silent = "" if job["alive"] or job["state"] in OVER else f" (silent {_since(job['heard_at'], now)})"
+    progress = job["progress"] or {}
+    parts = [f"{name}: job {job['job']} {job['state']}{silent}"]
+    if progress.get("fraction") is not None and job["state"] != "finished":
+        parts.append(f"{100 * progress['fraction']:.1f} % done")
+    if progress.get("eta_seconds") and job["alive"]:
+        parts.append(f"about {span(progress['eta_seconds'])} left")
+    lines = [
+        ", ".join(parts),
+        f"  {epochs}, step {job['step']}, {job['workers']} workers, {job['samples_per_second']:.0f} samples/s, "
+        f"generation {job['generation']}, target revision {target['revision']}",
+    ]
+    if progress.get("metrics"):
+        lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
+    slow = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
+    lines += [
+        f"  slow: {instance} takes {seconds:.3g} s for its own part of a step, {factor:.1f} times the median"
+        for instance, seconds, factor in slow
+    ]
+    if job["reason"] and job["state"] != "failed":
+        lines.append(f"  {job['reason']}")
+    return lines
+
+
+def _stays(cluster: dict[str, Any]) -> list[str]:
+    stays = cluster.get("stays")
+    if not stays or not stays["instances"]:
+        return []
+    count = stays["instances"]
+    what = f"{count} base instance{'s run' if count > 1 else ' runs'} on"
+    costs = f", which costs ${stays['hourly']:,.2f} an hour" if stays["hourly"] is not None else ", which costs money"
+    until = f", until about {moment(stays['until'])} (after_job={stays['after_job']})" if stays.get("until") else ""
+    return [f"  {what}{costs}{until}"]
+
+
+def _closing(cluster: dict[str, Any]) -> list[str]:
+    """What became of base nodes, and what somebody has to do who wants to go on."""
+    closing = cluster.get("closing")
+    if not closing:
+        return []
+    if not closing["rests"]:
+        return [f"  the cluster is being closed: {closing['sentence']}"]
+    start = f"aws ec2 start-instances --instance-ids {' '.join(closing['stopped'])}"
+    launch = f"set the desired capacity of {', '.join(closing['ended'])} as it was"
+    go_on = start if closing["stopped"] else launch if closing["ended"] else "launch base nodes"
+    return [f"  the cluster is closed: {closing['sentence']}", f"  to go on: {go_on}"]
+
+
+def _since(then: float, now: float | None) -> str:
+    return f"since {moment(then)}" if now is None else f"for {span(now - then)}"
+
+
+def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
+    """Who takes more than SLOW times the median of all for its own part of a step, the slowest first: everybody waits
+    for it. (instance, seconds, factor)
+    """
+    known = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
+    if len(known) < 2:
+        return []
+    usual = median_low(known.values())
+    slow = [(instance, seconds, seconds / usual) for instance, seconds in known.items() if seconds > SLOW * usual]
+    return sorted(slow, key=lambda one: -one[1])
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,72 @@
+"""Tables that fit the terminal: one that is too narrow has fewer columns. No cell is ever cut, so that what it says can
+be pasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+GAP = 2
+LEAST_WORDS = 24  # a column of words that is narrower than this helps nobody
+
+
+@dataclass(frozen=True)
+class Column:
+    """`rank` says who stays: 0 is never left out, the highest goes first. `words`: it may take several lines."""
+
+    name: str
+    rank: int
+    words: bool = False
+
+
+def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
+    """Which columns are shown in `width` characters (None: any number), by index."""
+    shown = list(range(len(columns)))
+    while width is not None:
+        needed = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
+        last = max(shown, key=lambda i: (columns[i].rank, i))
+        if needed + GAP * (len(shown) - 1) <= width or columns[last].rank == 0:
+            break
+        shown.remove(last)
+    return shown
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    colours: Sequence[str | None] = (),
+    *,
+    colour: bool = False,
+) -> list[str]:
+    """The lines; `colours` has one a row, if any."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    widths = [max([len(column.name), *(len(row[i]) for row in rows)]) for i, column in enumerate(columns)]
+    shown = fitting(columns, widths, width)
+    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for index in shown:
+        words = columns[index].words
+        drawn.add_column(
+            columns[index].name, no_wrap=not words, overflow="fold", min_width=None if words else widths[index]
+        )
+    for number, row in enumerate(rows):
+        style = colours[number] if number < len(colours) else None
+        drawn.add_row(*(Text(row[index]) for index in shown), style=style)
+    least = sum(widths[i] for i in shown if not columns[i].words) + GAP * len(shown)
+    whole = sum(widths[i] for i in shown) + GAP * len(shown)
+    page = StringIO()
+    console = Console(
+        file=page,
+        width=whole if width is None else max(least, min(width, whole)),
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        legacy_windows=False,
+    )
+    console.print(drawn)
+    return [line.rstrip() for line in page.getvalue().splitlines()]

@@ -1,0 +1,33 @@
+"""An entry of the audit trail as people read it, in a terminal and on the page. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dyntrain.controller.cli.text.words import moment
+from dyntrain.controller.core.history.trail import Entry, Metered, StatusChanged
+
+_ELSEWHERE = frozenset({"kind", "instance", "detail"})
+_BULKY = frozenset({"inputs"})  # of a pool's decision, for `pool plan --from-file`
+
+
+@dataclass(frozen=True)
+class Told:
+    """`what` is neither the kind nor the detail: the statuses before and after, or the entry's other fields."""
+
+    kind: str
+    instance: str
+    what: str
+    detail: str
+
+
+def told(entry: Entry, *, wide: bool = False) -> Told:
+    """`wide`: with fields that are too long for a line."""
+    if isinstance(entry, StatusChanged):
+        what = f"{entry.before or 'unknown'} -> {entry.after}"
+    elif isinstance(entry, Metered):
+        what = f"{entry.role} {entry.type} {entry.market} {entry.state} since {moment(entry.since)}"
+    else:
+        skipped = _ELSEWHERE if wide else _ELSEWHERE | _BULKY
+        what = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
+    return Told(entry.kind, entry.instance, what, " ".join(entry.detail.split()))

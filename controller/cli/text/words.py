@@ -1,0 +1,51 @@
+"""How spans of time and statuses are told to people. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+# by meaning: what is well, what is on its way, what a person should look at, what is over
+COLOURS = {
+    "ADDED": "green",
+    "ADD_QUEUED": "yellow",
+    "REMOVAL_QUEUED": "yellow",
+    "WAITING": "cyan",
+    "PREPARE_FAILED": "bold red",
+    "REMOVED": "dim",
+    "GONE": "dim",
+}
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def printable(text: str) -> str:
+    """On one line, without what a terminal would obey: tags, reasons and tracebacks come from scripts and machines."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same, line by line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def span(seconds: float) -> str:
+    """In the two largest units that matter: 2 h 5 min."""
+    left = round(max(0.0, seconds))
+    for index, (size, unit) in enumerate(_UNITS):
+        if left >= size or unit == "s":
+            whole, rest = divmod(left, size)
+            smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
+            more = f" {rest // smaller[0]} {smaller[1]}" if smaller and whole < 10 and rest >= smaller[0] else ""
+            return f"{whole} {unit}{more}"
+    raise AssertionError
+
+
+def moment(seconds: float | None) -> str:
+    return "-" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def ago(then: float | None, now: float) -> str:
+    return "-" if then is None else f"{span(now - then)} ago"
+
+
+def metrics_text(metrics: dict[str, float | None]) -> str:
+    return ", ".join(f"{name} {'NaN' if value is None else format(value, '.4g')}" for name, value in metrics.items())

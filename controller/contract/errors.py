@@ -1,0 +1,51 @@
+"""The controller's one error tree, split by what the caller does about it.
+
+ControllerError
+  RetryLater      nothing is wrong with the request: the same call later may work (throttled, network, lost race)
+    Conflict      somebody else wrote the item first: read again, merge, write again
+  GiveUp          the same call will fail again until a person changes something
+    Misconfigured a setting, a policy or the credentials
+    Refused       AWS understood the request and said no
+    Disputed      somebody else has published this revision with other content
+    Quarantined   a payload or record that cannot be what it says it is
+"""
+
+from __future__ import annotations
+
+
+class ControllerError(Exception):
+    """Base of all errors that the controller raises on purpose; the text says what happened, to what, and what to
+    do.
+    """
+
+
+class RetryLater(ControllerError):
+    """Repeat the same call later."""
+
+
+class Conflict(RetryLater):
+    """A conditional write lost a race; reading the item again shows who won."""
+
+
+class GiveUp(ControllerError):
+    """Repeating does not help."""
+
+
+class Misconfigured(GiveUp):
+    """A setting, a policy or the credentials are missing or wrong."""
+
+
+class Refused(GiveUp):
+    """AWS refused the request; `code` is AWS's own error code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class Disputed(GiveUp):
+    """A target is not overwritten by another one of its revision: a coordinator obeys whichever it read first."""
+
+
+class Quarantined(GiveUp):
+    """Raised so that Lambda, after its retries, puts the payload into the dead-letter queue with this reason."""

@@ -1,0 +1,135 @@
+"""Whether a signed instance identity document proves that a message comes from the instance that it speaks for. Pure.
+
+EC2 signs each instance's document with PKCS#1 v1.5 over SHA-256 and hands out both on the instance only; AWS publishes
+the region's certificate: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/verify-signature.html . A document is
+valid as long as its instance lives, so it tells where a message comes from among those who cannot read each other's
+metadata and mail; it does not make a message fresh.
+
+Verified by hand (RFC 8017, section 8.2.2): the block that the signature must open to is built and compared as a whole,
+and nothing is parsed out of it. A library for it would double the Lambda package and its cold start.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from dyntrain.controller.contract.messages import SignedDocument
+
+LEAST_BITS = 1024  # AWS signs with 1024 bits in most regions
+_ALGORITHM = bytes.fromhex("300d06092a864886f70d0101010500")  # RFC 3279: rsaEncryption, NULL
+_FRAME = re.compile(r"-----(?:BEGIN|END)\s*PUBLIC\s*KEY-----|,")
+_SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")  # RFC 8017, section 9.2, note 1
+
+
+class Verification(Enum):
+    GENUINE = "the document is signed and names the sender"
+    ABSENT = "it carries no signed instance identity document"
+    FORGED = "the signature of its identity document is by none of the trusted keys"
+    UNREADABLE = "its identity document cannot be read"
+    OTHER_INSTANCE = "its identity document is another instance's"
+    OTHER_ADDRESS = "its identity document names another private address"
+    OTHER_ACCOUNT = "its identity document is of another account"
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    modulus: int
+    exponent: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return (self.modulus.bit_length() + 7) // 8
+
+
+Keys = tuple[PublicKey, ...]
+
+
+def parse_keys(text: str) -> Keys:
+    """RSA public keys as `openssl x509 -pubkey -noout` prints them, one or several; the PEM frame may be left out.
+    Raises ValueError.
+
+    On their way through parameters and settings line breaks become spaces, `\\n`, or nothing: none of that matters.
+    """
+    bodies = ["".join(part.split()) for part in _FRAME.split(text.replace("\\r", " ").replace("\\n", " "))]
+    if not any(bodies):
+        raise ValueError("holds no public key")
+    return tuple(_parse_key(body) for body in bodies if body)
+
+
+def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys, account: str = "") -> Verification:
+    """Whether `signed` proves that the sender is `instance` at `address` (and, unless empty, of `account`)."""
+    if signed is None:
+        return Verification.ABSENT
+    document = signed.document.encode()
+    if not any(_signed_by(key, document, signed.signature) for key in keys):
+        return Verification.FORGED
+    try:
+        said = json.loads(document)
+        named = (said["instanceId"], said["privateIp"], said["accountId"])
+    except (ValueError, KeyError, TypeError):
+        return Verification.UNREADABLE
+    for known, wanted, verdict in zip(
+        named,
+        (instance, address, account or named[2]),
+        (Verification.OTHER_INSTANCE, Verification.OTHER_ADDRESS, Verification.OTHER_ACCOUNT),
+        strict=True,
+    ):
+        if known != wanted:
+            return verdict
+    return Verification.GENUINE
+
+
+def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
+    try:
+        given = base64.b64decode("".join(signature.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    number = int.from_bytes(given)
+    if len(given) != key.size or number >= key.modulus:
+        return False
+    tail = _SHA256 + hashlib.sha256(document).digest()
+    expected = b"\x00\x01" + b"\xff" * (key.size - len(tail) - 3) + b"\x00" + tail
+    return pow(number, key.exponent, key.modulus).to_bytes(key.size) == expected
+
+
+def _parse_key(body: str) -> PublicKey:
+    """SubjectPublicKeyInfo of RFC 5280, DER in base64."""
+    try:
+        outer = _Der(base64.b64decode(body, validate=True)).take(0x30)
+        algorithm, bits = outer.take(0x30), outer.take(0x03)
+        numbers = _Der(bits.data[1:]).take(0x30)
+        modulus, exponent = (int.from_bytes(numbers.take(0x02).data, signed=True) for _ in range(2))
+    except (binascii.Error, ValueError, IndexError) as error:
+        raise ValueError(
+            "holds something that is no RSA public key: give what `openssl x509 -pubkey -noout -in CERTIFICATE` prints"
+        ) from error
+    if algorithm.data != _ALGORITHM[2:] or modulus < 0 or modulus.bit_length() < LEAST_BITS or exponent < 3:
+        raise ValueError(f"holds a key that is no RSA public key of at least {LEAST_BITS} bits")
+    return PublicKey(modulus, exponent)
+
+
+class _Der:
+    """The elements of one DER value, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self._at = data, 0
+
+    def take(self, tag: int) -> _Der:
+        """Raises IndexError or ValueError when the next element is not whole or of another kind."""
+        if self.data[self._at] != tag:
+            raise ValueError("unexpected element")
+        length, start = self.data[self._at + 1], self._at + 2
+        if length & 0x80:
+            count = length & 0x7F
+            length, start = int.from_bytes(self.data[start : start + count]), start + count
+        self._at = start + length
+        if self._at > len(self.data):
+            raise ValueError("the element is cut short")
+        return _Der(self.data[start : self._at])

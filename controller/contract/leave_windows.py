@@ -1,0 +1,78 @@
+"""When nodes may leave a cluster because people wish it: the optional field `leave_windows` of ClusterPolicy.
+
+Schedule and duration are as in Karpenter's disruption budgets (https://karpenter.sh/docs/concepts/disruption/), with a
+time zone besides, and the other way round: a window is when changes are made, not when they are held back.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+LEAVE_TAG = "dyntrain:leave"  # on an instance, with the value `now`: it waits for no window
+LEAVE_NOW = "now"
+SHORTEST = timedelta(minutes=10)  # pools are looked at every five
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?")
+_ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class LeaveWindow(BaseModel):
+    """Opens at each time of `schedule` and stays open for `duration`, by the clock that no zone puts forward or back.
+
+    A time that a zone leaves out opens when its clocks have gone forward, one that it has twice at the first of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    schedule: str = Field(max_length=200, description="five fields of cron: minute, hour, day of month, month, weekday")
+    duration: str = Field(description="such as 8h, 90m or 1h30m; ten minutes at least")
+    time_zone: str = Field("UTC", max_length=64, description="of `schedule`, such as Europe/Berlin")
+
+    @property
+    def length(self) -> timedelta:
+        return _length(self.duration)
+
+    @field_validator("schedule")
+    @classmethod
+    def _comes(cls, value: str) -> str:
+        from cronsim import CronSim, CronSimError  # nodes, and clusters without windows, need it not
+
+        if len(value.split()) != 5:
+            raise ValueError("must have five fields: minute, hour, day of month, month, weekday")
+        try:
+            comes = next(CronSim(value, _ANY_DAY), None)
+        except CronSimError as error:
+            raise ValueError(f"{error} in {value!r}") from error
+        if comes is None:
+            raise ValueError(f"{value!r} never comes")
+        return value
+
+    @field_validator("duration")
+    @classmethod
+    def _long_enough(cls, value: str) -> str:
+        if _length(value) < SHORTEST:
+            raise ValueError("must be hours and minutes such as 8h, 90m or 1h30m, and ten minutes at least")
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            zone(value)
+        except (KeyError, ValueError, OSError) as error:  # what zoneinfo says of a name that is no file of its own
+            raise ValueError(f"{value!r} is no time zone that is known here, such as Europe/Berlin") from error
+        return value
+
+
+def zone(name: str) -> tzinfo:
+    """Raises what zoneinfo does. UTC needs no database of zones."""
+    from zoneinfo import ZoneInfo
+
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def _length(text: str) -> timedelta:
+    found = _DURATION.fullmatch(text)
+    return timedelta(hours=int(found[1] or 0), minutes=int(found[2] or 0)) if found else timedelta()

@@ -1,0 +1,351 @@
+"""Names and wire models that the folders share: tags, parameters, the target.
+
+This package is all of `controller` that `node_bootstrap` and `training` may import. The tag and template names are
+those of AWS Dynamic Training and its deeplearning-cfn template; people have scripts built on them.
+
+Times on the wire are seconds since the epoch (float, UTC).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG_SUFFIX
+from dyntrain.controller.contract.leave_windows import LeaveWindow
+from dyntrain.controller.contract.pool_policy import PoolPolicy
+from dyntrain.controller.contract.stage import StageName
+from dyntrain.controller.contract.wire import Wire
+from pydantic import ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+
+LAUNCH_TEMPLATE_SUFFIX = "-aws-dl-cfn-worker-ec2-launch-template"
+STATUS_TAG = "elastic_worker_status"
+OWNER_TAG = "dyntrain:cluster"
+BASE_TAG = "dyntrain:base"
+NODE_TYPE_TAG = "NodeType"
+
+NODE_SOURCE = "dyntrain.node"
+COORDINATOR_SOURCE = "dyntrain.coordinator"
+IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # the node's `SignedDocument`, for the coordinator that it starts
+
+
+def source_of(source: str, cluster: str) -> str:
+    """Under what name a node of `cluster` sends its events: IAM allows its role this one and no other cluster's."""
+    return f"{source}.{cluster}"
+
+
+def sender(source: str) -> tuple[str, str | None]:
+    """`NODE_SOURCE` or `COORDINATOR_SOURCE` without the cluster for which the sender may speak; None: for any."""
+    for known in (NODE_SOURCE, COORDINATOR_SOURCE):
+        if source.startswith(f"{known}."):
+            return known, source.removeprefix(f"{known}.")
+    return source, None
+
+
+CLUSTER_NAME = (
+    r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # what CloudFormation takes as a stack name, shortened to leave room in a tag key
+)
+CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
+S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: rights are given by it
+MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
+INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
+
+InstanceId = Annotated[str, Field(pattern=INSTANCE_ID)]
+ClusterName = Annotated[str, Field(pattern=CLUSTER_NAME)]
+Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED", "GONE"]
+
+
+def is_base_value(value: str | None) -> bool:
+    """What the tag `dyntrain:base` says; None: the instance does not carry it."""
+    return value is not None and value.strip().lower() not in ("false", "no", "0")
+
+
+def launch_template_name(cluster: str) -> str:
+    """The launch template whose instances join `cluster` by themselves."""
+    return f"{cluster}{LAUNCH_TEMPLATE_SUFFIX}"
+
+
+def parameter(cluster: str, leaf: Literal["policy", "node", "target", "coordinator", "token"]) -> str:
+    """The SSM parameter of a cluster; `token` is a SecureString, the others are JSON."""
+    return f"/dyntrain/{cluster}/{leaf}"
+
+
+class ClusterPolicy(Wire):
+    """What the operator decided for a cluster; JSON in the parameter `policy`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: ClusterName
+    stage: StageName | None = Field(None, description="the controller that serves it; None: the only one there is")
+    groups: tuple[str, ...] = ()
+    min_workers: int = Field(1, ge=1)
+    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
+    lease_seconds: float = Field(30.0, gt=0, description="a coordinator silent for longer than this counts as no job")
+    boundary: Literal["epoch", "segment"] = "epoch"
+    heartbeat_seconds: float = Field(60.0, gt=0, description="how often a waiting lifecycle action is kept alive")
+    settling_seconds: float = Field(10.0, ge=0, description="a read this young does not overrule an event")
+    resync_seconds: float = Field(60.0, gt=0)
+    takeover_seconds: float = Field(
+        120.0, ge=60, description="a coordinator silent for longer than this has another base node nominated"
+    )
+    hook_cap_seconds: float = Field(
+        21_600.0,
+        gt=0,
+        description="a lifecycle action older than this is abandoned; keep it below the hook's GlobalTimeout",
+    )
+    notice_lead_seconds: float = Field(
+        900.0, ge=0, description="how long before a scheduled AWS maintenance a node leaves"
+    )
+    rebalance: Literal["leave", "ignore"] = Field(
+        "leave", description="what a rebalance recommendation does, which is advice: the machine may stay for hours"
+    )
+    rebalance_grace_seconds: float = Field(
+        120.0,
+        ge=0,
+        description="how long after the recommendation a node may stay, for the next boundary to take it out",
+    )
+    leave_windows: tuple[LeaveWindow, ...] = Field(
+        (), max_length=20, description="when nodes leave because people wish it; none: at any time"
+    )
+    launch_cooldown_seconds: float = Field(
+        300.0, gt=0, description="after failed launches, before capacity is asked for again; doubles with each failure"
+    )
+    orphan_grace_seconds: float = Field(
+        3600.0, gt=0, description="an instance that nobody wants is reported after this long"
+    )
+    terminate_orphans: bool = Field(
+        False, description="terminate orphans that carry the ownership tag, rather than only report them"
+    )
+    after_job: Literal["keep", "stop", "terminate"] = Field(
+        "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
+    )
+    idle_hours: float | None = Field(
+        None, gt=0, description="a cluster without a job for so long is closed as after_job says; None: no limit"
+    )
+    max_hours: float | None = Field(
+        None, gt=0, description="a cluster that has run for so long is closed, whatever it does; None: no limit"
+    )
+    pool: PoolPolicy | None = Field(None, description="hand idle reserved instances to the cluster; None: no pool")
+
+    @field_validator("max_workers")
+    @classmethod
+    def _not_below_the_minimum(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_workers", 1)
+        if value < least:
+            raise ValueError(f"must not be below min_workers ({least})")
+        return value
+
+    @field_validator("idle_hours", "max_hours")
+    @classmethod
+    def _says_what_is_done(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("after_job", "keep") == "keep":
+            raise ValueError("needs after_job stop or terminate, which says what is done then")
+        return value
+
+    @field_validator("pool")
+    @classmethod
+    def _fits_the_cluster(cls, value: PoolPolicy | None, info: ValidationInfo) -> PoolPolicy | None:
+        if value is not None:
+            value.check(info.data.get("groups", ()), waits=bool(info.data.get("leave_windows")))
+        return value
+
+    @field_validator("groups")
+    @classmethod
+    def _named_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not 0 < len(name) <= 255 or "/" in name:
+                raise ValueError(f"{name!r} is no name of an Auto Scaling group")
+        return value
+
+
+class NodeConfig(Wire):
+    """What a node of the cluster needs to prepare itself and to train; JSON in the parameter `node`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: ClusterName
+    stage: StageName | None = Field(None, description="of the controller; targets of another one are not obeyed")
+    elastic_suffix: str = Field(ELASTIC_TAG_SUFFIX, min_length=1, description="of the tag by which instances join")
+    mount: str = Field(description="absolute path of the volume that all nodes share")
+    volume: str | None = Field(
+        None,
+        pattern=r"^fs-[0-9a-f]{8,40}$",
+        description="EFS file system to mount there, with TLS; None: it is there already",
+    )
+    prepare_script: str | None = Field(None, description="absolute path; None: nothing to prepare")
+    code: str | None = Field(
+        None,
+        pattern=CODE_SOURCE,
+        description="tar archive that nodes unpack on the volume: the command runs in it, and its own prepare-data.py, "
+        "if it has one, in place of prepare_script; None: people bring the code",
+    )
+    prepare_sha256: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="of the script: another one is not run"
+    )
+    prepare_user: str | None = Field(
+        None,
+        pattern=r"^[a-z_][a-z0-9_-]{0,31}$",
+        description="who runs the script; None: as the training script, so on EC2 the user that the unit names",
+    )
+    prepare_timeout_seconds: float = Field(1800.0, gt=0)
+    prepare_attempts: int = Field(3, ge=1)
+    training_cmd: tuple[str, ...] = Field(
+        description="argv of the worker process; never run through a shell. Empty: the nodes wait for a launch on the "
+        "master"
+    )
+    logs: Literal["node", "volume"] = Field(
+        "node", description="volume: what each worker writes is copied to the shared volume too, under its job"
+    )
+    dt_scripts: bool = Field(
+        False, description="scripts of AWS Dynamic Training run as they are: `import mxnet` gives them the elastic face"
+    )
+    workers: int = Field(
+        1, ge=1, description="nodes there from the start, master included: the job begins when so many are ready"
+    )
+    engine: Literal["pslite", "horovod"] = Field(
+        "pslite", description="what sums the gradients; horovod, all-reduce among the workers, must be on each node"
+    )
+    servers: Literal["base", "all"] = Field(
+        "base",
+        description="which nodes run ps-lite servers; all: the traffic of many workers is shared by all, and the loss "
+        "of any machine costs what that of a base node costs, a restart of the workers from the safe state",
+    )
+    servers_per_base: int = Field(1, ge=1)
+    warm_spares: int = Field(
+        0,
+        ge=0,
+        description="worker processes a node keeps beside its own, ready to take over; each has a worker's memory",
+    )
+    segment_steps: int | None = Field(None, ge=1)
+    boundary: Literal["epoch", "segment"] = Field(
+        "epoch", description="where changes without a deadline are made; deadlines take the next segment"
+    )
+    checkpoint_dir: str | None = Field(
+        None, description="absolute path that all nodes share, for commits; None: on the mount"
+    )
+    data_location: str | None = Field(
+        None, pattern=S3_LOCATION, description="s3://BUCKET/PREFIX: job.channel(NAME) reads what is in PREFIX/NAME/"
+    )
+    output_location: str | None = Field(
+        None,
+        pattern=S3_LOCATION,
+        description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
+    )
+    state_transfer: Literal["encrypted", "clear"] = Field(
+        "encrypted", description="how the state goes from node to node; clear: for a network that is nobody else's"
+    )
+    min_workers: int = Field(1, ge=1)
+    max_workers: int = Field(64, ge=1, le=MOST_WORKERS)
+    liveness_seconds: float = Field(
+        20.0, gt=0, description="without an answer for so long a process of the job counts as hung"
+    )
+    progress_seconds: float = Field(
+        600.0, gt=0, description="a job that makes no step, or a started worker that does not connect, counts as stuck"
+    )
+    pause_seconds: float = Field(3600.0, gt=0, description="a job below its minimum of workers fails after so long")
+    environment: dict[str, str] = Field({})
+    isolation_seconds: float = Field(
+        120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
+    )
+    identity_keys: str = Field(
+        "", description="public keys that sign identity documents; empty: nodes need not prove who they are"
+    )
+    rebalance: Literal["leave", "ignore"] = Field(
+        "leave", description="what a rebalance recommendation does, as in the policy, for what the node tells the job"
+    )
+    rebalance_grace_seconds: float = Field(120.0, ge=0, description="as in the policy")
+    worker_launch_template: str = Field(
+        "", description="id of the template whose instances join, for people's commands; empty: the node's own"
+    )
+
+
+class Target(Wire):
+    """The membership the controller wants: JSON in the parameter `target`.
+
+    `members` are instances that are wanted *and* prepared, in order of joining. When the JSON outgrows one SSM
+    parameter (4 KB) `members` is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always
+    that of the full list. `coordinator` is the base node that is nominated to run the coordinator, since `term`; term
+    0: the node that is tagged as master. `replacing` maps base nodes that are no members any more to their successors:
+    they are exchanged once the successor can serve.
+    """
+
+    revision: int = Field(ge=0)
+    count: int = Field(ge=0)
+    digest: str
+    members: tuple[InstanceId, ...] | None
+    pointer: str | None = None
+    leave_by: dict[InstanceId, float] = Field({})
+    finished: bool = False
+    coordinator: InstanceId | None = None
+    term: int = Field(0, ge=0)
+    replacing: dict[InstanceId, InstanceId] = Field({})
+    stage: str | None = Field(None, description="of the controller that wrote it")
+
+    @classmethod
+    def of(cls, revision: int, members: tuple[str, ...], leave_by: dict[str, float] | None = None) -> Target:
+        return cls(
+            revision=revision,
+            count=len(members),
+            digest=members_digest(members),
+            members=members,
+            leave_by=leave_by or {},
+        )
+
+    def contradicts(self, other: Target) -> bool:
+        """Both are of one revision, and want different things. Deadlines do not count: a long target has none."""
+        return self.revision == other.revision and self._wants() != other._wants()
+
+    def _wants(self) -> object:
+        return self.digest, self.finished, self.coordinator, self.term, self.replacing
+
+
+def members_digest(members: tuple[str, ...]) -> str:
+    """Sixteen hex digits over the ordered member list."""
+    return hashlib.sha256(json.dumps(list(members)).encode()).hexdigest()[:16]
+
+
+class SignedDocument(Wire):
+    """An instance's identity document as its metadata service gives it, and the signature over its very bytes, in
+    base64.
+
+    Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
+    """
+
+    document: str = Field(max_length=8192, repr=False)
+    signature: str = Field(max_length=2048, repr=False)
+
+
+class CoordinatorEndpoint(Wire):
+    """Where the running coordinator listens; JSON in the parameter `coordinator`. Clients trust `certificate` (PEM) and
+    nothing else.
+    """
+
+    cluster: ClusterName
+    job: str
+    instance_id: str
+    url: str
+    certificate: str
+    published_at: float
+
+
+class ControlFile(Wire):
+    """How a worker process reaches its coordinator: JSON in a file of mode 0600 that `DYNTRAIN_CONTROL_FILE` names."""
+
+    cluster: ClusterName
+    job: str
+    instance_id: str
+    private_ip: str
+    url: str
+    certificate: str
+    token: SecretStr
+    mount: str
+    identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
+    liveness_seconds: float = Field(
+        20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"
+    )
+    progress_seconds: float = Field(600.0, gt=0)
+
+    def to_json(self) -> str:
+        """The token in the clear, for the 0600 file only."""
+        return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -1,0 +1,96 @@
+"""What the operator allows the reserved pool to do for a cluster: the optional field `pool` of ClusterPolicy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+POOL_TAG = (
+    "dyntrain:pool"  # value: the cluster; on instances that the pool may start and stop, and what IAM conditions name
+)
+
+
+class PoolPolicy(BaseModel):
+    """Idle reserved instances join the cluster, and leave it when somebody else needs them.
+
+    Either `group` (default: the cluster's only registered group), whose desired capacity the pool then decides alone,
+    or `instances`: machines that it starts and tags, untags and stops, if they also carry the tag `dyntrain:pool`.
+    `zone` None: reservations of one zone do not count, for nobody can say in which zone the next instance starts. Name
+    a zone only if the group launches there and nowhere else. To end a pool set `max` to 0 and wait until it holds
+    nothing: without the policy nobody gives back what it holds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    instance_type: str = Field(
+        pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", description="what the group launches, or what the listed instances are"
+    )
+    zone: str | None = Field(None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z0-9-]*$")
+    platform: str = Field("Linux/UNIX", min_length=1)
+    tenancy: Literal["default", "dedicated"] = "default"
+    group: str | None = None
+    instances: tuple[Annotated[str, Field(pattern=r"^i-[0-9a-f]{8}([0-9a-f]{9})?$")], ...] = ()
+    capacity_reservations: tuple[str, ...] = Field(
+        (), description="targeted reservations and Capacity Blocks that its instances launch into"
+    )
+    min: int = Field(0, ge=0)
+    max: int = Field(8, ge=0)
+    base: int = Field(
+        0,
+        ge=0,
+        description=(
+            "instances of the pool that count as wanted whether reserved or not; `min` is what is never gone below"
+        ),
+    )
+    headroom: int = Field(0, ge=0, description="idle reserved instances that are left for whoever comes back")
+    readings: int = Field(2, ge=1, le=20, description="how many readings in a row must ask for the same size")
+    reading_seconds: float = Field(60.0, ge=0, description="readings closer together than this count as one")
+    end_margin_seconds: float = Field(
+        3600.0, ge=0, description="a reservation that ends sooner than this counts as gone"
+    )
+    lease_seconds: float = Field(
+        900.0, gt=0, description="a claim that is not renewed for so long is free for other clusters"
+    )
+    priority: int = Field(
+        0, description="clusters of higher priority are served first; of the same, the one that came first"
+    )
+    dry_run: bool = Field(True, description="record what would be done, and do nothing")
+
+    @field_validator("max")
+    @classmethod
+    def _not_below_the_minimum(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min", 0)
+        if value < least:
+            raise ValueError(f"must not be below min ({least})")
+        return value
+
+    @field_validator("base")
+    @classmethod
+    def _not_above_the_maximum(cls, value: int, info: ValidationInfo) -> int:
+        most = info.data.get("max", value)
+        if value > most:
+            raise ValueError(f"must not be above max ({most})")
+        return value
+
+    @field_validator("instances")
+    @classmethod
+    def _a_group_or_instances(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("group") is not None:
+            raise ValueError("a pool has a group or instances, not both")
+        if len(set(value)) != len(value):
+            raise ValueError("an instance is listed twice")
+        return value
+
+    def check(self, groups: Collection[str], *, waits: bool) -> None:
+        """Raises ValueError when it does not fit a cluster of these groups, whose nodes wait for windows to leave."""
+        if not self.instances and (self.group not in groups if self.group is not None else len(groups) != 1):
+            raise ValueError(
+                f"group: name one of the cluster's groups ({', '.join(groups) or 'it has none'}), or list instances"
+            )
+        if waits and self.capacity_reservations:
+            raise ValueError(
+                "capacity_reservations: AWS takes machines when their reservation ends, so they cannot wait for "
+                "leave_windows"
+            )

@@ -1,0 +1,103 @@
+"""What nodes and coordinators say of themselves, on the event bus: the latest word of each counts.
+
+Times are seconds since the epoch (float, UTC).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from dyntrain.controller.contract.job_history import JobHistory, JobProgress, readable_or_none
+from dyntrain.controller.contract.messages import ClusterName, InstanceId, SignedDocument
+from dyntrain.controller.contract.wire import Wire
+from pydantic import Field, WrapValidator
+
+
+class NodeReport(Wire):
+    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`. Repeated until
+    the node is listed.
+    """
+
+    cluster: ClusterName
+    instance_id: InstanceId
+    private_ip: str
+    attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
+    outcome: Literal["prepared", "prepare_failed", "interrupted", "worker_failed"]
+    reason: str = Field("", max_length=2000)
+    at: float
+    deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
+    identity: SignedDocument | None = Field(None, description="that the report is the instance's own")
+
+    @property
+    def detail_type(self) -> str:
+        return NODE_DETAIL_TYPES[self.outcome]
+
+
+NODE_DETAIL_TYPES = {
+    "prepared": "Node Prepared",
+    "prepare_failed": "Node Prepare Failed",
+    "interrupted": "Node Interrupted",
+    "worker_failed": "Node Worker Failed",
+}
+
+
+class JobMember(Wire):
+    """One worker as the coordinator sees it. `active` once it took part in a step of the generation: until then it is
+    forming.
+    """
+
+    instance_id: InstanceId
+    rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
+    active: bool
+    joined_epoch: int = Field(ge=0)
+    joined_at: float
+    step_seconds: float | None = Field(
+        None, ge=0, description="what a step takes this worker itself, without waiting for the others; null: not known"
+    )
+
+
+MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
+
+
+class JobReport(Wire):
+    """The coordinator's latest word; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as
+    its lease.
+
+    `members` are all that train or are being formed. An instance that is neither here nor in the target of `revision`
+    will not be admitted before a later target lists it: that is what makes it safe to terminate.
+    """
+
+    cluster: ClusterName
+    job: str
+    state: Literal["starting", "running", "paused", "finished", "failed"]
+    started_at: float
+    sequence: int = Field(ge=0)
+    generation: int = Field(ge=0)
+    revision: int = Field(ge=0, description="the target revision that this report's members obey")
+    members: tuple[JobMember, ...]
+    epoch: int = 0
+    epochs: int = 0
+    step: int = 0
+    samples_per_second: float = 0.0
+    reason: str = Field("", max_length=MOST_TOLD, description="why it is paused, or has failed")
+    traceback: str = Field(
+        "", max_length=MOST_TOLD, description="the script's, when it raised and got no further since"
+    )
+    instance_id: str = Field("", description="of the node that runs the coordinator")
+    private_ip: str = ""
+    identity: SignedDocument | None = Field(None, description="that the report is that node's own")
+    progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None
+    history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None
+
+    @property
+    def detail_type(self) -> str:
+        return JOB_DETAIL_TYPES[self.state]
+
+
+JOB_DETAIL_TYPES = {
+    "starting": "Job Started",
+    "running": "Generation Applied",
+    "paused": "Generation Applied",
+    "finished": "Job Finished",
+    "failed": "Job Finished",
+}

@@ -1,0 +1,51 @@
+"""What a deployed stage is told through its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.instance_identity import Keys, parse_keys
+from dyntrain.controller.contract.stage import Stage
+
+UNVERIFIED = "unverified"
+IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`identity_keys`: whose signature on an identity document proves that a report is a node's own; empty: reports are
+    believed as they are. `stage` None: the clusters of all stages are served.
+    """
+
+    table: str | None = None
+    elastic: ElasticTag = ELASTIC_TAG
+    identity_keys: Keys = ()
+    stage: str | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Settings:
+        """From `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and `DYNTRAIN_IDENTITY_KEYS` (public keys,
+        or the word unverified).
+
+        Raises Misconfigured, naming the variable, for an empty one and for keys that are none.
+        """
+        table, stage = environment.get("DYNTRAIN_TABLE"), environment.get("DYNTRAIN_STAGE")
+        suffix = environment.get("DYNTRAIN_ELASTIC_SUFFIX", cls.elastic.suffix)
+        keys = environment.get(IDENTITY_KEYS, UNVERIFIED)
+        given = {"DYNTRAIN_TABLE": table, "DYNTRAIN_ELASTIC_SUFFIX": suffix, "DYNTRAIN_STAGE": stage}
+        for name, value in {**given, IDENTITY_KEYS: keys}.items():
+            if value is not None and not value.strip():
+                raise Misconfigured(f"{name} is empty; unset it for the default or give it a value")
+        try:
+            return cls(table, ElasticTag(suffix), () if keys.strip() == UNVERIFIED else parse_keys(keys), stage)
+        except ValueError as error:
+            raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {UNVERIFIED}") from error
+
+    def of_function(self) -> Stage:
+        """What a Lambda function works on; its stack names the table. Raises Misconfigured without."""
+        if self.table is None:
+            raise Misconfigured("DYNTRAIN_TABLE is not set: the controller's stack sets it to the table that it made")
+        return Stage(self.stage, self.table, self.elastic)

@@ -1,0 +1,70 @@
+"""Where the things of a deployed controller are. Its stack says so; nodes, coordinator and command line read it.
+
+One account and region may hold several controllers, each a *stage* with a table and a suffix of its own. A cluster
+belongs to one of them, which its policy names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import Misconfigured
+from pydantic import Field
+
+STAGES = "/dyntrain/-stage-/"  # beside the clusters' parameters: no name of a cluster begins with a hyphen
+STAGE_NAME = r"^[a-z][a-z0-9-]{0,31}$"
+StageName = Annotated[str, Field(pattern=STAGE_NAME)]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`name` None: the table was named by hand, and every cluster is served."""
+
+    name: str | None
+    table: str
+    elastic: ElasticTag
+
+
+def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix"]) -> str:
+    """`tables` is a pattern: what CloudFormation calls the stage's tables, the one that is there and its successors."""
+    return f"{STAGES}{stage}/{leaf}"
+
+
+def stage_names(parameters: Collection[str]) -> list[str]:
+    """From the names of the parameters below `STAGES`."""
+    return sorted({name.removeprefix(STAGES).partition("/")[0] for name in parameters if name.startswith(STAGES)})
+
+
+def chosen_stage(parameters: Mapping[str, str], wanted: str | None) -> Stage:
+    """`parameters`: everything below `STAGES`. Raises Misconfigured with what to do, unless one is wanted or there is
+    only one.
+    """
+    names = stage_names(parameters)
+    if not names:
+        raise Misconfigured(
+            f"no controller is deployed in this account and region (there is nothing below {STAGES}): run make deploy, "
+            "or look at AWS_PROFILE and AWS_DEFAULT_REGION"
+        )
+    if wanted is None and len(names) > 1:
+        raise Misconfigured(
+            f"several controllers are deployed here ({', '.join(names)}): say which one, by --stage or DYNTRAIN_STAGE"
+        )
+    name = wanted if wanted is not None else names[0]
+    if name not in names:
+        raise Misconfigured(f"there is no stage {name!r} in this account and region; there are: {', '.join(names)}")
+    found = {leaf: parameters.get(stage_parameter(name, leaf)) for leaf in ("table", "suffix")}
+    if missing := [leaf for leaf, value in found.items() if not value]:
+        raise Misconfigured(
+            f"stage {name!r} has no parameter {STAGES}{name}/{missing[0]}: deploy it again, or delete what is left"
+        )
+    return Stage(name, str(found["table"]), ElasticTag(str(found["suffix"])))
+
+
+def unclear_owner(named: str | None, stages: Collection[str]) -> str:
+    """Why it cannot be said whose a cluster is, whose policy names the stage `named`; empty when it can."""
+    if named is not None or len(stages) < 2:
+        return ""
+    return f"stage: several controllers are deployed here ({', '.join(sorted(stages))}); the policy has to name its own"

@@ -1,0 +1,84 @@
+"""What a person should hear of: pure, as part of a decision. Each is told once for as long as the node stands as it
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.core.decisions.orphans import orphaned_since
+from dyntrain.controller.core.decisions.status import NodeStatus
+from dyntrain.controller.core.known.acks import Announced
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.view import Rules
+
+ORPHAN = "Orphan"
+RESYNC_HELD = "ResyncHeld"
+READ_FAILED = "ReadFailed"
+LAUNCH_FAILED = "LaunchFailed"
+GIVEN_UP = "GivenUp"
+TARGET_DISPUTED = "TargetDisputed"
+_METRICS = {
+    Reason.HELD_BY_MINIMUM: "HeldByMinimum",
+    Reason.BASE_PROTECTED: "BaseNodeAway",
+    Reason.BASE_UNTAGGED: "BaseNodeAway",
+    Reason.GROUP_REFUSES: "GroupRefuses",
+    Reason.NO_BASE_NODE: "NoBaseNode",
+    Reason.UNKNOWN_TO_EC2: "UnknownInstance",
+    Reason.HOOK_CAP: "PreparationAbandoned",
+    Reason.WORKER_FAILED: "WorkerFailed",
+}
+METRICS = (
+    *dict.fromkeys(_METRICS.values()),
+    ORPHAN,
+    RESYNC_HELD,
+    READ_FAILED,
+    LAUNCH_FAILED,
+    GIVEN_UP,
+    TARGET_DISPUTED,
+)
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """`metric` is the name that CloudWatch alarms are set on; `about` maps each instance to what the alarm was told
+    for.
+    """
+
+    metric: str
+    about: Mapping[str, str]
+    sentence: str
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(self.about)
+
+
+def alarms_of(nodes: Sequence[NodeStatus], rules: Rules, now: float) -> tuple[Alarm, ...]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for node in nodes:
+        told = node.standing.line
+        metric = _METRICS.get(node.standing.reason)
+        if metric is not None:
+            found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
+        if orphaned_since(node.standing, node.view, rules, now) is not None:
+            sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
+            found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told
+    acks = {node.view.instance: node.view.facts.acks for node in nodes}
+    alarms = []
+    for (metric, sentence), about in sorted(found.items()):
+        new = {
+            instance: told
+            for instance, told in about.items()
+            if _new(acks[instance].alarms.get(metric), acks[instance].status, told)
+        }
+        if new:
+            alarms.append(Alarm(metric, new, sentence))
+    return tuple(alarms)
+
+
+def _new(alarm: Announced | None, status: Announced | None, told: str) -> bool:
+    """Not told before, or told before the node last came to stand as it does."""
+    since = status.at if status is not None and status.value == told else None
+    return alarm is None or alarm.value != told or since is None or alarm.at < since

@@ -1,0 +1,110 @@
+"""Failed launches: a group's desired capacity is lowered to what runs, and filled back after a cool-down that grows
+with each failure.
+
+Without this a group that AWS has no capacity for tries for ever, is suspended after a day, and never comes back by
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
+
+FRESH_SECONDS = 900.0  # an older failure says nothing of now; it may come from an archive
+LONGEST_COOLDOWN = 7200.0
+
+
+@dataclass(frozen=True)
+class CapacityPlan:
+    """`memory` is to be written before `desired` is set (None: nothing to set)."""
+
+    memory: Capacity
+    desired: int | None
+    why: Literal["LOWERED", "FILLED_BACK", "REPEATED", "NOTHING_TO_LOWER", "CHANGED_BY_OTHERS"]
+
+
+def cooldown(times: int, policy: ClusterPolicy) -> float:
+    return float(
+        min(
+            policy.launch_cooldown_seconds * 2 ** min(times - 1, 20),
+            max(LONGEST_COOLDOWN, policy.launch_cooldown_seconds),
+        )
+    )
+
+
+def due(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
+    """Whether the group's size has to be read to decide anything."""
+    memory = facts.capacity
+    if _unanswered(facts, now) is not None:
+        return True
+    if memory is None:
+        return False
+    return not memory.done or (memory.wanted > memory.desired and now >= memory.at + cooldown(memory.times, policy))
+
+
+def plan_capacity(
+    facts: GroupFacts, size: GroupSize, policy: ClusterPolicy, now: float, lowered: int = 0
+) -> CapacityPlan | None:
+    """None: leave the group alone. `size` was read just now. `lowered`: by how many the controller itself has lowered
+    it since, as people asked that members leave; that is no decision of others.
+    """
+    memory = _less(facts.capacity, lowered)
+    if memory is not None and not memory.done:
+        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have been moved since
+        return CapacityPlan(memory.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
+    failed = _unanswered(facts, now)
+    if failed is not None:
+        return _lower(failed, memory, facts.capacity, size, policy, now)
+    if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
+        return None
+    if size.desired != memory.desired:  # a person or the pool has decided since: that stands
+        settled = memory.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
+        return CapacityPlan(settled, None, "CHANGED_BY_OTHERS")
+    wanted = min(memory.wanted, size.maximum)
+    return CapacityPlan(
+        memory.model_copy(update={"at": now, "wanted": wanted, "desired": wanted, "done": False}), wanted, "FILLED_BACK"
+    )
+
+
+def _unanswered(facts: GroupFacts, now: float) -> LaunchFailure | None:
+    """What was decided since a launch failed has answered it, also where its event comes late: lowering the group again
+    would end machines that it got meanwhile.
+    """
+    failed, memory = facts.failed, facts.capacity
+    answered = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)
+    return None if failed is None or failed.at <= answered else failed
+
+
+def _less(memory: Capacity | None, lowered: int) -> Capacity | None:
+    if memory is None or not lowered:
+        return memory
+    desired, wanted = max(memory.desired - lowered, 0), max(memory.wanted - lowered, 0)
+    return memory.model_copy(update={"desired": desired, "wanted": wanted})
+
+
+def _lower(
+    failed: LaunchFailure,
+    memory: Capacity | None,
+    stored: Capacity | None,
+    size: GroupSize,
+    policy: ClusterPolicy,
+    now: float,
+) -> CapacityPlan:
+    again = memory is not None and now - memory.at < 2 * cooldown(memory.times + 1, policy)
+    times = memory.times + 1 if memory is not None and again else 1
+    lowered = max(size.running, size.minimum)
+    if lowered >= size.desired:
+        waits = memory is not None and memory.wanted > memory.desired
+        kept = (
+            stored  # with its own time, from which on what the controller lowers is counted
+            if waits and stored is not None
+            else Capacity(at=now, failure=0.0, wanted=0, desired=0, times=times - 1, done=True)
+        )
+        return CapacityPlan(kept.model_copy(update={"failure": failed.at}), None, "NOTHING_TO_LOWER")
+    wanted = max(size.desired, memory.wanted if memory is not None and again and size.desired == memory.desired else 0)
+    return CapacityPlan(
+        Capacity(at=now, failure=failed.at, wanted=wanted, desired=lowered, times=times, done=False), lowered, "LOWERED"
+    )

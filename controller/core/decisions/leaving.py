@@ -1,0 +1,71 @@
+"""Which nodes that people have asked to leave wait for one of the policy's `leave_windows`. Pure.
+
+A member whose elastic tag was removed waits as long as it takes. One that its group ends, as the desired capacity was
+lowered, waits as long as the group's lifecycle hook lets it. What AWS takes, or has taken, does not wait: notices,
+machines that stop, nodes that the job has lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
+from dyntrain.controller.core.decisions.windows import next_opening
+from dyntrain.controller.core.known.job import Job
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.core.views.view import Rules, View
+
+_ENDLESS = float("inf")
+
+
+@dataclass(frozen=True)
+class Wait:
+    """`until`: when the answer changes by itself; `detail` says so to people."""
+
+    until: float
+    detail: str
+
+
+def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
+    """By instance. Only members of the target: who is not in the job yet disturbs nobody by going."""
+    opening = next_opening(rules.policy.leave_windows, now)
+    if opening is None or job.over:
+        return {}
+    members = set(old.members)
+    waits = {}
+    for node in views:
+        latest = _longest(node, job, rules) if node.instance in members else None
+        if latest is None or latest <= now:
+            continue
+        said = f"the next window opens at {opening.text}"
+        if latest < opening.at:
+            said = f"its group waits for {(latest - now) / 60:.0f} minutes more; {said}"
+        waits[node.instance] = Wait(min(latest, opening.at), said)
+    return waits
+
+
+def _longest(node: View, job: Job, rules: Rules) -> float | None:
+    """Until when its leaving may wait; None: it wants not to leave, or must not wait."""
+    if node.base or node.terminated or not node.prepared or node.tags is None or _taken(node) or _lost(node, job):
+        return None
+    if node.tags.get(LEAVE_TAG, "").strip().lower() == LEAVE_NOW:
+        return None
+    if node.going is None:
+        return None if node.elastic else _ENDLESS
+    hooks: Mapping[str, float] = {key: hook.at for key, hook in node.waiting_hooks("terminate")}
+    if node.going is not Reason.GROUP_TERMINATES or not hooks:
+        return None
+    # as long before the hook's end as before AWS's maintenance, so that the job has a boundary left
+    return min(hooks.values()) + rules.policy.hook_cap_seconds - rules.policy.notice_lead_seconds
+
+
+def _taken(node: View) -> bool:
+    return node.leave_by is not None or node.state in ("stopping", "stopped", "shutting-down")
+
+
+def _lost(node: View, job: Job) -> bool:
+    """The job trains without it. While it is being formed anew, or is silent, that cannot be told."""
+    running = job.alive and job.report is not None and job.report.state == "running"
+    return running and not job.member(node.instance)

@@ -1,0 +1,130 @@
+"""A base node that is replaced on purpose: the base tag of its successor names it. Pure.
+
+`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. It is one tag on one instance, so there is no half
+of it, and everything else follows from what is seen: the successor starts ps-lite processes, the target says who
+replaces whom, the coordinator exchanges the two at one boundary once the successor can serve, and the replaced node is
+released like an elastic one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from dyntrain.controller.contract.messages import BASE_TAG, INSTANCE_ID
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.core.views.view import Rules, View
+
+
+class ReplacementRefusal(StrEnum):
+    """Why a base node is not replaced, and what to do; `old` and `new` are filled in."""
+
+    SAME = "{old} cannot replace itself; name another node that is prepared"
+    OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
+    NOT_BASE = "{old} is no base node; an elastic node leaves when its elastic tag is removed"
+    LEADS = (
+        "{old} runs the coordinator, which would be lost with it; stop or terminate the instance, so that another "
+        "base node takes the job over "
+        "from its last commit, then give this command again"
+    )
+    NEW_GONE = "{new} is terminated or being taken away; name another node that is prepared"
+    ALREADY_BASE = "{new} is a base node already; name an elastic node, or launch one for this"
+    NOT_PREPARED = "{new} is not prepared; `dyntrain explain {new}` says what is missing"
+    CLAIMED = "{old} is being replaced by another node already; `dyntrain status` lists both"
+    BELOW_MINIMUM = "without {old} the cluster would fall below min_workers; add a worker, or lower the minimum"
+
+
+def refusal(
+    old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
+) -> ReplacementRefusal | None:
+    """None: it may be asked for, also when it was already. `views` are the cluster's nodes as they are seen without any
+    replacement.
+    """
+    nodes = {node.instance: node for node in views}
+    if old == new:
+        return ReplacementRefusal.SAME
+    if old not in nodes:
+        return ReplacementRefusal.OLD_UNKNOWN
+    if not nodes[old].base:
+        return ReplacementRefusal.NOT_BASE
+    fallen = nodes[old].terminated
+    successor = nodes[new]
+    if predecessor(successor) == old:
+        return None
+    if not fallen and _leads(membership, nodes[old]):
+        return ReplacementRefusal.LEADS
+    if successor.terminated or successor.going is not None:
+        return ReplacementRefusal.NEW_GONE
+    if successor.base:
+        return ReplacementRefusal.ALREADY_BASE
+    if not successor.prepared:
+        return ReplacementRefusal.NOT_PREPARED
+    if any(predecessor(node) == old for node in nodes.values() if not node.terminated):
+        return ReplacementRefusal.CLAIMED
+    return None if fallen or _enough(nodes, {old}, rules) else ReplacementRefusal.BELOW_MINIMUM
+
+
+def predecessor(node: View) -> str | None:
+    """The instance in whose place the node is a base node."""
+    based = node.facts.based
+    value = (node.tags or {}).get(BASE_TAG, based.value if based is not None else "")
+    return value if re.fullmatch(INSTANCE_ID, value) else None
+
+
+def replaced(views: Sequence[View], old: Membership, heard: JobFacts | None, rules: Rules) -> dict[str, str]:
+    """Base nodes that are replaced, with their successors.
+
+    A node is given up once its successor is prepared and, as long as it has a part in the job, only while the successor
+    stays so. The coordinator's node is not given up: the nomination has to leave it first.
+    """
+    nodes = {node.instance: node for node in views}
+    trains = {member.instance_id for member in heard.report.members} if heard is not None else set()
+    found: dict[str, str] = {}
+    for successor in sorted(views, key=lambda node: node.instance):
+        gone = nodes.get(predecessor(successor) or "")
+        if gone is None or not gone.base or gone.terminated or gone.instance in found or _leads(old, gone):
+            continue
+        able = (
+            successor.prepared
+            and successor.wanted
+            and successor.going is None
+            and _enough(nodes, {gone.instance, *found}, rules)
+        )
+        if able or gone.instance not in trains.union(old.members):
+            found[gone.instance] = successor.instance
+    return {instance: successor for instance, successor in found.items() if not _circular(instance, found)}
+
+
+def given_up(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
+    """The views in which replaced nodes are no base nodes any more, and going."""
+    return [
+        replace(node, base=False, elastic=False, going=node.going or Reason.REPLACED)
+        if node.instance in replacing
+        else node
+        for node in views
+    ]
+
+
+def _leads(membership: Membership, node: View) -> bool:
+    return node.master if membership.term == 0 else membership.coordinator == node.instance
+
+
+def _enough(nodes: Mapping[str, View], without: set[str], rules: Rules) -> bool:
+    return (
+        sum(node.wanted and node.prepared for node in nodes.values() if node.instance not in without)
+        >= rules.policy.min_workers
+    )
+
+
+def _circular(start: str, found: Mapping[str, str]) -> bool:
+    """Whether nodes replace each other in a ring: then nobody is given up."""
+    seen: set[str] = set()
+    at = start
+    while at in found and at not in seen:
+        seen.add(at)
+        at = found[at]
+    return at in seen

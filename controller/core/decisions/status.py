@@ -1,0 +1,169 @@
+"""The status of a node, derived from its view, the target and the job; never stored as truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dyntrain.controller.contract.messages import Status
+from dyntrain.controller.core.decisions.closing import Closing
+from dyntrain.controller.core.decisions.leaving import Wait
+from dyntrain.controller.core.known.job import Job
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.core.views.view import Rules, View
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`next_change` is the next time at which the answer may change by itself, None when only new facts can change
+    it.
+    """
+
+    status: Status
+    reason: Reason
+    next_change: float | None = None
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        """Status and reason in one: what is remembered to have been told, so that a change is told once."""
+        return f"{self.status} {self.reason}"
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    view: View
+    standing: Standing
+
+
+def derive(
+    node: View,
+    membership: Membership,
+    job: Job,
+    rules: Rules,
+    now: float,
+    reason: Reason | None = None,
+    wait: Wait | None = None,
+    ending: Closing | None = None,
+) -> Standing:
+    """`reason` is what the target plan had to say of this node, `wait` for what window it waits; `ending`: the cluster
+    is being closed.
+    """
+    why = _closed_for(node, job, ending)
+    standing = _closed(node, why) if why is not None else _derive(node, membership, job, rules, now, reason)
+    if wait is not None and standing.reason is Reason.WAITS_FOR_WINDOW:
+        standing = replace(standing, next_change=wait.until, detail=wait.detail)
+    times = [time for time in (standing.next_change, node.changes_at) if time is not None]
+    return replace(standing, next_change=min(times, default=None))
+
+
+def hook_capped(node: View, rules: Rules, now: float) -> bool:
+    """Whether the launch has waited for its preparation as long as it may."""
+    if node.base or node.phase not in ("warm", "launching"):
+        return False
+    if node.preparation is not None and node.preparation.outcome in ("prepared", "prepare_failed"):
+        return False
+    return any(now - hook.at >= rules.policy.hook_cap_seconds for _, hook in node.waiting_hooks("launch"))
+
+
+def _closed_for(node: View, job: Job, ending: Closing | None) -> Reason | None:
+    """Why it goes, or went, with the whole cluster; after a job elastic nodes go anyway."""
+    if node.terminated:
+        return None
+    if node.closed is not None:
+        return node.closed
+    concerned = ending is not None and ending.concerns(node) and (node.base or not job.over)
+    return ending.reason if ending is not None and concerned else None
+
+
+def _closed(node: View, why: Reason) -> Standing:
+    if node.terminate_issued:
+        return Standing("REMOVED", Reason.TERMINATE_ISSUED)
+    refused, closed = node.facts.acks.refused, node.facts.acks.closed
+    if node.base and refused is not None and (closed is None or closed.at < refused.at):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=refused.value)
+    return Standing("REMOVED", why, detail=_refusal(node))
+
+
+def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: float, reason: Reason | None) -> Standing:
+    if node.terminated:
+        return Standing("GONE", Reason.TERMINATED, detail=_failure(node))
+    if node.base:
+        return _wanted(node, membership, job, reason)
+    if node.terminate_issued:
+        return Standing("REMOVED", Reason.TERMINATE_ISSUED)
+    if hook_capped(node, rules, now) and not job.member(node.instance):
+        return Standing("PREPARE_FAILED", Reason.HOOK_CAP)
+    if job.over:
+        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node))
+    if reason is Reason.WAITS_FOR_WINDOW:
+        return Standing("REMOVAL_QUEUED", reason)
+    if reason is Reason.HELD_BY_MINIMUM:
+        return _admitted(node, membership, job, reason)
+    if node.tags is None and node.going is None:
+        return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
+    return _wanted(node, membership, job, reason) if node.wanted else _unwanted(node, membership, job)
+
+
+def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+    preparation = node.preparation
+    if preparation is None:
+        if node.unseen:
+            return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
+        expected = node.owned or node.base or node.group is not None
+        return Standing("WAITING", Reason.PREPARING if expected else Reason.NO_BOOTSTRAP, node.settles_at)
+    if preparation.outcome == "prepare_failed":
+        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=preparation.reason)
+    if preparation.outcome == "worker_failed":
+        return Standing("WAITING", Reason.WORKER_FAILED, detail=preparation.reason)
+    if node.phase == "warm":
+        return Standing("WAITING", Reason.IN_WARM_POOL)
+    if node.instance not in membership.members:
+        return Standing("ADD_QUEUED", reason or Reason.WAITS_FOR_TARGET)
+    if node.base and node.going is not None:
+        reason = Reason.BASE_PROTECTED
+    elif node.base and node.tags is not None and not node.base_tagged:
+        reason = Reason.BASE_UNTAGGED
+    return _admitted(node, membership, job, reason)
+
+
+def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+    """For members of the target: ADDED only once the worker took part in a step."""
+    if job.active(node.instance):
+        return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
+    if job.member(node.instance):
+        return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)
+    silent = Reason.NO_BASE_NODE if membership.term and membership.coordinator is None else Reason.NO_JOB
+    return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else silent), job.lease_ends)
+
+
+def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
+    if job.member(node.instance):
+        return Standing("REMOVAL_QUEUED", Reason.LEAVES_AT_BOUNDARY, job.lease_ends)
+    dropped = membership.leaving.get(node.instance)
+    if job.alive and dropped is not None and job.revision < dropped:
+        return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED, job.lease_ends)
+    if node.going is Reason.REPLACED and job.report is not None and not job.alive:
+        # its ps-lite servers may be in use, whatever keeps the coordinator silent
+        return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
+    why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
+    if why is Reason.UNTAGGED and not node.owned and node.group is None:
+        why = Reason.NOT_OWNED
+    if node.elastic and _failure(node) and node.going is not None:
+        # It is being taken away because it failed: people look for the failure, not for the consequence.
+        return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_failure(node))
+    if _refusal(node):
+        return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))
+    detail = node.preparation.reason if why is Reason.WORKER_FAILED and node.preparation is not None else ""
+    return Standing("REMOVED", why, detail=detail)
+
+
+def _failure(node: View) -> str:
+    """Why prepare-data failed on the node, "" if it did not."""
+    preparation = node.preparation
+    return preparation.reason if preparation is not None and preparation.outcome == "prepare_failed" else ""
+
+
+def _refusal(node: View) -> str:
+    refused = node.facts.acks.refused
+    return refused.value if refused is not None else ""

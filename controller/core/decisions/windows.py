@@ -1,0 +1,45 @@
+"""When a cluster's `leave_windows` are open. Pure.
+
+The Debian rules that cronsim follows on days when clocks change are those of `LeaveWindow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from cronsim import CronSim
+from dyntrain.controller.contract.leave_windows import LeaveWindow, zone
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The next time that a window opens, in seconds since the epoch."""
+
+    at: float
+    window: LeaveWindow
+
+    @property
+    def text(self) -> str:
+        moment = datetime.fromtimestamp(self.at, zone(self.window.time_zone))
+        return f"{moment.isoformat(timespec='minutes')} ({self.window.time_zone})"
+
+
+def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
+    """None: one is open, or there are none, so that nothing has to wait."""
+    openings = []
+    for window in windows:
+        found = opening_after(window, now - window.length.total_seconds())
+        if found <= now:
+            return None
+        openings.append(Opening(found, window))
+    return min(openings, key=lambda opening: opening.at, default=None)
+
+
+def opening_after(window: LeaveWindow, bound: float) -> float:
+    """The first opening later than `bound`. By the clock on the wall, which cronsim reckons by, one that was an hour
+    ago may be still to come.
+    """
+    start = datetime.fromtimestamp(bound, zone(window.time_zone))
+    return next(found for moment in CronSim(window.schedule, start) if (found := moment.timestamp()) > bound)

@@ -1,0 +1,118 @@
+"""Which EventBridge events the controller asks for: the pattern of each handler of `app.py`, by its name.
+
+`matches` is as much of EventBridge's language as these patterns use, so that recorded events can be replayed where
+neither Chalice nor the embedded cloud is installed; the embedded cloud itself evaluates them by moto's implementation.
+https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-event-patterns.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.leave_windows import LEAVE_TAG
+
+Pattern = Mapping[str, Any]
+
+CAPACITY_WORDS = (
+    "Scheduled",
+    "Active",
+    "Delayed",
+    "Unsupported",
+    "Failed",
+    "Expired",
+    "Cancelled",
+    "Interruptible Reclamation Complete",
+)
+CAPACITY_CHANGES = (  # AWS's own pages spell the events of Capacity Blocks in two ways
+    *(f"EC2 Capacity Reservation {word}" for word in CAPACITY_WORDS),
+    *(
+        f"Capacity Block {word}"
+        for word in ("Delivered", "Reservation Delivered", "Expiration Warning", "Reservation Expiration Warning")
+    ),
+)
+CAPACITY_INTERRUPTIONS = (
+    "EC2 Capacity Reservation Instance Interruption Warning",
+    "EC2 Interruptible Capacity Reservation Instance Interruption Warning",
+)
+
+
+def rules(elastic: ElasticTag) -> dict[str, Pattern]:
+    return {
+        "on_tag_change": {
+            "source": ["aws.tag"],
+            "detail-type": ["Tag Change on Resource"],
+            "detail": {
+                "service": ["ec2"],
+                "resource-type": ["instance"],
+                "changed-tag-keys": [{"suffix": elastic.suffix}, LEAVE_TAG],
+            },
+        },
+        "on_lifecycle": {
+            "source": ["aws.autoscaling"],
+            "detail-type": ["EC2 Instance-launch Lifecycle Action", "EC2 Instance-terminate Lifecycle Action"],
+        },
+        "on_launch_result": {
+            "source": ["aws.autoscaling"],
+            "detail-type": [
+                "EC2 Instance Launch Successful",
+                "EC2 Instance Launch Unsuccessful",
+                "EC2 Instance Terminate Successful",
+                "EC2 Instance Terminate Unsuccessful",
+            ],
+        },
+        "on_instance_state": {"source": ["aws.ec2"], "detail-type": ["EC2 Instance State-change Notification"]},
+        "on_interruption": {
+            "source": ["aws.ec2"],
+            "detail-type": [
+                "EC2 Spot Instance Interruption Warning",
+                "EC2 Instance Rebalance Recommendation",
+                *CAPACITY_INTERRUPTIONS,
+            ],
+        },
+        "on_scheduled_change": {
+            "source": ["aws.health"],
+            "detail-type": ["AWS Health Event"],
+            "detail": {"service": ["EC2"], "eventTypeCategory": ["scheduledChange"]},
+        },
+        "on_node_report": {"source": ["dyntrain.node", {"prefix": "dyntrain.node."}]},
+        "on_job_report": {"source": ["dyntrain.coordinator", {"prefix": "dyntrain.coordinator."}]},
+        "on_capacity_change": {"source": ["aws.ec2"], "detail-type": [*CAPACITY_CHANGES]},
+        "on_demand_change": {
+            "source": ["aws.ec2"],
+            "detail-type": ["EC2 Instance State-change Notification"],
+            "detail": {"state": ["pending", "shutting-down", "stopping", "stopped"]},
+        },
+    }
+
+
+def matching(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
+    """The handlers that EventBridge would hand the event to."""
+    return [handler for handler, pattern in rules(elastic).items() if matches(pattern, event)]
+
+
+def matches(pattern: Pattern, event: Any) -> bool:
+    """Raises NotImplementedError for an operator that no rule above uses."""
+    if not isinstance(event, Mapping):
+        return False
+    return all(
+        matches(wanted, event.get(name)) if isinstance(wanted, Mapping) else _one_of(wanted, event.get(name))
+        for name, wanted in pattern.items()
+    )
+
+
+def _one_of(allowed: list[Any], found: Any) -> bool:
+    """A value that is a list matches when one of its elements does."""
+    values = found if isinstance(found, list) else [found]
+    return any(_is(rule, value) for rule in allowed for value in values)
+
+
+def _is(rule: Any, value: Any) -> bool:
+    if not isinstance(rule, Mapping):
+        return bool(rule == value)
+    if set(rule) == {"suffix"}:
+        return isinstance(value, str) and value.endswith(rule["suffix"])
+    if set(rule) == {"prefix"}:
+        return isinstance(value, str) and value.startswith(rule["prefix"])
+    raise NotImplementedError(f"the operators {sorted(rule)} of event patterns")

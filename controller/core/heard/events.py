@@ -1,0 +1,339 @@
+"""From EventBridge payloads to facts: one table, keyed by (source, detail-type). What is not in it is a no-op that is
+counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.instance_identity import Keys, Verification, judge
+from dyntrain.controller.contract.leave_windows import LEAVE_TAG
+from dyntrain.controller.contract.messages import (
+    BASE_TAG,
+    COORDINATOR_SOURCE,
+    INSTANCE_ID,
+    NODE_SOURCE,
+    NODE_TYPE_TAG,
+    OWNER_TAG,
+    STATUS_TAG,
+    sender,
+)
+from dyntrain.controller.contract.notices import GROUP_ENDS, NOTICE_SECONDS, RECOMMENDED
+from dyntrain.controller.contract.reports import (
+    JOB_DETAIL_TYPES,
+    NODE_DETAIL_TYPES,
+    JobReport,
+    NodeReport,
+)
+from dyntrain.controller.contract.wrong_fields import wrong_fields
+from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
+from dyntrain.controller.core.heard.payloads import (
+    CapacityChange,
+    CapacityInterruption,
+    Envelope,
+    HealthChange,
+    HealthEntity,
+    InstanceRefresh,
+    Interruption,
+    LifecycleAction,
+    ScalingResult,
+    StateChange,
+    TagChange,
+)
+from dyntrain.controller.core.known.facts import (
+    GroupEvent,
+    Hook,
+    Named,
+    NodeFacts,
+    Notice,
+    Phase,
+    Preparation,
+    StateEvent,
+    TagsEvent,
+    base_tag,
+)
+from dyntrain.controller.core.known.groups import GroupFacts, LaunchFailure
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.view import GROUP_TAG
+from pydantic import ValidationError
+
+CLOCK_SECONDS = 300.0  # by which a coordinator's clock may be ahead of EventBridge's
+_KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """An event that leads to no facts: `ignored` on purpose, or `quarantined` because it cannot be what it says it
+    is.
+    """
+
+    outcome: Literal["ignored", "quarantined"]
+    reason: str
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class Several:
+    """One event about several instances: each item is read and written on its own."""
+
+    nodes: tuple[NodeFacts, ...]
+
+
+Observation = NodeFacts | JobFacts | GroupFacts | Several | Dropped
+
+
+def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
+    """The facts an event tells. Never raises on any JSON object: a payload that does not parse is quarantined with the
+    fields that are wrong.
+
+    With `keys` a node's or a coordinator's report must prove that it is the instance's own.
+    """
+    try:
+        envelope = Envelope.model_validate(event)
+        source, speaks_for = sender(envelope.source)
+        handler = _TABLE.get((source, envelope.detail_type))
+        if handler is None:
+            return Dropped("ignored", f"no handler for {envelope.detail_type!r} of {envelope.source!r}")
+        if speaks_for is not None and envelope.detail.get("cluster") != speaks_for:
+            return Dropped("quarantined", f"cluster: {envelope.source} may not speak for another cluster")
+        if keys and source in (NODE_SOURCE, COORDINATOR_SOURCE) and (doubt := _doubt(envelope, source, keys)):
+            return doubt
+        return handler(envelope, elastic)
+    except ValidationError as error:
+        return Dropped("quarantined", wrong_fields(error, "event"))
+    except (ValueError, TypeError, OverflowError) as error:
+        return Dropped("quarantined", str(error))
+
+
+def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
+    """The tags that decisions read; the others are not ours to store."""
+    return {key: value for key, value in tags.items() if key in _KEPT_TAGS or elastic.has(key)}
+
+
+def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
+    """As `kept_tags`, with the status tag: what a read found there shows whether the mirror must be mended."""
+    kept = kept_tags(tags, elastic)
+    return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
+
+
+def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
+    """The cluster that the tags speak of: the owner, else the elastic tag that is there, else the one that was just
+    removed.
+    """
+    if OWNER_TAG in tags:
+        return tags[OWNER_TAG]
+    present = sorted((key not in changed, key) for key in tags if elastic.has(key))
+    keys = [key for _, key in present] or sorted(key for key in changed if elastic.has(key))
+    return elastic.cluster(keys[0]) or None if keys else None
+
+
+def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    change = TagChange.model_validate(envelope.detail)
+    if (change.service, change.resource_type) != ("ec2", "instance"):
+        return Dropped("ignored", f"tags of {change.service} {change.resource_type}, not of an EC2 instance")
+    instance = envelope.resources[0].rpartition("instance/")[2] if envelope.resources else ""
+    if not re.fullmatch(INSTANCE_ID, instance):
+        return Dropped("quarantined", f"{instance!r} is no instance id", instance)
+    if not any(elastic.has(key) or key == LEAVE_TAG for key in change.changed_tag_keys):
+        return Dropped("ignored", "no elastic tag changed", instance)
+    at = change.version_timestamp / 1000 if change.version_timestamp is not None else envelope.time
+    cluster = named_by(change.tags, change.changed_tag_keys, elastic)
+    return NodeFacts(
+        instance=instance,
+        named=Named(at=at, cluster=cluster) if cluster else None,
+        based=base_tag(change.tags, at),
+        tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
+    )
+
+
+def _state_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    change = StateChange.model_validate(envelope.detail)
+    return NodeFacts(
+        instance=change.instance,
+        state_event=StateEvent(at=envelope.time, state=change.state),
+        terminated=change.state == "terminated",
+        started_at=envelope.time if change.state == "pending" else 0.0,
+    )
+
+
+def _interruption(kind: str) -> Callable[[Envelope, ElasticTag], Observation]:
+    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+        notice = Interruption.model_validate(envelope.detail)
+        warning = 0.0 if notice.action == "hibernate" else NOTICE_SECONDS  # hibernation begins with its notice
+        return NodeFacts(instance=notice.instance, notices=(Notice(kind=kind, deadline=envelope.time + warning),))
+
+    return observed
+
+
+def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    notice = CapacityInterruption.model_validate(envelope.detail)
+    deadline = notice.ends if notice.ends is not None else envelope.time + NOTICE_SECONDS
+    return NodeFacts(instance=notice.instance, notices=(Notice(kind="capacity", deadline=deadline),))
+
+
+def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    """No facts: reservations are read anew each time, and the event only says that it is time to."""
+    change = CapacityChange.model_validate(envelope.detail)
+    return Dropped(
+        "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
+    )
+
+
+def _lifecycle_action(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    action = LifecycleAction.model_validate(envelope.detail)
+    if action.event == "autoscaling:TEST_NOTIFICATION":
+        return Dropped("ignored", "a test notification")
+    if action.transition is None:
+        return Dropped("quarantined", "LifecycleTransition: a lifecycle action without its transition", action.instance)
+    if not re.fullmatch(INSTANCE_ID, action.instance):
+        return Dropped("quarantined", f"{action.instance!r} is no instance id", action.instance)
+    if not action.group or not action.hook:
+        return Dropped("quarantined", "a lifecycle action without group or hook", action.instance)
+    launching = action.transition == "autoscaling:EC2_INSTANCE_LAUNCHING"
+    warm = action.destination == "WarmPool"
+    phase: Phase = ("warm" if warm else "launching") if launching else "terminating"
+    hook = Hook(
+        at=envelope.time,
+        group=action.group,
+        hook=action.hook,
+        transition="launch" if launching else "terminate",
+        token=action.token or None,
+        warm=warm,
+    )
+    return NodeFacts(
+        instance=action.instance,
+        group_event=GroupEvent(at=envelope.time, group=action.group, phase=phase),
+        hooks={action.token or f"{action.hook}@{envelope.time:.0f}": hook},
+    )
+
+
+def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observation]:
+    def observed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+        result = ScalingResult.model_validate(envelope.detail)
+        if not re.fullmatch(INSTANCE_ID, result.instance):
+            return Dropped("quarantined", f"{result.instance!r} is no instance id", result.instance)
+        seen: Phase = "warm" if result.destination == "WarmPool" else phase
+        return NodeFacts(
+            instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=seen)
+        )
+
+    return observed
+
+
+def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    """An instance that we abandoned ourselves fails too: that says nothing of AWS's capacity."""
+    result = ScalingResult.model_validate(envelope.detail)
+    message = (result.message or "").strip()
+    if "lifecycle action" in message.lower():
+        return Dropped("ignored", f"an instance of group {result.group} was abandoned: {message}", result.instance)
+    return GroupFacts(group=result.group, failed=LaunchFailure(at=envelope.time, message=message[:1000]))
+
+
+def _instance_refresh(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    refresh = InstanceRefresh.model_validate(envelope.detail)
+    return Dropped("ignored", f"group {refresh.group}: its members tell what the refresh does")
+
+
+def _health(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    change = HealthChange.model_validate(envelope.detail)
+    if change.service != "EC2" or change.category != "scheduledChange":
+        return Dropped("ignored", f"{change.code or 'an event'} of {change.service} is no scheduled change of EC2")
+    affected = [entity for entity in change.entities if re.fullmatch(INSTANCE_ID, entity.instance)]
+    if not affected:
+        return Dropped("ignored", f"{change.code or 'a scheduled change'} names no instance")
+    if change.starts is None:
+        return Dropped("quarantined", "startTime: a scheduled change without its time")
+    return Several(tuple(_scheduled(change, entity, change.starts, envelope.time) for entity in affected))
+
+
+def _scheduled(change: HealthChange, entity: HealthEntity, starts: float, told_at: float) -> NodeFacts:
+    over = (change.status or "").lower() == "closed" or (entity.status or "").upper() == "RESOLVED"
+    said_at = change.updated if change.updated is not None else told_at
+    notice = Notice(kind="health", deadline=starts, ref=change.arn, said_at=said_at, closed=over)
+    return NodeFacts(instance=entity.instance, notices=(notice,))
+
+
+def _terminate_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    result = ScalingResult.model_validate(envelope.detail)
+    return Dropped(
+        "ignored",
+        f"group {result.group} could not terminate an instance and will try again: {result.message}",
+        result.instance,
+    )
+
+
+def _doubt(envelope: Envelope, source: str, keys: Keys) -> Dropped | None:
+    model = NodeReport if source == NODE_SOURCE else JobReport
+    report = model.model_validate(envelope.detail)
+    verdict = judge(report.identity, report.instance_id, report.private_ip, keys, envelope.account)
+    return (
+        None
+        if verdict is Verification.GENUINE
+        else Dropped("quarantined", f"the report is refused: {verdict.value}", report.instance_id)
+    )
+
+
+def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    report = NodeReport.model_validate(envelope.detail)
+    named = Named(at=report.at, cluster=report.cluster)
+    if report.outcome == "interrupted":
+        deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS
+        kind = report.reason if report.reason in (RECOMMENDED, GROUP_ENDS) else "node"
+        return NodeFacts(instance=report.instance_id, named=named, notices=(Notice(kind=kind, deadline=deadline),))
+    preparation = Preparation(
+        attempt=report.attempt,
+        at=report.at,
+        outcome=report.outcome,
+        reason=report.reason.strip(),
+        private_ip=report.private_ip,
+    )
+    return NodeFacts(instance=report.instance_id, named=named, preparation=preparation)
+
+
+def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
+    """Two reports are compared by when their jobs started: one from the future would outrank all others for ever."""
+    report = JobReport.model_validate(envelope.detail)
+    latest = envelope.time + CLOCK_SECONDS
+    if report.started_at > latest or report.sequence > latest * 1000:
+        return Dropped(
+            "quarantined", "started_at, sequence: the report is from the future; look at the coordinator's clock"
+        )
+    return JobFacts(report=report.model_copy(update={"identity": None}), heard_at=envelope.time)
+
+
+_REFRESH_STATES = (
+    "Started",
+    "Checkpoint Reached",
+    "Succeeded",
+    "Cancelled",
+    "Failed",
+    "Rollback Started",
+    "Rollback Succeeded",
+    "Rollback Failed",
+)
+
+_TABLE: Mapping[tuple[str, str], Callable[[Envelope, ElasticTag], Observation]] = {
+    ("aws.tag", "Tag Change on Resource"): _tag_change,
+    ("aws.ec2", "EC2 Instance State-change Notification"): _state_change,
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _interruption("spot"),
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _interruption("rebalance"),
+    ("aws.health", "AWS Health Event"): _health,
+    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_INTERRUPTIONS), _capacity_interruption),
+    **dict.fromkeys((("aws.ec2", kind) for kind in CAPACITY_CHANGES), _capacity_change),
+    ("aws.autoscaling", "EC2 Instance-launch Lifecycle Action"): _lifecycle_action,
+    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _lifecycle_action,
+    ("aws.autoscaling", "EC2 Instance Launch Successful"): _scaling_result("in_service"),
+    ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _launch_failed,
+    ("aws.autoscaling", "EC2 Instance Terminate Successful"): _scaling_result("left"),
+    ("aws.autoscaling", "EC2 Instance Terminate Unsuccessful"): _terminate_failed,
+    **dict.fromkeys(
+        (("aws.autoscaling", f"EC2 Auto Scaling Instance Refresh {word}") for word in _REFRESH_STATES),
+        _instance_refresh,
+    ),
+    **dict.fromkeys(((NODE_SOURCE, kind) for kind in NODE_DETAIL_TYPES.values()), _node_report),
+    **dict.fromkeys(((COORDINATOR_SOURCE, kind) for kind in JOB_DETAIL_TYPES.values()), _job_report),
+}

@@ -1,0 +1,72 @@
+"""What people are told of an alarm, from the message by which SNS tells of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dyntrain.controller.contract.errors import Quarantined
+from dyntrain.controller.contract.webhook import Format
+
+VERSION = 1
+LONGEST = 3000  # characters of a message; Slack cuts at 4000, more after they are escaped
+
+
+@dataclass(frozen=True)
+class Notification:
+    """`id` is one and the same however often it is sent. `metric` is what was counted (`core.alarms`), "" for a message
+    that is no alarm of CloudWatch's.
+    """
+
+    id: str
+    stage: str
+    subject: str
+    text: str
+    metric: str = ""
+    region: str = ""
+    at: str = ""
+
+
+def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
+    """From one record of SNS's event for Lambda. Raises Quarantined.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
+    """
+    message = record.get("Sns")
+    if not isinstance(message, Mapping) or not isinstance(message.get("MessageId"), str):
+        raise Quarantined("Sns.MessageId: this is no message of SNS")
+    text, at = str(message.get("Message", "")), str(message.get("Timestamp", ""))
+    head = {"id": message["MessageId"], "stage": stage, "at": at}
+    try:
+        alarm = json.loads(text)
+    except ValueError:
+        alarm = None
+    if not isinstance(alarm, dict) or "AlarmName" not in alarm:
+        return Notification(**head, subject=_line(message.get("Subject") or "dyntrain"), text=text[:LONGEST])
+    trigger = alarm.get("Trigger")
+    metric = str(trigger.get("MetricName", "")) if isinstance(trigger, dict) else ""
+    return Notification(
+        **{**head, "at": str(alarm.get("StateChangeTime", at))},
+        subject=_line(f"{alarm.get('NewStateValue', 'ALARM')}: {metric or alarm['AlarmName']}"),
+        text=str(alarm.get("AlarmDescription") or alarm.get("NewStateReason") or "")[:LONGEST],
+        metric=metric,
+        region=str(alarm.get("Region", "")),
+    )
+
+
+def body(notification: Notification, wanted: Format) -> dict[str, Any]:
+    """What is posted. `slack`: the one field that Slack's incoming webhooks, and those made like them, all take.
+
+    https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
+    """
+    if wanted == "json":
+        return {"version": VERSION, **asdict(notification)}
+    where = " ".join(part for part in (notification.stage, notification.region) if part)
+    text = f"{notification.subject} ({where})\n{notification.text}"
+    return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:200]

@@ -1,0 +1,173 @@
+"""The event payloads, one tolerant model each: unknown fields pass, optional ones may be missing or null, numbers may
+come as text.
+
+Every model names the page its schema is from. `events` turns them into facts.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Annotated, Any, Literal
+
+from dyntrain.controller.contract.messages import InstanceId
+from dyntrain.controller.core.known.facts import InstanceState
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+def _seconds(value: Any) -> Any:
+    """ISO 8601 or RFC 1123 text (AWS Health) to seconds since the epoch; a time without a zone is UTC."""
+    if not isinstance(value, str):
+        return value
+    time = parsedate_to_datetime(value) if value[-3:] == "GMT" else datetime.fromisoformat(value)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _without_nulls(tags: Any) -> Any:
+    """A tag without a value has the empty one."""
+    return {key: "" if value is None else value for key, value in tags.items()} if isinstance(tags, dict) else tags
+
+
+def _instance_of_arn(value: Any) -> Any:
+    arn = isinstance(value, str) and value.startswith("arn:") and ":instance/" in value
+    return value.rpartition("/")[2] if arn else value
+
+
+YEAR_10000 = 253_402_300_800.0
+# a later one could be written nowhere, and would be "now" for ever
+Time = Annotated[float, BeforeValidator(_seconds), Field(ge=0, lt=YEAR_10000)]
+
+
+class Payload(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, allow_inf_nan=False, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_missing(cls, value: Any) -> Any:
+        return {key: field for key, field in value.items() if field is not None} if isinstance(value, dict) else value
+
+
+class Envelope(Payload):
+    """https://docs.aws.amazon.com/eventbridge/latest/ref/events-structure.html ; `detail` is validated by the model of
+    its type.
+    """
+
+    source: str
+    account: str = ""
+    detail_type: str = Field(alias="detail-type")
+    time: Time
+    resources: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
+    detail: dict[str, Any] = {}
+    replay: str | None = Field(None, alias="replay-name", description="set when an archive is replayed")
+
+
+class TagChange(Payload):
+    """https://docs.aws.amazon.com/tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"""
+
+    service: str
+    resource_type: str = Field(alias="resource-type")
+    changed_tag_keys: list[str] = Field(alias="changed-tag-keys")
+    tags: Annotated[dict[str, str], BeforeValidator(_without_nulls)]
+    version: float
+    version_timestamp: Annotated[float | None, BeforeValidator(lambda value: value or None)] = Field(
+        None, alias="version-timestamp", description="epoch milliseconds"
+    )
+
+
+class StateChange(Payload):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"""
+
+    instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
+    state: InstanceState
+
+
+class Interruption(Payload):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
+    rebalance-recommendations.html there
+    """
+
+    instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
+    action: str | None = Field(None, alias="instance-action")
+
+
+class CapacityInterruption(Interruption):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html ; `resources` is a text there,
+    not a list
+    """
+
+    ends: Time | None = Field(None, alias="instance-termination-time")
+
+
+class CapacityChange(Payload):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
+
+    The reclamation of interruptible capacity names its source instead: monitor-interruptible-cr.html.
+    """
+
+    reservation: str = Field(
+        "",
+        validation_alias=AliasChoices(
+            "capacity-reservation-id", "capacity_reservation_id", "sourceCapacityReservationId"
+        ),
+    )
+    state: str | None = None
+    end: str | None = Field(None, alias="end-date")
+
+
+class LifecycleAction(Payload):
+    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html ; test notifications
+    lack most of it
+    """
+
+    event: str | None = Field(None, alias="Event")
+    transition: Literal["autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"] | None = Field(
+        None, alias="LifecycleTransition"
+    )
+    instance: str = Field("", alias="EC2InstanceId")
+    group: str = Field("", alias="AutoScalingGroupName")
+    hook: str = Field("", alias="LifecycleHookName")
+    token: str = Field("", alias="LifecycleActionToken")
+    destination: str | None = Field(None, alias="Destination")
+
+
+class ScalingResult(Payload):
+    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html ; a failed launch has
+    an empty instance id
+    """
+
+    instance: str = Field("", alias="EC2InstanceId")
+    group: str = Field(alias="AutoScalingGroupName")
+    destination: str | None = Field(None, alias="Destination")
+    message: str | None = Field(None, alias="StatusMessage")
+
+
+class InstanceRefresh(Payload):
+    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html ; the members tell
+    what a refresh does
+    """
+
+    group: str = Field(alias="AutoScalingGroupName")
+
+
+class HealthEntity(Payload):
+    """An entry of `affectedEntities`, by its id or by its ARN; `status` is one of IMPAIRED, UNIMPAIRED, UNKNOWN,
+    PENDING, RESOLVED.
+    """
+
+    instance: Annotated[str, BeforeValidator(_instance_of_arn)] = Field("", alias="entityValue")
+    status: str | None = None
+
+
+class HealthChange(Payload):
+    """https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html ; `startTime` is when a
+    scheduled change begins
+    """
+
+    service: str
+    category: str = Field(alias="eventTypeCategory")
+    code: str = Field("", alias="eventTypeCode")
+    arn: str = Field("", alias="eventArn")
+    starts: Time | None = Field(None, alias="startTime")
+    updated: Time | None = Field(None, alias="lastUpdatedTime")
+    status: str | None = Field(None, alias="statusCode")
+    entities: list[HealthEntity] = Field([], alias="affectedEntities")

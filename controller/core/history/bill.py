@@ -1,0 +1,163 @@
+"""Instance-hours, and money where prices are known, of what ran when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dyntrain.controller.core.history.metering import last_told, runs_for
+from dyntrain.controller.core.history.trail import Metered
+from dyntrain.controller.core.views.view import Rules, View
+
+ROLES = ("master", "base", "elastic")
+Prices = Mapping[tuple[str, str], float | None]  # dollars an hour of a type in a market
+
+
+@dataclass(frozen=True)
+class Span:
+    """A machine ran as that from `began` to `ended`, None: it still runs. `cut`: it ran before that too, nobody knows
+    any more since when.
+    """
+
+    instance: str
+    role: str
+    type: str
+    market: str
+    began: float
+    ended: float | None
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    role: str
+    type: str
+    market: str
+    instance: str  # "" of several
+    instances: int
+    running: int
+    hours: float
+    price: float | None
+
+    @property
+    def cost(self) -> float | None:
+        return None if self.price is None else self.price * self.hours
+
+
+@dataclass(frozen=True)
+class Bill:
+    """`unpriced` hours are in no sum of money. `hourly` is what all that runs now costs an hour."""
+
+    lines: tuple[Line, ...]
+    hours: float
+    cost: float | None
+    unpriced: float
+    running: int
+    hourly: float | None
+
+
+def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
+    """What ran after `start`, from where on `entries` are the whole trail. A machine of which they begin with its end,
+    or say nothing although it runs, ran at `start` already: what began later has its beginning among them.
+    """
+    told: dict[str, list[Metered]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.since):  # functions that overlap write out of order, and twice
+        told.setdefault(entry.instance, []).append(entry)
+    spans = [span for known in told.values() for span in _lives(known, start)]
+    for node in views:
+        last = last_told(node)
+        if node.instance not in told and last is not None and last.state == "on" and runs_for(node, rules):
+            began = node.started or start
+            spans.append(_span(last, max(began, start), None, cut=began < start))
+    return spans
+
+
+def after(spans: Iterable[Span], start: float) -> list[Span]:
+    """What is left of them after `start`."""
+    return [
+        replace(span, began=max(span.began, start), cut=span.cut and span.began >= start)
+        for span in spans
+        if span.ended is None or span.ended > start
+    ]
+
+
+def unmetered(trail: Iterable[Metered], trained: Iterable[str], views: Iterable[View], rules: Rules) -> list[str]:
+    """Instances that ran for the cluster, or run, and of which nothing was written down: they came and went between two
+    readings, or before the trail told of machines.
+    """
+    known = {entry.instance for entry in trail}
+    nodes = {node.instance: node for node in views}
+    told = known | {name for name, node in nodes.items() if last_told(node) is not None}
+    running = {name for name, node in nodes.items() if runs_for(node, rules)}
+    return sorted((running | set(trained)) - told)
+
+
+def bill(spans: Iterable[Span], prices: Prices, now: float, *, each: bool = False) -> Bill:
+    """`each`: a line for every instance."""
+    by_line: dict[tuple[str, str, str, str], list[Span]] = {}
+    for span in spans:
+        by_line.setdefault((span.role, span.type, span.market, span.instance if each else ""), []).append(span)
+    lines = [_line(key, ran, prices, now) for key, ran in by_line.items()]
+    lines.sort(key=lambda line: (_rank(line.role), line.type, line.market, line.instance))
+    known = [(line, line.price) for line in lines if line.price is not None]
+    return Bill(
+        lines=tuple(lines),
+        hours=sum(line.hours for line in lines),
+        cost=sum(price * line.hours for line, price in known) if known else None,
+        unpriced=sum(line.hours for line in lines if line.price is None),
+        running=sum(line.running for line in lines),
+        hourly=None
+        if any(line.running and line.price is None for line in lines)
+        else sum(price * line.running for line, price in known),
+    )
+
+
+def _lives(entries: Iterable[Metered], start: float) -> Iterable[Span]:
+    on: Metered | None = None
+    first = True
+    for entry in entries:
+        if entry.state == "on" and on is None:
+            on = entry
+        elif entry.state == "on" and on is not None and entry.line != on.line:
+            yield from _between(on, entry.since, start)
+            on = entry
+        elif entry.state == "off" and on is not None:
+            yield from _between(on, entry.since, start)
+            on = None
+        elif entry.state == "off" and first and entry.since > start:
+            yield _span(entry, start, entry.since, cut=True)
+        first = False
+    if on is not None:
+        yield _span(on, max(on.since, start), None)
+
+
+def _between(on: Metered, ended: float, start: float) -> Iterable[Span]:
+    if ended > start:
+        yield _span(on, max(on.since, start), max(ended, on.since))
+
+
+def _span(entry: Metered, began: float, ended: float | None, *, cut: bool = False) -> Span:
+    return Span(entry.instance, entry.role, entry.type, entry.market, began, ended, cut)
+
+
+def _line(key: tuple[str, str, str, str], ran: list[Span], prices: Prices, now: float) -> Line:
+    role, kind, market, instance = key
+    seconds = sum(max((now if span.ended is None else span.ended) - span.began, 0.0) for span in ran)
+    return Line(
+        role=role,
+        type=kind,
+        market=market,
+        instance=instance,
+        instances=len({span.instance for span in ran}),
+        running=len({span.instance for span in ran if span.ended is None}),
+        hours=seconds / 3600.0,
+        price=prices.get((kind, market)),
+    )
+
+
+def _rank(role: str) -> tuple[int, int, str]:
+    """Master, base, elastic; ranks by their number."""
+    if role in ROLES:
+        return (ROLES.index(role), 0, "")
+    number = role.rpartition(" ")[2]
+    return (len(ROLES), int(number) if number.isdecimal() else 0, role)

@@ -1,0 +1,62 @@
+"""What the trail keeps for the bill: from when to when an instance runs for the cluster, and as what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dyntrain.controller.core.history.trail import Metered
+from dyntrain.controller.core.views.view import GIVEN_UP_AFTER, RUNNING, Rules, View
+
+# pending is not billed, but takes seconds, and need not be told apart
+_BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html
+
+
+def metered(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
+    """What is to be told of each node, unless it was told. Nothing of a machine whose type nobody has read yet."""
+    return tuple(entry for node in views if (entry := _entry(node, rules, now)) is not None)
+
+
+def last_told(node: View) -> Metered | None:
+    """What the trail last said of it; `since` is when that was written."""
+    billed = node.facts.acks.billed
+    if billed is None:
+        return None
+    state, role, kind, market = billed.value.split(" ")
+    return Metered.model_validate(
+        {"instance": node.instance, "state": state, "role": role, "type": kind, "market": market, "since": billed.at}
+    )
+
+
+def runs_for(node: View, rules: Rules) -> bool:
+    """Whether it costs money on account of the cluster: what is only lent to it does while it carries the tag."""
+    running = node.state in _BILLED and not node.terminated and node.unseen < GIVEN_UP_AFTER
+    return running and (_its_own(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
+
+
+def _entry(node: View, rules: Rules, now: float) -> Metered | None:
+    told, machine = last_told(node), node.facts.machine
+    if not runs_for(node, rules):
+        if told is None or told.state == "off":
+            return None
+        return told.model_copy(update={"state": "off", "since": _ended(node, now)})
+    if machine is None:
+        return None
+    role = "master" if node.master else "base" if node.base else "elastic"
+    since = now
+    if (told is None or told.state == "off") and _its_own(node, rules):
+        began = min(node.started or now, now)
+        since = began if told is None or began > told.since else now
+    entry = Metered(
+        instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=since
+    )
+    return entry if told is None or told.line != entry.line else None
+
+
+def _its_own(node: View, rules: Rules) -> bool:
+    return node.base or node.owned or node.launched or node.group in rules.groups
+
+
+def _ended(node: View, now: float) -> float:
+    event = node.facts.state_event
+    at = event.at if event is not None and event.state not in _BILLED else now
+    return min(at, now)

@@ -1,0 +1,1 @@
+"""What is known of instances, groups and jobs, in any order and however often it was told."""

@@ -1,0 +1,128 @@
+"""What the controller remembers of its own doings with a node: each effect once it was seen, each thing once it was
+told.
+
+Every kind is a field with a join of its own, built in one place: effects by `actions.acknowledgement`, what was told by
+converge, notes about reads by the resync.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dyntrain.controller.core.known.registers import Fact, latest, union
+from pydantic import Field
+
+# `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]
+
+
+class Done(Fact):
+    """Seen to have taken effect at `at`."""
+
+    at: float
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at,)
+
+
+class Announced(Fact):
+    """`value` was written or told at `at`."""
+
+    at: float
+    value: str
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.value)
+
+
+class Ended(Fact):
+    """Its termination was ordered at `at`; `lowered`: the size of its `group` with it."""
+
+    at: float
+    group: str = ""
+    lowered: bool = False
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.group, self.lowered)
+
+
+class Answered(Fact):
+    """A lifecycle action that needs no answer any more."""
+
+    at: float
+    result: Answer
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.result)
+
+
+class Unseen(Fact):
+    """How many describe calls in a row, the last at `at`, did not show the instance."""
+
+    at: float
+    times: int
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.times)
+
+
+class Doubt(Fact):
+    """Whether the read that began at `at` lost the node while that of most others was lost too."""
+
+    at: float
+    lost: bool
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.lost)
+
+
+class Acks(Fact):
+    """Every field starts empty, which is the identity of its join."""
+
+    status: Announced | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
+    mirror: Announced | None = Field(None, description="the status that was written into the tag")
+    terminate: Ended | None = None
+    refused: Announced | None = Field(None, description="why its group would not let it go")
+    unseen: Unseen | None = None
+    doubt: Doubt | None = None
+    joined: dict[str, Done] = Field({}, description="took part in a step, as the coordinator said, by cluster")
+    stamps: dict[str, Done] = Field({}, description="the ownership tag, by cluster")
+    answers: dict[str, Answered] = Field({}, description="lifecycle actions that are done with, by hook key")
+    heartbeats: dict[str, Done] = Field({}, description="the last sign of life for a lifecycle action, by hook key")
+    protections: dict[str, Done] = Field({}, description="protection from scale-in, by group")
+    alarms: dict[str, Announced] = Field({}, description="for which status it was told of, by metric")
+    billed: Announced | None = Field(None, description="what the trail last said of it for the bill (`Metered.line`)")
+    closed: Announced | None = Field(None, description="why it was stopped or ended as a base node of a closed cluster")
+    suspended: dict[str, Done] = Field({}, description="the replacement of unhealthy members, for its sake, by group")
+    resumed: dict[str, Done] = Field({}, description="as `suspended`, taken back")
+
+    def join(self, other: Acks) -> Acks:
+        if other is self or other == NONE:
+            return self
+        return Acks.model_construct(
+            status=latest(self.status, other.status),
+            mirror=latest(self.mirror, other.mirror),
+            terminate=latest(self.terminate, other.terminate),
+            refused=latest(self.refused, other.refused),
+            unseen=latest(self.unseen, other.unseen),
+            doubt=latest(self.doubt, other.doubt),
+            joined=union(self.joined, other.joined),
+            stamps=union(self.stamps, other.stamps),
+            answers=union(self.answers, other.answers),
+            heartbeats=union(self.heartbeats, other.heartbeats),
+            protections=union(self.protections, other.protections),
+            alarms=union(self.alarms, other.alarms),
+            billed=latest(self.billed, other.billed),
+            closed=latest(self.closed, other.closed),
+            suspended=union(self.suspended, other.suspended),
+            resumed=union(self.resumed, other.resumed),
+        )
+
+
+NONE = Acks()

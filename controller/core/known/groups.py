@@ -1,0 +1,78 @@
+"""What is known of an Auto Scaling group beyond its members: whose it is, which launches failed, and what was done
+about that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.controller.core.known.facts import Named
+from dyntrain.controller.core.known.registers import Fact, latest
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """A group's limits and what it has, as just read: `running` counts the members that are not on their way out.
+
+    `base`: its tags say that it launches base nodes.
+    """
+
+    minimum: int
+    maximum: int
+    desired: int
+    running: int
+    base: bool = False
+
+
+class LaunchFailure(Fact):
+    """The group could not launch an instance; `message` is AWS's reason."""
+
+    at: float
+    message: str = ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.message)
+
+
+class Capacity(Fact):
+    """What was done about failed launches. Written before the effect and once more (`done`) after it, so that a crash
+    between is made good.
+
+    `wanted` is the capacity to go back to, `desired` what was set, `times` how many failures in a row, `failure` the
+    latest that was answered.
+    """
+
+    at: float
+    failure: float
+    wanted: int
+    desired: int
+    times: int
+    done: bool
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.failure, self.times, self.done, self.wanted, self.desired)
+
+
+class GroupFacts(Fact):
+    """As NodeFacts: every field has a join of its own. `named.cluster` "" says that the group no longer carries a
+    cluster's tag.
+    """
+
+    group: str
+    named: Named | None = None
+    failed: LaunchFailure | None = None
+    capacity: Capacity | None = None
+
+    def join(self, other: GroupFacts) -> GroupFacts:
+        """The facts of both. Raises ValueError for two different groups."""
+        if self.group != other.group:
+            raise ValueError(f"facts of the groups {self.group} and {other.group} do not merge")
+        return GroupFacts(
+            group=self.group,
+            named=latest(self.named, other.named),
+            failed=latest(self.failed, other.failed),
+            capacity=latest(self.capacity, other.capacity),
+        )

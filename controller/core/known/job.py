@@ -1,0 +1,111 @@
+"""What the coordinator says of its job, and whether it may still be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.messages import BASE_TAG, NODE_TYPE_TAG, OWNER_TAG
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.registers import Fact
+
+
+class JobFacts(Fact):
+    """The latest report with the time it was heard. The highest (started_at, sequence) counts, so an older job never
+    comes back.
+    """
+
+    report: JobReport
+    heard_at: float
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.report.started_at, self.report.sequence, self.heard_at, self.report.model_dump_json())
+
+    def join(self, other: JobFacts) -> JobFacts:
+        return self if self.order >= other.order else other
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the decisions see it: `alive` while its coordinator is heard of, `over` once it said so itself."""
+
+    report: JobReport | None
+    alive: bool
+    over: bool
+    lease_ends: float | None
+
+    def member(self, instance: str) -> bool:
+        """Whether a coordinator that is alive still has the instance among those that train or form."""
+        return (
+            self.alive
+            and self.report is not None
+            and any(member.instance_id == instance for member in self.report.members)
+        )
+
+    def active(self, instance: str) -> bool:
+        return (
+            self.alive
+            and self.report is not None
+            and any(member.instance_id == instance and member.active for member in self.report.members)
+        )
+
+    @property
+    def revision(self) -> int:
+        """The target revision the running job obeys; -1 without a job."""
+        return self.report.revision if self.alive and self.report is not None else -1
+
+
+def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
+    """A coordinator silent for longer than its lease counts as no job. `finished`: the target says that it is over,
+    which counts as long as no report was heard.
+    """
+    if facts is None:
+        return Job(None, alive=False, over=finished, lease_ends=None)
+    over = facts.report.state in ("finished", "failed")
+    ends = facts.heard_at + lease_seconds
+    alive = not over and now <= ends
+    return Job(facts.report, alive=alive, over=over, lease_ends=ends if alive else None)
+
+
+def gauges_of(report: JobReport) -> dict[str, float]:
+    """What is worth a curve beside the job's own; a job that is over trains nothing."""
+    over = report.state in ("finished", "failed")
+    gauges: dict[str, float] = {
+        "Workers": 0 if over else sum(member.active for member in report.members),
+        "SamplesPerSecond": 0.0 if over else report.samples_per_second,
+    }
+    if report.progress is not None and report.progress.fraction is not None:
+        gauges["PercentDone"] = round(100 * report.progress.fraction, 3)
+    if report.history is not None:
+        gauges["PausedSeconds"] = report.history.paused_seconds
+    return gauges
+
+
+def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
+    """Whether the node's tags say that it runs the coordinator of `cluster` while nobody is nominated.
+
+    That is the tagged master before the first nomination, and any base node after the last one was lost.
+    """
+    known = facts.tags_event or facts.tags_read
+    tags = known.tags if known is not None else {}
+    if BASE_TAG not in tags or (OWNER_TAG in tags and tags[OWNER_TAG] != cluster):
+        return False
+    mine = OWNER_TAG in tags or elastic.of(cluster) in tags
+    return mine and (term > 0 or tags.get(NODE_TYPE_TAG) == "Master")
+
+
+def matters(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
+    """Whether the new report can change a decision, rather than only telling progress; a voice after a silence always
+    can.
+    """
+    if old is None or new.heard_at - old.heard_at > silence_seconds:
+        return True
+    return _decisive(old.report) != _decisive(new.report)
+
+
+def _decisive(report: JobReport) -> tuple[Any, ...]:
+    members = tuple(sorted((member.instance_id, member.active) for member in report.members))
+    return (report.job, report.state, report.generation, report.revision, members)

@@ -1,0 +1,267 @@
+"""From facts to a decision: views, the next membership, the status of each node, and the actions that bring AWS in
+line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from dyntrain.controller.contract.messages import OWNER_TAG, Status
+from dyntrain.controller.core.decisions.actions import (
+    Action,
+    CompleteLifecycle,
+    HeartbeatLifecycle,
+    Protect,
+    PublishTarget,
+    SetStatusTag,
+    StampOwner,
+    StopBase,
+    SuspendReplacement,
+    Terminate,
+    TerminateInGroup,
+    instances,
+)
+from dyntrain.controller.core.decisions.alarms import Alarm, alarms_of
+from dyntrain.controller.core.decisions.closing import Closing, closed, closing, refused_lately, resumed
+from dyntrain.controller.core.decisions.leaving import waiting
+from dyntrain.controller.core.decisions.orphans import orphaned_since
+from dyntrain.controller.core.decisions.replacement import given_up, replaced
+from dyntrain.controller.core.decisions.status import NodeStatus, Standing, derive
+from dyntrain.controller.core.decisions.succession import Nomination, nominate, stands, succeed
+from dyntrain.controller.core.history.metering import metered
+from dyntrain.controller.core.history.trail import Metered
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.job import Job, JobFacts, job_at
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.target import Membership, ended_at, plan_target
+from dyntrain.controller.core.views.view import Rules, View, view
+
+_DIVISIBLE = (StampOwner, SetStatusTag, Protect, Terminate, SuspendReplacement, StopBase)
+_MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A status or reason that is not the one last remembered."""
+
+    instance: str
+    before: str
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class Decision:
+    membership: Membership
+    job: Job
+    nodes: tuple[NodeStatus, ...]
+    actions: tuple[Action, ...]
+    changes: tuple[Change, ...]
+    alarms: tuple[Alarm, ...] = ()
+    nomination: Nomination | None = None  # when it is another than before
+    metered: tuple[Metered, ...] = ()
+    ending: Closing | None = None  # the cluster is being closed, or is
+
+    @property
+    def next_change(self) -> float | None:
+        times = [node.standing.next_change for node in self.nodes if node.standing.next_change is not None]
+        return min(times, default=None)
+
+
+def decide(
+    facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, rules: Rules, now: float, published: int
+) -> Decision:
+    """`published` is the revision known to be in the parameter store; anything else than the new revision has it
+    published again.
+    """
+    job = job_at(heard, rules.policy.lease_seconds, now, old.finished)
+    views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
+    replacing = replaced(views, old, heard, rules)
+    views = given_up(views, replacing)
+    waits = waiting(old, views, job, rules, now)
+    plan = plan_target(old, views, rules, job.over, replacing, waits)
+    ending = closing(views, old, job, heard, rules, now)
+    nomination = nominate(old, views, heard, rules, now) if ending is None else stands(old)
+    membership = succeed(old, ended_at(old, plan.membership, now), nomination)
+    nodes = tuple(
+        NodeStatus(
+            node,
+            derive(
+                node, membership, job, rules, now, plan.reasons.get(node.instance), waits.get(node.instance), ending
+            ),
+        )
+        for node in views
+    )
+    actions: tuple[Action, ...] = plan_actions(nodes, rules, now, ending)
+    if membership.revision > 0 and membership.revision != published:
+        actions = (PublishTarget(membership), *actions)
+    news = nomination if nomination.term != old.term else None
+    told = alarms_of(nodes, rules, now)
+    changes, bill = tuple(_changes(nodes)), metered(views, rules, now)
+    return Decision(membership, job, nodes, actions, changes, told, news, bill, ending)
+
+
+def plan_actions(
+    nodes: Iterable[NodeStatus], rules: Rules, now: float, ending: Closing | None = None
+) -> tuple[Action, ...]:
+    """In the order in which they are to be done: the tag REMOVED is written before the instance is terminated."""
+    nodes = list(nodes)
+    living = [node for node in nodes if not node.view.terminated]
+    return (
+        *_stamps(living, rules),
+        *_tags(living),
+        *_last_tags(node.view for node in nodes if node.view.terminated),
+        *_protections(living, rules),
+        *(action for node in living for action in _lifecycle(node, rules, now)),
+        *_terminations(living, rules, now),
+        *(closed(ending, [node.view for node in living], rules, now) if ending is not None else ()),
+        *resumed(ending, [node.view for node in nodes], rules),
+    )
+
+
+def without(decision: Decision, others: AbstractSet[str]) -> Decision:
+    """The decision without what concerns `others`; the membership and its publication stay."""
+    if not others:
+        return decision
+    changes = tuple(change for change in decision.changes if change.instance not in others)
+    metered = tuple(entry for entry in decision.metered if entry.instance not in others)
+    return replace(decision, actions=tuple(_left(decision.actions, others)), changes=changes, metered=metered)
+
+
+def _left(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
+    for action in actions:
+        about = instances(action)
+        left = tuple(instance for instance in about if instance not in others)
+        if left == about:
+            yield action
+        elif left and isinstance(action, _DIVISIBLE):
+            yield replace(action, instances=left)
+
+
+def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
+    for node in nodes:
+        known = node.view.facts.acks.status
+        before = known.value if known is not None else ""
+        if before != node.standing.line:
+            yield Change(node.view.instance, before, node.standing)
+
+
+def _stamps(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+    """Members of the cluster's groups, at first sight; an instance that another cluster owns is left alone."""
+    new = tuple(node.view.instance for node in nodes if _to_stamp(node.view, rules))
+    if new:
+        yield StampOwner(new, rules.policy.cluster)
+
+
+def _to_stamp(node: View, rules: Rules) -> bool:
+    in_group = node.group in rules.groups and node.phase in ("warm", "launching", "in_service") and not node.unseen
+    return in_group and not node.owned and node.tags is not None and OWNER_TAG not in node.tags
+
+
+def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
+    wanted: Mapping[Status, list[str]] = {status: [] for status in _MIRRORED}
+    for node in nodes:
+        standing = node.standing
+        foreign = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
+        if standing.status in wanted and not foreign and node.view.mirror != standing.status:
+            wanted[standing.status].append(node.view.instance)
+    for status, which in wanted.items():
+        if which:
+            yield SetStatusTag(tuple(which), status)
+
+
+def _last_tags(terminated: Iterable[View]) -> Iterator[Action]:
+    """An instance that EC2 took, or whose tag an overtaken pass wrote once more, does not say for ever that it is in
+    the job.
+    """
+    stale = tuple(node.instance for node in terminated if node.mirror in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
+    if stale:
+        yield SetStatusTag(stale, "REMOVED", gone=True)
+
+
+def _protections(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
+    for group in rules.groups:
+        base = [
+            node.view
+            for node in nodes
+            if node.view.base and node.view.group == group and node.view.phase == "in_service"
+        ]
+        bare = tuple(node.instance for node in base if not _protected(node, group, rules))
+        if bare:
+            yield Protect(bare, group)
+
+
+def _protected(node: View, group: str, rules: Rules) -> bool:
+    """As we set it, unless a settled read found that somebody has taken it away."""
+    done, read = node.facts.acks.protections.get(group), node.facts.group_read
+    if (
+        read is not None
+        and read.protected is not None
+        and (done is None or read.started > done.at + rules.policy.settling_seconds)
+    ):
+        return read.protected
+    return done is not None
+
+
+def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
+    status, seen = node.standing.status, node.view
+    if seen.group is not None and seen.group not in rules.groups:
+        return
+    if seen.phase in ("warm", "launching"):
+        for key, hook in seen.waiting_hooks("launch"):
+            if seen.preparation is not None and seen.preparation.outcome == "prepared" and status != "REMOVED":
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "PREPARE_FAILED":
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
+            elif status == "WAITING" and _due(seen, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
+    if seen.phase == "terminating":
+        for key, hook in seen.waiting_hooks("terminate"):
+            if status in ("REMOVED", "PREPARE_FAILED") or now - hook.at >= rules.policy.hook_cap_seconds:
+                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "REMOVAL_QUEUED" and _due(seen, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
+
+
+def _due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
+    beaten = node.facts.acks.heartbeats.get(key)
+    return now - max(asked_at, beaten.at if beaten is not None else 0.0) >= rules.policy.heartbeat_seconds
+
+
+def _terminations(nodes: list[NodeStatus], rules: Rules, now: float) -> Iterator[Action]:
+    alone = []
+    for node in nodes:
+        if not _to_terminate(node, rules, now):
+            continue
+        if node.view.group is None:
+            alone.append(node.view.instance)
+        elif node.view.group in rules.groups and node.view.phase not in ("terminating", "left"):
+            yield TerminateInGroup(node.view.instance, node.view.group, _asked_for(node))
+    if alone:
+        yield Terminate(tuple(alone))
+
+
+def _asked_for(node: NodeStatus) -> bool:
+    """Whether people want one less. What AWS takes, or what failed, is replaced by its group: else a Spot group would
+    shrink by one with every interruption, and never come back.
+    """
+    return node.standing.reason in (Reason.JOB_OVER, Reason.IDLE, Reason.OVERTIME) or not node.view.elastic
+
+
+def _to_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
+    """Only what the cluster launched, or what took part in its job: the ownership tag alone, which people can set, ends
+    nothing. What a person merely stopped, with its tag still on it, may be started again."""
+    seen = node.view
+    if seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down" or seen.unseen:
+        return False
+    orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, seen, rules, now) is not None
+    if node.standing.status != "REMOVED" and not orphan:
+        return False
+    if node.standing.reason is Reason.STOPPED and seen.elastic:
+        return False
+    if node.standing.reason is Reason.ABANDONED and seen.group is not None:
+        return False
+    if refused_lately(seen, now):
+        return False
+    return seen.proven and (seen.owned or _to_stamp(seen, rules))

@@ -1,0 +1,260 @@
+"""How many reserved instances each cluster's pool should have: one joint decision over all pools, from one reading of
+everything.
+
+1. entitlement: in order of priority, each pool gets clamp(base + spare - headroom, min, max) of what the ones before it
+   left
+2. growth: beyond what it has, a pool grows only into what no other pool holds or has claimed, however much it is
+   entitled to
+3. hysteresis: a size is taken up only after `readings` readings in a row that asked for just that size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dyntrain.controller.core.pool.inputs import Claim, Inputs, Pool, Proposal
+from dyntrain.controller.core.pool.stock import Entry, Stock, stock_of
+
+ALL = 1_000_000  # more instances than anybody has
+
+
+class PoolReason(StrEnum):
+    UNCHANGED = "UNCHANGED"
+    GROWN = "GROWN"
+    SHRUNK = "SHRUNK"
+    RAISED_TO_MINIMUM = "RAISED_TO_MINIMUM"
+    AWAITING_READINGS = "AWAITING_READINGS"
+    HELD_BY_OTHERS = "HELD_BY_OTHERS"
+    COOLING_DOWN = "COOLING_DOWN"
+    WAITS_FOR_WINDOW = "WAITS_FOR_WINDOW"
+    FROZEN = "FROZEN"
+    CLOSED = "CLOSED"
+    PARTIAL_READ = "PARTIAL_READ"
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    PoolReason.UNCHANGED: "the pool has what it should have",
+    PoolReason.GROWN: "reserved instances are idle",
+    PoolReason.SHRUNK: "somebody else needs the reserved instances",
+    PoolReason.RAISED_TO_MINIMUM: "the pool was below its minimum",
+    PoolReason.AWAITING_READINGS: "a change waits until enough readings in a row ask for the same size",
+    PoolReason.HELD_BY_OTHERS: "what the pool is entitled to is still held by another cluster",
+    PoolReason.COOLING_DOWN: "no growth now: launches failed a short time ago, or nothing is left to start",
+    PoolReason.WAITS_FOR_WINDOW: "it gives instances back when one of the policy's leave_windows opens",
+    PoolReason.FROZEN: "the pool cannot be changed now",
+    PoolReason.CLOSED: "the cluster has no use for instances now",
+    PoolReason.PARTIAL_READ: "a read failed or came partly: the last good view stands",
+}
+
+
+@dataclass(frozen=True)
+class PoolDecision:
+    """`spare`: reserved instances that are the pool's to use; `entitled` and `proposal`: after limits, and after what
+    others still hold.
+    """
+
+    pool: Pool
+    held: int
+    spare: int
+    entitled: int
+    proposal: int
+    target: int
+    reason: PoolReason
+    claim: Claim | None
+
+    @property
+    def sentence(self) -> str:
+        if self.reason is PoolReason.WAITS_FOR_WINDOW:
+            return f"{self.reason.sentence}, at {self.pool.opens}"
+        return self.pool.frozen or self.pool.closed or self.reason.sentence
+
+    @property
+    def acts(self) -> bool:
+        return self.target != self.pool.current and not self.pool.dry_run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`entries`: the sum, line by line. `claims` are to be stored, over the version that was read, before anything is
+    done.
+    """
+
+    decisions: tuple[PoolDecision, ...]
+    claims: Mapping[str, Claim]
+    entries: tuple[Entry, ...]
+
+
+def plan_pools(inputs: Inputs) -> Plan:
+    """Pure: the same inputs give the same plan. With `inputs.problem` set it changes nothing."""
+    held = {
+        pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
+        for pool in inputs.pools
+    }
+    if inputs.problem:
+        kept = tuple(
+            _untouched(pool, held[pool.cluster], PoolReason.PARTIAL_READ, inputs.claims.get(pool.cluster))
+            for pool in inputs.pools
+        )
+        return Plan(kept, inputs.claims, (Entry(f"not everything could be read: {inputs.problem}", 0),))
+    idle, entries = stock_of(inputs)
+    live = {cluster: claim for cluster, claim in inputs.claims.items() if claim.expires > inputs.at}
+    idle = _without_strangers(idle, inputs, live)
+    for pool in inputs.pools:
+        idle, _ = _draw(idle, pool, _base(pool))
+    order = _order(inputs.pools, live)
+    entitled, spare = _entitlements(order, idle)
+    taken = {
+        pool.cluster: max(held[pool.cluster], pool.current, live[pool.cluster].count if pool.cluster in live else 0)
+        for pool in inputs.pools
+    }
+    decisions = []
+    for pool in order:
+        name = pool.cluster
+        room = _room(pool, order, idle, taken)
+        old = inputs.claims.get(name)
+        proposal, target, reason, readings = _decide(
+            pool, entitled[name], room, old if name in live else None, inputs.at
+        )
+        claim = _claim(pool, held[name] if pool.dry_run else max(target, held[name]), old, readings, inputs.at)
+        taken[name] = max(taken[name], 0 if pool.dry_run else target)
+        decisions.append(PoolDecision(pool, held[name], spare[name], entitled[name], proposal, target, reason, claim))
+    kept_claims = {
+        name: claim
+        for name, claim in live.items()
+        if name not in held or any(d.pool.cluster == name and d.claim is None for d in decisions)
+    }
+    return Plan(
+        tuple(decisions),
+        {**kept_claims, **{d.pool.cluster: d.claim for d in decisions if d.claim is not None}},
+        entries,
+    )
+
+
+def _untouched(pool: Pool, held: int, reason: PoolReason, claim: Claim | None) -> PoolDecision:
+    return PoolDecision(pool, held, 0, pool.current, pool.current, pool.current, reason, claim)
+
+
+def _draw(stock: Stock, kind: Pool | Claim, wanted: int) -> tuple[Stock, int]:
+    return stock.draw(kind, kind.zone, kind.capacity_reservations, wanted)
+
+
+def _without_strangers(idle: Stock, inputs: Inputs, live: Mapping[str, Claim]) -> Stock:
+    """Claims of clusters whose pool is not here (its policy cannot be read just now): what they have not launched yet
+    is taken all the same.
+    """
+    known = {pool.cluster for pool in inputs.pools}
+    for name, claim in sorted(live.items()):
+        if name not in known:
+            launched = sum(use.count for use in inputs.usage if use.pool == name and use.running)
+            idle, _ = _draw(idle, claim, claim.count - launched)
+    return idle
+
+
+def _order(pools: Sequence[Pool], live: Mapping[str, Claim]) -> list[Pool]:
+    def rank(pool: Pool) -> tuple[bool, int, float, str]:
+        claim = live.get(pool.cluster)
+        return (
+            pool.dry_run,
+            -pool.priority,
+            claim.since if claim is not None and claim.count else float("inf"),
+            pool.cluster,
+        )
+
+    return sorted(pools, key=rank)
+
+
+def _base(pool: Pool) -> int:
+    return 0 if pool.closed else pool.base
+
+
+def _limited(pool: Pool, wanted: int) -> int:
+    """Within the policy's limits, and within those of the group or list that the instances come from."""
+    if pool.closed:
+        return pool.least
+    within = max(pool.min, min(wanted, pool.max))
+    most = pool.most if pool.most is not None else within
+    return max(pool.least, min(within, most))
+
+
+def _entitlements(order: Sequence[Pool], idle: Stock) -> tuple[dict[str, int], dict[str, int]]:
+    entitled, spare = {}, {}
+    for pool in order:
+        _, spare[pool.cluster] = _draw(idle, pool, ALL)
+        entitled[pool.cluster] = _limited(pool, pool.base + spare[pool.cluster] - pool.headroom)
+        headroom = 0 if pool.closed else pool.headroom
+        idle, _ = _draw(idle, pool, max(entitled[pool.cluster] - _base(pool), 0) + headroom)
+    return entitled, spare
+
+
+def _room(pool: Pool, order: Sequence[Pool], idle: Stock, taken: Mapping[str, int]) -> int:
+    """The size that the pool may grow to while the others keep what they hold or have claimed."""
+    for other in order:
+        if other.cluster != pool.cluster:
+            idle, _ = _draw(idle, other, taken[other.cluster] - _base(other))
+    _, free = _draw(idle, pool, ALL)
+    return _limited(pool, pool.base + free - pool.headroom)
+
+
+def _decide(
+    pool: Pool, entitled: int, room: int, live: Claim | None, at: float
+) -> tuple[int, int, PoolReason, tuple[Proposal, ...]]:
+    """Proposal, target, reason, and the readings to remember."""
+    known = live.readings if live is not None else ()
+    if pool.frozen:
+        return pool.current, pool.current, PoolReason.FROZEN, known
+    if pool.closed:  # at once, whatever the windows: no job is disturbed
+        return pool.least, pool.least, PoolReason.CLOSED, ()
+    proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, room))
+    floor = _limited(pool, 0)
+    if pool.current < floor:
+        return proposal, floor, PoolReason.RAISED_TO_MINIMUM, known
+    if proposal > pool.current and not pool.growable:
+        return pool.current, pool.current, PoolReason.COOLING_DOWN, known
+    readings = _heard(pool, proposal, known, at)
+    target = _agreed(pool, readings)
+    if target > pool.current:
+        return proposal, target, PoolReason.GROWN, readings
+    if target < pool.current and pool.opens:
+        return proposal, pool.current, PoolReason.WAITS_FOR_WINDOW, readings
+    if target < pool.current:
+        return proposal, target, PoolReason.SHRUNK, readings
+    if proposal != pool.current:
+        return proposal, target, PoolReason.AWAITING_READINGS, readings
+    return proposal, target, PoolReason.HELD_BY_OTHERS if entitled > pool.current else PoolReason.UNCHANGED, readings
+
+
+def _heard(pool: Pool, proposal: int, known: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
+    """A reading too soon after the last replaces it but keeps its time: a burst of events neither counts as many nor
+    postpones the next.
+    """
+    if known and at - known[-1].at < pool.reading_seconds:
+        return (*known[:-1], Proposal(at=known[-1].at, proposal=proposal))
+    return (*known, Proposal(at=at, proposal=proposal))[-pool.readings :]
+
+
+def _agreed(pool: Pool, readings: tuple[Proposal, ...]) -> int:
+    asked = [reading.proposal for reading in readings[-pool.readings :]]
+    return asked[0] if len(asked) == pool.readings and len(set(asked)) == 1 else pool.current
+
+
+def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:
+    goes_on = old is not None and old.expires > at and old.count > 0
+    return Claim(
+        count=count,
+        instance_type=pool.instance_type,
+        zone=pool.zone,
+        platform=pool.platform,
+        tenancy=pool.tenancy,
+        capacity_reservations=pool.capacity_reservations,
+        since=old.since if old is not None and goes_on else at,
+        expires=at + pool.lease_seconds,
+        readings=readings,
+        held=old.held if old is not None else (),
+        releasing=old.releasing if old is not None else (),
+    )

@@ -1,0 +1,211 @@
+"""The idle part of all reservations: supply less demand, and how pools draw on it.
+
+An instance uses up one thing: the capacity reservation that it runs in, else a zonal Reserved Instance of exactly its
+kind, else a regional one. A capacity reservation is billed like an instance whether it is used or not, and regional
+Reserved Instances discount it; so every one of its slots counts as demand on those, and an idle slot that a regional
+Reserved Instance pays for is one instance, not two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from dyntrain.controller.core.pool.inputs import (
+    INFLEXIBLE,
+    LINUX,
+    Capacity,
+    Inputs,
+    Reserved,
+    family,
+    platform_of,
+    units,
+)
+
+Key = tuple[str, ...]
+
+
+class Kind(Protocol):
+    """What an instance has to match."""
+
+    @property
+    def instance_type(self) -> str: ...
+    @property
+    def platform(self) -> str: ...
+    @property
+    def tenancy(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the sum. `amount` is signed, in instances of the line's own type or in normalised units."""
+
+    text: str
+    amount: float
+    unit: str = "instances"
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What is idle: slots by capacity reservation, zonal and regional instances by kind, normalised units by family."""
+
+    slots: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[Key, int] = field(default_factory=dict)
+    units: Mapping[str, float] = field(default_factory=dict)
+    reservations: Mapping[str, Capacity] = field(default_factory=dict)
+
+    def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], wanted: int) -> tuple[Stock, int]:
+        """Take up to `wanted` instances of a kind. `zone` None: only what counts in any zone. Returns what is left, and
+        how many there were.
+        """
+        slots, kinds, flexible, left = dict(self.slots), dict(self.kinds), dict(self.units), max(wanted, 0)
+        for name in sorted(slots):
+            if _fits(self.reservations[name], kind, zone, targeted):
+                taken = min(left, slots[name])
+                slots[name], left = slots[name] - taken, left - taken
+        for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
+            taken = min(left, kinds.get(key, 0))
+            kinds[key], left = kinds.get(key, 0) - taken, left - taken
+        size = flexible_units(kind)
+        if size is not None and left:
+            name = family(kind.instance_type)
+            taken = min(left, int(flexible.get(name, 0.0) // size))
+            flexible[name], left = flexible.get(name, 0.0) - taken * size, left - taken
+        return replace(self, slots=slots, kinds=kinds, units=flexible), max(wanted, 0) - left
+
+
+def flexible_units(kind: Kind) -> float | None:
+    """None: regional reservations of this kind match by exact type."""
+    flexible = (
+        platform_of(kind.platform) == LINUX
+        and kind.tenancy == "default"
+        and family(kind.instance_type) not in INFLEXIBLE
+    )
+    return units(kind.instance_type) if flexible else None
+
+
+def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
+    """What nobody but the pools uses, and how that was found: zonal exactly, then regional by type, then regional in
+    units.
+    """
+    entries: list[Entry] = []
+    after = inputs.at + inputs.end_margin_seconds
+    reservations = {
+        entry.id: entry
+        for entry in inputs.capacity
+        if entry.state == "active" and (entry.end is None or entry.end > after)
+    }
+    own = {cluster.cluster for cluster in inputs.pools}
+    slots = _slots(inputs, reservations, own, entries)
+    kinds, flexible = _bought(inputs, after, entries)
+    _demand(inputs, reservations, own, kinds, flexible, entries)
+    left = {key: max(count, 0) for key, count in kinds.items()}
+    return Stock(slots, left, {name: max(count, 0.0) for name, count in flexible.items()}, reservations), tuple(entries)
+
+
+def _slots(inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str], entries: list[Entry]) -> dict[str, int]:
+    """A pool's own instances inside a reservation leave room for the pool."""
+    slots = {}
+    for name, entry in sorted(reservations.items()):
+        inside = sum(
+            use.count for use in inputs.usage if use.pool in own and use.capacity_reservation == name and use.running
+        )
+        slots[name] = min(entry.available + inside, entry.total)
+        entries.append(
+            Entry(
+                f"capacity reservation {name} of {entry.instance_type} in {entry.zone}, idle or the pool's", slots[name]
+            )
+        )
+    return slots
+
+
+def _bought(inputs: Inputs, after: float, entries: list[Entry]) -> tuple[dict[Key, int], dict[str, float]]:
+    kinds: dict[Key, int] = {}
+    flexible: dict[str, float] = {}
+    for bought in sorted(inputs.reserved, key=lambda line: line.id):
+        if bought.state != "active" or bought.end <= after:
+            entries.append(
+                Entry(f"{bought.count} {bought.instance_type} ({bought.id}) are not active or end too soon", 0)
+            )
+            continue
+        size = flexible_units(bought) if bought.zone is None else None
+        if size is not None:
+            name = family(bought.instance_type)
+            flexible[name] = flexible.get(name, 0.0) + bought.count * size
+            entries.append(
+                Entry(
+                    f"{bought.count} {bought.instance_type} reserved in the region, any size ({bought.id})",
+                    bought.count * size,
+                    "units",
+                )
+            )
+        else:
+            kinds[_key(bought, bought.zone)] = kinds.get(_key(bought, bought.zone), 0) + bought.count
+            entries.append(
+                Entry(f"{bought.count} {bought.instance_type} reserved in {_place(bought)} ({bought.id})", bought.count)
+            )
+    return kinds, flexible
+
+
+def _demand(
+    inputs: Inputs,
+    reservations: Mapping[str, Capacity],
+    own: set[str],
+    kinds: dict[Key, int],
+    flexible: dict[str, float],
+    entries: list[Entry],
+) -> None:
+    for kind, zone, count, text in _demands(inputs, reservations, own):
+        left = count
+        for key in (_key(kind, zone), _key(kind, None)) if zone is not None else (_key(kind, None),):
+            taken = min(left, max(kinds.get(key, 0), 0))
+            if taken:
+                kinds[key], left = kinds[key] - taken, left - taken
+                entries.append(Entry(f"{text}: reserved in {key[0] or 'the region'} by type", -taken))
+        size, name = flexible_units(kind), family(kind.instance_type)
+        if size is not None and left and name in flexible:
+            taken_units = min(left * size, flexible[name])
+            flexible[name] -= taken_units
+            entries.append(Entry(f"{text}: {left} against the region's {name} of any size", -taken_units, "units"))
+
+
+def _demands(
+    inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str]
+) -> Iterator[tuple[Kind, str | None, int, str]]:
+    """Kind, zone (None: zonal reservations do not apply to it), count and what to call it; smallest sizes first, as AWS
+    applies them.
+    """
+    outside = [
+        use
+        for use in inputs.usage
+        if use.running and use.count and use.pool not in own and use.capacity_reservation not in reservations
+    ]
+    for use in sorted(
+        outside,
+        key=lambda line: (
+            units(line.instance_type) or 0.0,
+            line.instance_type,
+            line.zone,
+            line.capacity_reservation or "",
+        ),
+    ):
+        inside_unknown = use.capacity_reservation is not None
+        yield use, None if inside_unknown else use.zone, use.count, f"{use.count} {use.instance_type} run in {use.zone}"
+    for name, entry in sorted(reservations.items(), key=lambda item: (units(item[1].instance_type) or 0.0, item[0])):
+        if not entry.block and entry.total:
+            yield entry, None, entry.total, f"{entry.total} slots of {name}, used or not"
+
+
+def _fits(entry: Capacity, kind: Kind, zone: str | None, targeted: tuple[str, ...]) -> bool:
+    if (entry.targeted or entry.block) and entry.id not in targeted:
+        return False
+    return entry.zone == zone and _key(entry, None) == _key(kind, None)
+
+
+def _key(kind: Kind, zone: str | None) -> Key:
+    return (zone or "", kind.instance_type, platform_of(kind.platform), kind.tenancy)
+
+
+def _place(bought: Reserved) -> str:
+    return bought.zone or "the region, this type only"

@@ -1,0 +1,204 @@
+"""Which nodes the job should consist of: the target, its revision, and who was dropped from it at which revision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.known.registers import Fact
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.view import Rules, View
+from pydantic import Field
+
+PARAMETER_BYTES = 4096  # of a standard SSM parameter
+
+
+class Membership(Fact):
+    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it.
+
+    `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
+    `rebuilt_at`: the table was empty then, and this was taken over from the published target; `listed` False: without
+    its members, which it did not hold itself. `finished_at`: since when it is `finished`, where that was seen.
+    """
+
+    revision: int = 0
+    members: tuple[str, ...] = ()
+    leave_by: dict[str, float] = Field(default_factory=dict)
+    leaving: dict[str, int] = Field(default_factory=dict)
+    finished: bool = False
+    coordinator: str | None = None
+    term: int = 0
+    replacing: dict[str, str] = Field(default_factory=dict)
+    rebuilt_at: float | None = None
+    listed: bool = True
+    finished_at: float | None = None
+
+    @property
+    def target(self) -> Target:
+        more = {
+            "finished": self.finished,
+            "coordinator": self.coordinator,
+            "term": self.term,
+            "replacing": self.replacing,
+        }
+        return Target.of(self.revision, self.members, self.leave_by).model_copy(update=more)
+
+
+def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
+    """The membership that a controller without memory goes on from: what it published when it still had one. Whichever
+    of the cluster's `nodes` are not in it are taken to have been dropped last.
+    """
+    members = target.members or ()
+    return Membership(
+        revision=target.revision,
+        members=members,
+        leaving={instance: target.revision for instance in nodes if instance not in members},
+        leave_by=target.leave_by,
+        finished=target.finished,
+        coordinator=target.coordinator,
+        term=target.term,
+        replacing=target.replacing,
+        rebuilt_at=now,
+        finished_at=now if target.finished else None,
+        listed=target.members is not None,
+    )
+
+
+def above(membership: Membership, found: Target) -> Membership:
+    """To go on from where somebody else has published `found`. A later nomination than ours stands: its coordinator
+    may hold the job, and would be refused if the target named the one before.
+    """
+    more: dict[str, object] = {"revision": found.revision + 1}
+    if found.term > membership.term:
+        more |= {"coordinator": found.coordinator, "term": found.term}
+    return membership.model_copy(update=more)
+
+
+def completed(membership: Membership, heard: JobFacts | None, wished: Iterable[str]) -> Membership:
+    """With the members that the job reports, or, of a job that stays silent, with those whose tags wish it: never with
+    nobody, which a coordinator that lives would obey. At a revision of its own, as nobody can know whether the target
+    had the same.
+    """
+    ranked = sorted(heard.report.members, key=lambda member: member.rank) if heard is not None else []
+    members = tuple(member.instance_id for member in ranked) or tuple(wished)
+    return membership.model_copy(update={"members": members, "listed": True, "revision": membership.revision + 1})
+
+
+def ended_at(old: Membership, new: Membership, now: float) -> Membership:
+    """`new` with the time at which the job ended, once it has."""
+    if new.finished == old.finished:
+        return new
+    return new.model_copy(update={"finished_at": now if new.finished else None})
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """`membership` is the old object itself when nothing changed. `reasons` says why a node is in or out against its
+    wish.
+    """
+
+    membership: Membership
+    reasons: dict[str, Reason]
+
+
+def plan_target(
+    old: Membership,
+    views: Iterable[View],
+    rules: Rules,
+    over: bool,
+    replacing: Mapping[str, str] = MappingProxyType({}),
+    waits: Collection[str] = (),
+) -> TargetPlan:
+    """Members first come, first served: base nodes (master first), then elastic ones in order of joining, between
+    minimum and maximum.
+
+    `replacing`: base nodes that were given up, with their successors; the views say so already. `waits`: members that
+    wait for a window before they leave.
+    """
+    nodes = {node.instance: node for node in views}
+    reasons: dict[str, Reason] = {}
+    ready = [node for node in nodes.values() if node.wanted and node.prepared]
+    place = {instance: index for index, instance in enumerate(old.members)}
+    base = sorted((node for node in ready if node.base), key=lambda node: (not node.master, *_seniority(node, place)))
+    elastic = (
+        [] if over else sorted((node for node in ready if not node.base), key=lambda node: _seniority(node, place))
+    )
+    if not over:
+        waiting = [nodes[instance] for instance in old.members if instance in waits]
+        shortage = rules.policy.min_workers - len(base) - len(elastic) - len(waiting)
+        held = [*waiting, *_held(old, nodes, shortage, waits)]
+        reasons.update({node.instance: _why_held(node, waits) for node in held})
+        elastic = sorted([*elastic, *held], key=lambda node: _seniority(node, place))
+    room = max(rules.policy.max_workers - len(base), 0)
+    reasons.update(dict.fromkeys((node.instance for node in elastic[room:]), Reason.ABOVE_MAXIMUM))
+    members = tuple(node.instance for node in [*base, *elastic[:room]])
+    return TargetPlan(_next(old, members, nodes, over, replacing), reasons)
+
+
+def as_parameter(target: Target, pointer: str) -> str:
+    """JSON of at most one standard parameter; when the list does not fit, `pointer` names the item that holds it."""
+    text = target.model_dump_json()
+    if len(text.encode()) <= PARAMETER_BYTES:
+        return text
+    short = target.model_copy(update={"members": None, "pointer": pointer})
+    text = short.model_dump_json()
+    if len(text.encode()) <= PARAMETER_BYTES:
+        return text
+    return short.model_copy(update={"leave_by": {}}).model_dump_json()  # deadlines that many are in the item as well
+
+
+def _seniority(node: View, place: dict[str, int]) -> tuple[float, float, str]:
+    """Members keep their order; newcomers queue behind them by the time they were prepared."""
+    prepared_at = node.preparation.at if node.preparation is not None else 0.0
+    return (place.get(node.instance, float("inf")), prepared_at, node.instance)
+
+
+def _why_held(node: View, waits: Collection[str]) -> Reason:
+    return Reason.WAITS_FOR_WINDOW if node.instance in waits else Reason.HELD_BY_MINIMUM
+
+
+def _held(old: Membership, nodes: dict[str, View], shortage: int, waits: Collection[str]) -> Sequence[View]:
+    """Members that only lost their tag, longest standing first. What AWS or the group takes away cannot be held."""
+    leavers = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
+    voluntary = [
+        node
+        for node in leavers
+        if node.prepared
+        and node.going is None
+        and not node.terminated
+        and node.tags is not None
+        and node.instance not in waits
+    ]
+    return voluntary[: max(shortage, 0)]
+
+
+def _next(
+    old: Membership, members: tuple[str, ...], nodes: dict[str, View], over: bool, replacing: Mapping[str, str]
+) -> Membership:
+    dropped = [instance for instance in old.members if instance not in set(members)]
+    tracked = {*dropped, *old.leaving}
+    living = {instance: node for instance, node in nodes.items() if not node.terminated}
+    deadlines = {
+        node.instance: node.leave_by
+        for node in living.values()
+        if node.leave_by is not None and node.instance in tracked
+    }
+    news = any(old.leave_by.get(instance) != deadline for instance, deadline in deadlines.items())
+    finished = over and (old.revision > 0 or bool(members))
+    if members == old.members and not news and finished == old.finished and replacing == old.replacing:
+        return old
+    revision = old.revision + 1
+    leaving = {instance: at for instance, at in old.leaving.items() if instance not in members and instance in living}
+    leaving.update(dict.fromkeys(dropped, revision))
+    leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
+    news_of_members = {
+        "revision": revision,
+        "members": members,
+        "leave_by": leave_by,
+        "leaving": leaving,
+        "finished": finished,
+    }
+    return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})

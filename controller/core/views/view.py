@@ -1,0 +1,304 @@
+"""A node as it stands now: the registers of events and of reads, arbitrated.
+
+EC2 is eventually consistent, so a read that began within the settling margin after an event does not overrule it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
+from dyntrain.controller.contract.messages import (
+    BASE_TAG,
+    NODE_TYPE_TAG,
+    OWNER_TAG,
+    STATUS_TAG,
+    ClusterPolicy,
+    is_base_value,
+)
+from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
+from dyntrain.controller.core.known.facts import Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.views.reasons import Reason
+
+RUNNING = ("pending", "running")
+GROUP_TAG = "aws:autoscaling:groupName"
+OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
+LONGEST_SILENCE = 3600.0
+GIVEN_UP_AFTER = 7  # about an hour of asking: such a node leaves, but may come back (NotFound is never a tombstone)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the decisions of one cluster go by."""
+
+    policy: ClusterPolicy
+    elastic: ElasticTag = ELASTIC_TAG
+    found: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The cluster's Auto Scaling groups: those that its policy registers, then those that were found by the
+        ownership tag.
+        """
+        return (*self.policy.groups, *(group for group in self.found if group not in self.policy.groups))
+
+    @property
+    def elastic_tag(self) -> str:
+        return self.elastic.of(self.policy.cluster)
+
+
+@dataclass(frozen=True)
+class View:
+    """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying.
+
+    `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself,
+    `launched` says that it came from the cluster's launch template; `proven` that this, a group of the cluster or a
+    part in its job shows it to be the cluster's, which no tag that people can set does.
+    """
+
+    instance: str
+    facts: NodeFacts
+    tags: Mapping[str, str] | None
+    elastic: bool
+    base: bool
+    master: bool
+    owned: bool
+    asked: bool
+    state: InstanceState | None
+    terminated: bool
+    group: str | None
+    phase: Phase | None
+    preparation: Preparation | None
+    leave_by: float | None
+    going: Reason | None
+    mirror: str | None
+    settles_at: float | None
+    unseen: int = 0
+    changes_at: float | None = None
+    launched: bool = False
+    base_tagged: bool = False
+    proven: bool = False
+
+    @property
+    def prepared(self) -> bool:
+        return self.preparation is not None and self.preparation.outcome == "prepared" and self.phase != "warm"
+
+    @property
+    def wanted(self) -> bool:
+        away = self.closed is not None and self.state not in RUNNING
+        return not self.terminated and ((self.base and not away) or (self.elastic and self.going is None))
+
+    @property
+    def started(self) -> float | None:
+        """When this life of the machine began; None where nothing has told."""
+        read = self.facts.state_read
+        launched = read.launched_at if read is not None else None
+        return max(self.facts.started_at, launched or 0.0) or None
+
+    @property
+    def closed(self) -> Reason | None:
+        """Why the controller has stopped or ended it as a base node of a closed cluster; None again once somebody has
+        started it.
+        """
+        mark = self.facts.acks.closed
+        if mark is None or not self.base or (self.started or 0.0) > mark.at:
+            return None
+        return Reason(mark.value) if mark.value in set(Reason) else Reason.STOPPED  # a later version knows more reasons
+
+    @property
+    def terminate_issued(self) -> bool:
+        return self.facts.acks.terminate is not None
+
+    def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
+        """The lifecycle actions of that transition that have had no answer, oldest first."""
+        hooks = [
+            (key, hook)
+            for key, hook in self.facts.hooks.items()
+            if hook.transition == transition and key not in self.facts.acks.answers
+        ]
+        return sorted(hooks, key=lambda item: item[1].order)
+
+
+def view(facts: NodeFacts, rules: Rules, now: float) -> View:
+    """Pure: the same facts, rules and time give the same view."""
+    settling = rules.policy.settling_seconds
+    tags, from_read = _tags(facts, settling)
+    state = _state(facts, settling)
+    group, phase = _group(facts, settling, tags)
+    preparation = _preparation(facts)
+    cluster = rules.policy.cluster
+    owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
+    elastic, settles_at = _elastic(facts, rules, tags, from_read, owned or group is not None, now)
+    leave_by, changes_at = _leave_by(facts, rules.policy, now)
+    unseen = unseen_times(facts)
+    based = is_base_value((tags or {}).get(BASE_TAG))
+    launched = facts.template is not None and facts.template.cluster == cluster
+    return View(
+        instance=facts.instance,
+        facts=facts,
+        tags=tags,
+        elastic=elastic,
+        base=based or facts.based is not None,
+        master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
+        owned=owned,
+        asked=facts.tags_event is not None or owned or group is not None or elastic,
+        state=state,
+        terminated=facts.terminated,
+        group=group,
+        phase=phase,
+        preparation=preparation,
+        leave_by=leave_by,
+        going=_going(facts, state, phase, preparation, leave_by, unseen),
+        mirror=_mirror(facts, settling),
+        settles_at=settles_at,
+        unseen=unseen,
+        changes_at=changes_at,
+        launched=launched,
+        base_tagged=based,
+        proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
+    )
+
+
+def _in_group(facts: NodeFacts, rules: Rules) -> bool:
+    """Whether it is, or was, a member of one of the cluster's groups: as Auto Scaling says, or its own tag."""
+    seen = [facts.group_event, facts.group_read]
+    tags = [register.tags.get(GROUP_TAG) for register in (facts.tags_event, facts.tags_read) if register is not None]
+    groups = {register.group for register in seen if register is not None} | set(tags)
+    return any(group in rules.groups for group in groups)
+
+
+def _tags(facts: NodeFacts, settling: float) -> tuple[Mapping[str, str] | None, bool]:
+    event, read = facts.tags_event, facts.tags_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.tags, True
+    return (event.tags, False) if event is not None else (None, False)
+
+
+def _state(facts: NodeFacts, settling: float) -> InstanceState | None:
+    if facts.terminated:
+        return "terminated"
+    event, read = facts.state_event, facts.state_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.state
+    return event.state if event is not None else None
+
+
+def _group(facts: NodeFacts, settling: float, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
+    event, read = facts.group_event, facts.group_read
+    if read is not None and (event is None or read.started > event.at + settling):
+        return read.group, read.phase
+    if event is not None:
+        return event.group, event.phase
+    return (tags or {}).get(GROUP_TAG), None
+
+
+def _preparation(facts: NodeFacts) -> Preparation | None:
+    """A word from before the machine's last start is about an earlier life of it."""
+    launched = facts.state_read.launched_at if facts.state_read is not None else None
+    start = max(facts.started_at, launched or 0.0)
+    return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
+
+
+def _elastic(
+    facts: NodeFacts, rules: Rules, tags: Mapping[str, str] | None, from_read: bool, launched_for_us: bool, now: float
+) -> tuple[bool, float | None]:
+    """A read soon after the launch may not show all tags yet, and never proves that one is missing: until a later one,
+    what was launched for the cluster counts as tagged.
+    """
+    if tags is None or rules.elastic_tag in tags:
+        return (tags is not None), None
+    launched = facts.state_read.launched_at if facts.state_read is not None else None
+    based = facts.based is not None or is_base_value(tags.get(BASE_TAG))
+    if from_read and launched_for_us and not based and launched is not None and facts.tags_read is not None:
+        settles = launched + rules.policy.settling_seconds
+        if facts.tags_read.started < settles:
+            return True, settles if now < settles else None
+    return False, None
+
+
+def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[float | None, float | None]:
+    """The earliest deadline that still concerns this life of the machine, and when that answer changes by itself.
+
+    A machine that outlived its deadline was not taken: an old notice (or one from an archive) is no reason to leave.
+    Maintenance that is scheduled for a later day is not either, before its lead time.
+    """
+    lead = policy.notice_lead_seconds
+    said: dict[str, Notice] = {}
+    for notice in facts.notices:
+        if notice.ref:
+            said[notice.ref] = max(notice, said.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order))
+    advice = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
+    live = [
+        notice.model_copy(update={"deadline": deadline})
+        for notice in (*(n for n in facts.notices if not n.ref), *said.values())
+        if not notice.closed
+        and not (notice.kind == GROUP_ENDS and policy.leave_windows)  # its hook says how long it stays
+        and (deadline := advice.deadline(notice.kind, notice.deadline)) is not None
+    ]
+    near = [
+        n.deadline
+        for n in live
+        if n.deadline >= facts.started_at and n.deadline - _lead(n, lead) <= now <= n.deadline + OUTLIVED_SECONDS
+    ]
+    ahead = [n.deadline - _lead(n, lead) for n in live if n.deadline - _lead(n, lead) > now]
+    ends = [deadline + OUTLIVED_SECONDS for deadline in near]
+    return min(near, default=None), min([*ahead, *ends], default=None)
+
+
+def _lead(notice: Notice, lead: float) -> float:
+    return lead if notice.kind == "health" else float("inf")
+
+
+def unseen_times(facts: NodeFacts) -> int:
+    """How many describe calls in a row did not show the instance."""
+    unseen = facts.acks.unseen
+    return unseen.times if unseen is not None else 0
+
+
+def ask_again_at(facts: NodeFacts, period: float) -> float:
+    """When an instance that EC2 does not show is asked for again: each time twice as long as before, up to an hour."""
+    unseen = facts.acks.unseen
+    if unseen is None or not unseen.times:
+        return 0.0
+    pause: float = min(period * 2 ** min(unseen.times - 1, 16), max(LONGEST_SILENCE, period))
+    return unseen.at + pause
+
+
+def abandoned(facts: NodeFacts) -> bool:
+    """Whether a launch of this instance was answered with ABANDON: its group takes it away, whatever it says later."""
+    answers = [facts.acks.answers.get(key) for key, hook in facts.hooks.items() if hook.transition == "launch"]
+    return any(answer is not None and answer.result == "ABANDON" for answer in answers)
+
+
+def _going(
+    facts: NodeFacts,
+    state: InstanceState | None,
+    phase: Phase | None,
+    preparation: Preparation | None,
+    leave_by: float | None,
+    unseen: int,
+) -> Reason | None:
+    if facts.acks.terminate is not None:
+        return Reason.TERMINATE_ISSUED
+    if abandoned(facts):
+        return Reason.ABANDONED
+    if phase in ("terminating", "left"):
+        return Reason.GROUP_TERMINATES
+    if state in ("stopping", "stopped", "shutting-down", "terminated"):
+        return Reason.STOPPED
+    if leave_by is not None:
+        return Reason.INTERRUPTED
+    if preparation is not None and preparation.outcome == "worker_failed":
+        return Reason.WORKER_FAILED
+    if unseen >= GIVEN_UP_AFTER:
+        return Reason.UNKNOWN_TO_EC2
+    return None
+
+
+def _mirror(facts: NodeFacts, settling: float) -> str | None:
+    """The status tag as we wrote it, or as a settled read found it after somebody else touched it."""
+    written, read = facts.acks.mirror, facts.tags_read
+    if read is not None and (written is None or read.started > written.at + settling):
+        return read.tags.get(STATUS_TAG)
+    return written.value if written is not None else None

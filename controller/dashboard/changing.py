@@ -1,0 +1,108 @@
+"""What somebody asks from the page: planned as the command line plans it, shown, and done only once that very sentence
+was agreed to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, assert_never
+
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.changing.asking import (
+    carry_out,
+    to_choose,
+    to_launch,
+    to_remove,
+    to_replace,
+    to_scale,
+    to_take,
+)
+from dyntrain.controller.cli.changing.requests import Request
+from dyntrain.controller.contract.messages import ClusterName, InstanceId
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST = 10_000  # nobody means more workers than this
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Scale(_Asked):
+    change: Literal["scale"]
+    cluster: ClusterName
+    n: int = Field(ge=0, le=MOST)
+    group: str | None = None
+
+
+class Add(_Asked):
+    change: Literal["add"]
+    cluster: ClusterName
+    count: int = Field(ge=1, le=MOST)
+    group: str | None = None
+
+
+class Take(_Asked):
+    """A machine that runs."""
+
+    change: Literal["take"]
+    cluster: ClusterName
+    instance: InstanceId
+
+
+class Remove(_Asked):
+    change: Literal["remove"]
+    instance: InstanceId
+    now: bool = False
+
+
+class Replacing(_Asked):
+    change: Literal["replace"]
+    old: InstanceId
+    new: InstanceId
+
+
+Change = Scale | Add | Take | Remove | Replacing
+
+
+class Wish(_Asked):
+    """`agreed` is the sentence that was shown and agreed to; "": it is only to be shown."""
+
+    asked: Annotated[Change, Field(discriminator="change")]
+    agreed: str = ""
+
+
+def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
+    """Raises ControllerError for what cannot be. Things may have changed since the sentence was shown: then nothing is
+    done, and the new one is shown.
+    """
+    request = _planned(connection, wish.asked)
+    done = wish.agreed == request.sentence
+    if done:
+        carry_out(connection.ports, request)
+    stale = "it would be something else by now; look again" if wish.agreed and not done else ""
+    return {"problem": stale, "done": done, "sentence": request.sentence, "aws": request.aws}
+
+
+def groups(connection: Connection, cluster: str) -> dict[str, Any]:
+    """Those that can be asked for. Raises ControllerError."""
+    found = [
+        {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
+        for group, size in to_choose(connection, cluster).items()
+    ]
+    return {"problem": "", "groups": found}
+
+
+def _planned(connection: Connection, asked: Change) -> Request:
+    match asked:
+        case Scale():
+            return to_scale(connection, asked.cluster, asked.n, asked.group)
+        case Add():
+            return to_launch(connection, asked.cluster, asked.count, asked.group)
+        case Take():
+            return to_take(connection, asked.cluster, [asked.instance])
+        case Remove():
+            return to_remove(connection, [asked.instance], now=asked.now)
+        case Replacing():
+            return to_replace(connection, asked.old, asked.new)
+        case _:
+            assert_never(asked)

@@ -1,0 +1,125 @@
+"""`dyntrain dashboard`: serve the page until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.shell.connection import connect, stage_of_command
+from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.waiting import waiting
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.missing import require
+
+if TYPE_CHECKING:
+    from dyntrain.controller.cli.answers.log_sources import Source
+
+ADDRESS = "127.0.0.1"
+PORT = 8250
+TOKEN_BYTES = 24
+
+
+@click.command(
+    epilog="Examples:\n\n\b\n  dyntrain dashboard\n  dyntrain dashboard --port 0 --allow-changes\n"
+    "  dyntrain dashboard --directory /tmp/cloud     logs from an embedded cloud's files"
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port on 127.0.0.1; 0 picks a free one.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(0.2),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks at a cluster, while a page shows it; nothing is read for nobody.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the address' token in this file, so that a page that is open goes on when the command is run again.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    envvar="DYNTRAIN_LOCAL_DIRECTORY",
+    help="Show logs from the files of an embedded cloud (`local up --directory`) in place of CloudWatch.",
+)
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Let the page scale clusters, add, remove and replace nodes; each says first what it will do.",
+)
+def dashboard(port: int, every: float, token_file: Path | None, directory: Path | None, allow_changes: bool) -> None:
+    """Show the clusters as a web page, to this machine only and to whoever has the address.
+
+    It reads with your own AWS credentials, and changes nothing unless you allow it.
+    """
+    with one_clear_line():
+        listening = listen(port)
+        token = kept_token(token_file) if token_file is not None else secrets.token_urlsafe(TOKEN_BYTES)
+        require(("starlette", "uvicorn", "sse_starlette"))
+        serve(listening, token, every, directory, allow_changes=allow_changes)
+
+
+def listen(port: int) -> socket.socket:
+    """Raises Misconfigured when the port is taken: before anything that takes long."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((ADDRESS, port))
+    except OSError as error:
+        listening.close()
+        raise Misconfigured(f"port {port} of {ADDRESS} cannot be had: {error.strerror}; give another --port") from error
+    return listening
+
+
+def kept_token(path: Path) -> str:
+    """The file's, which is made when it is not there, readable by its owner only. Raises Misconfigured."""
+    try:
+        with (
+            suppress(FileExistsError),
+            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file,
+        ):
+            file.write(secrets.token_urlsafe(TOKEN_BYTES))
+        if path.stat().st_mode & 0o077:
+            raise Misconfigured(f"{path} can be read by others: chmod 600 it, or remove it for a new token")
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"the token cannot be kept in {path}: {error}") from error
+    if len(token) < TOKEN_BYTES or not token.replace("-", "").replace("_", "").isalnum():
+        raise Misconfigured(f"{path} holds no token: remove it, and a new one is made")
+    return token
+
+
+def serve(
+    listening: socket.socket, token: str, every: float, directory: Path | None, *, allow_changes: bool = False
+) -> None:
+    """Until SIGINT or SIGTERM."""
+    from dyntrain.controller.cli.answers.pool import inputs_from_aws
+    from dyntrain.controller.dashboard.readings import Readings, log_of
+    from dyntrain.controller.dashboard.server import Page, Server
+
+    with waiting("looking for the controller's stage"):
+        stage = stage_of_command()
+        connection = connect(stage)
+
+    def log(cluster: str, instance: str, kind: str) -> Source:
+        return log_of(cluster, instance, kind, time.time(), directory)
+
+    readings = Readings(connection)
+    page = Page(readings, lambda: inputs_from_aws(stage), log, every, allow_changes=allow_changes)
+    listening.listen()
+    may = "read and change" if allow_changes else "read"
+    address = f"http://{ADDRESS}:{listening.getsockname()[1]}/{token}/"
+    click.echo(f"The dashboard is at {address} until Ctrl-C. Whoever has this address can {may} it.")
+    Server(page, token, listening).serve_page()

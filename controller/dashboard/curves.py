@@ -1,0 +1,66 @@
+"""The curves of a job as they grow while it is watched. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.controller.contract.job_history import finite
+
+POINTS = 1200  # on a screen there are no more
+
+
+@dataclass(frozen=True)
+class Point:
+    at: float
+    workers: int
+    samples_per_second: float
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Of the job `job` alone: another one begins anew."""
+
+    job: str = ""
+    points: tuple[Point, ...] = ()
+
+    def heard(self, job: Mapping[str, Any] | None) -> Curves:
+        """With the job's latest word, unless that was heard before."""
+        if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
+            return self
+        metrics = (job.get("progress") or {}).get("metrics") or {}
+        point = Point(job["heard_at"], job["workers"], job["samples_per_second"], metrics)
+        had = self.points if job["job"] == self.job else ()
+        return Curves(job["job"], thinned((*had, point)))
+
+    def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+        """For a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name: [...]}}`.
+
+        `reported` are the points of the job's own history, which knows what was before anybody watched.
+        """
+        told = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
+        last = told[-1].at if told else -math.inf
+        points = [*told, *(point for point in self.points if point.at > last)]
+        names = sorted({name for point in points for name in point.metrics})
+        return {
+            "at": [point.at for point in points],
+            "workers": [point.workers for point in points],
+            "samples_per_second": [finite(point.samples_per_second) for point in points],
+            "metrics": {name: [finite(point.metrics.get(name)) for point in points] for name in names},
+        }
+
+
+def thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """The older half loses every second point once there are too many; one at which the workers changed stays."""
+    if len(points) <= POINTS:
+        return points
+    half = len(points) // 2
+    kept = [
+        point
+        for number, point in enumerate(points[:half])
+        if number % 2 == 0 or point.workers != points[number - 1].workers
+    ]
+    return (*kept, *points[half:])

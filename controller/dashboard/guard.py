@@ -1,0 +1,68 @@
+"""Who may talk to the page: those who know the token that its address begins with.
+
+The token is in the path, not in a cookie: cookies of 127.0.0.1 go to every port, so every other local server would get
+it. The Host check refuses pages of elsewhere whose name was made to resolve to 127.0.0.1. What may change
+something has to come from this page besides: the browser says so by Origin, which no page can forge.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+SAFE = ("GET", "HEAD")
+_ADDED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+class Guard:
+    """Around the page's application, which sees paths without the token. Wrong tokens and paths get the same answer."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self._app, self._token = app, token
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._origins = {f"http://{host}" for host in self._hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a websocket, of which there are none here
+            return
+
+        async def sealed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message.get("headers", []) if pair[0].decode().lower() not in HEADERS]
+                message["headers"] = [*kept, *_ADDED]
+            await send(message)
+
+        headers = dict(scope["headers"])
+        if headers.get(b"host", b"").decode("latin-1") not in self._hosts:
+            await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, sealed)
+            return
+        given, slash, rest = scope["path"][1:].partition("/")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            await PlainTextResponse("not found\n", 404)(scope, receive, sealed)
+            return
+        if scope["method"] not in SAFE and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
+            await PlainTextResponse("this was not asked by the page\n", 403)(scope, receive, sealed)
+            return
+        if not slash:  # the page's addresses are relative to the folder
+            await RedirectResponse(f"/{self._token}/")(scope, receive, sealed)
+            return
+        await self._app(
+            {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode(), "root_path": ""}, receive, sealed
+        )

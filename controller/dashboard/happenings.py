@@ -1,0 +1,79 @@
+"""The audit trail as the page lists it: bounded, newest first, filtered, a page at a time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+from dyntrain.controller.cli.text.trail import told
+from dyntrain.controller.loops.ports import TrailEntry
+
+KEPT = 100_000
+OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: what is read again is known by its text
+
+
+@dataclass(frozen=True)
+class Happening:
+    """`number` grows by one with each that became known, and orders them for paging."""
+
+    number: int
+    at: float
+    kind: str
+    instance: str
+    what: str
+    detail: str
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def has(self, words: Sequence[str]) -> bool:
+        text = f"{self.kind} {self.instance} {self.what} {self.detail}".casefold()
+        return all(word in text for word in words)
+
+
+@dataclass(frozen=True)
+class Happenings:
+    """Oldest first, `KEPT` of them at most."""
+
+    entries: tuple[Happening, ...] = ()
+
+    @property
+    def latest(self) -> int:
+        return self.entries[-1].number if self.entries else 0
+
+    def since(self, otherwise: float) -> float:
+        """From when on to read: `otherwise` before there is any."""
+        return self.entries[-1].at - OVERLAP_SECONDS if self.entries else otherwise
+
+    def with_new(self, read: Iterable[TrailEntry]) -> Happenings:
+        """What was read from `since` on, without what was known already."""
+        edge = self.since(0.0)
+        known = {(one.at, one.kind, one.instance, one.what, one.detail) for one in self._backwards(edge)}
+        number, new = self.latest, []
+        for entry in read:
+            fields = _fields(entry)
+            if fields not in known:
+                known.add(fields)
+                number += 1
+                new.append(Happening(number, *fields))
+        return Happenings((*self.entries, *new)[-KEPT:]) if new else self
+
+    def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
+        """Newest first: those that have all words of `text` and a number below `before`."""
+        words = text.casefold().split()
+        fitting = (one for one in reversed(self.entries) if (before is None or one.number < before) and one.has(words))
+        rows = [one.row() for one in islice(fitting, limit + 1)]
+        return {"rows": rows[:limit], "more": len(rows) > limit, "known": len(self.entries), "latest": self.latest}
+
+    def _backwards(self, edge: float) -> Iterable[Happening]:
+        for one in reversed(self.entries):
+            if one.at < edge - OVERLAP_SECONDS:
+                return
+            yield one
+
+
+def _fields(stored: TrailEntry) -> tuple[float, str, str, str, str]:
+    said = told(stored.entry)
+    return stored.at, said.kind, said.instance, said.what, said.detail

@@ -1,0 +1,164 @@
+"""What the page shows, read through the command line's ports. What AWS refuses is a sentence in its place: the other
+parts are shown all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, Source, Wanted
+from dyntrain.controller.cli.answers.query import Snapshot, explanation, history, snapshot, summary
+from dyntrain.controller.cli.text.pool import as_data
+from dyntrain.controller.contract.errors import ControllerError, RetryLater
+from dyntrain.controller.core.pool.inputs import Inputs
+from dyntrain.controller.core.pool.plan import plan_pools
+from dyntrain.controller.dashboard.changing import Wish, answer, groups
+from dyntrain.controller.dashboard.curves import Curves
+from dyntrain.controller.dashboard.happenings import Happenings
+from dyntrain.controller.dashboard.state import card, cluster_state, unread_state
+
+HISTORY_SECONDS = 86_400.0
+LOG_SECONDS = 3600.0
+LINES = 400
+TAILS = 8
+
+
+class Readings:
+    """Safe to call from any thread: one reads at a time, since the registry and the trail are remembered between."""
+
+    def __init__(self, connection: Connection, history: float = HISTORY_SECONDS) -> None:
+        self._connection, self._history = connection, history
+        self._ports, self._registry, self._elastic = connection
+        self._lock = threading.Lock()
+        self._curves: dict[str, Curves] = {}
+        self._happenings: dict[str, Happenings] = {}
+
+    def overview(self) -> dict[str, Any]:
+        """All clusters, a headline each."""
+        try:
+            with self._lock:
+                names, invalid = sorted(self._registry.all()), dict(self._registry.problems())
+        except ControllerError as error:
+            return {"problem": sentence(error), "clusters": [], "invalid": {}}
+        return {"problem": "", "clusters": [card(self._standing(name)[0]) for name in names], "invalid": invalid}
+
+    def cluster(self, name: str) -> dict[str, Any]:
+        """A cluster with its curves and what happened on them, and the number of the latest event known of it."""
+        state, seen = self._standing(name)
+        told = (history(seen) if seen is not None else None) or {}
+        trail = self._read_trail(name)
+        with self._lock:
+            curves = self._curves[name] = self._curves.get(name, Curves()).heard(state.get("job"))
+        columns = curves.columns(told.get("points", ()))
+        return {**state, "curves": columns, "marks": told.get("marks", []), "trail": trail}
+
+    def events(self, name: str, text: str, before: int | None, limit: int) -> dict[str, Any]:
+        trail = self._read_trail(name) if name not in self._happenings else {"problem": ""}
+        with self._lock:
+            known = self._happenings.get(name, Happenings())
+        return {"problem": trail["problem"], **known.page(text, before, limit)}
+
+    def explained(self, name: str, instance: str) -> dict[str, Any]:
+        try:
+            with self._lock:
+                return {
+                    "problem": "",
+                    **explanation(snapshot(self._ports, self._registry, name, self._elastic), instance),
+                }
+        except ControllerError as error:
+            return {"problem": sentence(error)}
+
+    def ask(self, wish: Wish) -> dict[str, Any]:
+        try:
+            with self._lock:
+                return answer(self._connection, wish)
+        except ControllerError as error:
+            return {"problem": sentence(error), "done": False}
+
+    def groups(self, name: str) -> dict[str, Any]:
+        try:
+            with self._lock:
+                return groups(self._connection, name)
+        except ControllerError as error:
+            return {"problem": sentence(error), "groups": []}
+
+    def _standing(self, name: str) -> tuple[dict[str, Any], Snapshot | None]:
+        try:
+            with self._lock:
+                seen = snapshot(self._ports, self._registry, name, self._elastic)
+        except ControllerError as error:
+            return unread_state(name, sentence(error)), None
+        return cluster_state(summary(seen)), seen
+
+    def _read_trail(self, name: str) -> dict[str, Any]:
+        with self._lock:
+            known = self._happenings.get(name, Happenings())
+            try:
+                read = self._ports.clusters.trail(name, known.since(self._ports.clock() - self._history))
+            except ControllerError as error:
+                return {"problem": sentence(error), "latest": known.latest}
+            known = self._happenings[name] = known.with_new(read)
+        return {"problem": "", "latest": known.latest}
+
+
+def pools(read: Callable[[], Inputs]) -> dict[str, Any]:
+    """What `dyntrain pool plan --json` prints, without the inputs."""
+    try:
+        inputs = read()
+    except ControllerError as error:
+        return {"problem": sentence(error), "sum": [], "pools": []}
+    data = as_data(plan_pools(inputs), inputs)
+    return {"problem": data["problem"] or "", "sum": data["sum"], "pools": data["pools"]}
+
+
+class Tails:
+    """The newest lines of logs. Those that were looked at last are kept open: of them only what is new is read."""
+
+    def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
+        self._source_of = source_of
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, str, str], _Tail] = {}
+
+    def lines(self, cluster: str, instance: str, kind: str) -> dict[str, Any]:
+        key = (cluster, instance, kind)
+        try:
+            with self._lock:
+                tail = self._open.pop(key) if key in self._open else _Tail(self._source_of(*key))
+                self._open[key] = tail  # the last one
+                for old in list(self._open)[:-TAILS]:
+                    del self._open[old]
+            return {"problem": "", "lines": tail.read()}
+        except ControllerError as error:
+            return {"problem": sentence(error), "lines": []}
+
+
+class _Tail:
+    def __init__(self, source: Source) -> None:
+        self._source, self._lock = source, threading.Lock()
+        self._lines: deque[str] = deque(maxlen=LINES)
+
+    def read(self) -> list[str]:
+        with self._lock:
+            self._lines.extend(line.text for line in self._source.next())
+            return list(self._lines)
+
+
+def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
+    """In CloudWatch, or below an embedded cloud's `directory`. Raises ControllerError."""
+    wanted = Wanted(cluster, None, frozenset([instance]), frozenset([kind]))
+    if directory is not None:
+        return FromFiles(directory, wanted, now - LOG_SECONDS)
+    from dyntrain.controller.adapters.aws import Clients
+    from dyntrain.controller.adapters.logs import CloudWatchLogs
+
+    return FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), wanted, now - LOG_SECONDS)
+
+
+def sentence(error: ControllerError) -> str:
+    told = " ".join(str(error).split())
+    return f"AWS cannot be reached or is busy: {told}" if isinstance(error, RetryLater) else told

@@ -1,0 +1,64 @@
+"""What a page shows of a cluster, and what it needs to get from one state to the next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dyntrain.controller.cli.text.status import failure, headline
+
+State = Mapping[str, Any]  # JSON: part by part, so that a part that did not change is not sent again
+
+
+def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
+    """Of what `dyntrain status` shows, with its sentences. Nothing in it changes by the passing of time alone."""
+    job = summary["job"]
+    if job is not None:
+        job = {name: value for name, value in job.items() if name != "heard_seconds_ago"}
+    return {
+        "problem": "",
+        "cluster": summary["cluster"],
+        "job": job,
+        "told": headline(summary),
+        "failure": failure(summary),
+        "target": summary["target"],
+        "nodes": {row["instance"]: row for row in summary["nodes"]},
+    }
+
+
+def unread_state(name: str, problem: str) -> dict[str, Any]:
+    """Of a cluster that cannot be looked at."""
+    known = {"job": None, "target": None, "nodes": dict[str, Any]()}
+    return {"problem": problem, "cluster": name, "told": [], "failure": [], **known}
+
+
+def changes(before: State | None, after: State) -> dict[str, Any]:
+    """The parts that differ, of `nodes` the rows: `{"set": {instance: row}, "gone": [instance]}`.
+
+    Without `before` all of it, with `"whole": true`: the page forgets what it had.
+    """
+    if before is None:
+        return {"whole": True, **{part: value for part, value in after.items() if part != "nodes"}, **_rows({}, after)}
+    changed = {part: value for part, value in after.items() if part != "nodes" and before.get(part) != value}
+    return {**changed, **_rows(before.get("nodes", {}), after)}
+
+
+def _rows(had: Mapping[str, Any], after: State) -> dict[str, Any]:
+    rows = after.get("nodes", {})
+    new = {instance: row for instance, row in rows.items() if had.get(instance) != row}
+    gone = [instance for instance in had if instance not in rows]
+    return {"nodes": {"set": new, "gone": gone}} if new or gone else {}
+
+
+def card(state: State) -> dict[str, Any]:
+    """What the list of clusters shows of one."""
+    counts: dict[str, int] = {}
+    for row in state["nodes"].values():
+        counts[row["status"]] = counts.get(row["status"], 0) + 1
+    return {
+        "cluster": state["cluster"],
+        "problem": state["problem"],
+        "job": state["job"],
+        "told": state["told"],
+        "counts": dict(sorted(counts.items())),
+    }

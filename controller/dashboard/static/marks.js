@@ -1,0 +1,52 @@
+// What happened on the curves: who came and went, and what each change cost those who stayed.
+
+import { h } from "./dom.js";
+import { ago, moment, span } from "./words.js";
+
+const SHOWN = 40;
+const SIGNS = {
+  joined: "→",
+  left: "←",
+  worker_lost: "✕",
+  restart: "↻",
+  takeover: "⇄",
+  failed: "✕",
+  script_failed: "✕",
+  finished: "■",
+  pause: "‖",
+};
+
+export function sign(mark) {
+  return SIGNS[mark.event] ?? "•";
+}
+
+// Those that tell more first: where several would be drawn over each other, the first one is.
+export function tellingFirst(marks) {
+  const ranks = Object.keys(SIGNS);
+  const rank = (mark) => (mark.event in SIGNS ? ranks.indexOf(mark.event) : ranks.length);
+  return [...marks].sort((a, b) => rank(a) - rank(b));
+}
+
+export function changesOf(marks) {
+  if (!marks.length) return [];
+  const newest = marks.slice(-SHOWN).reverse();
+  const heads = ["When", "What", "Instance", "Generation", "Took", "Why, and where the time went"];
+  const head = h("tr", {}, ...heads.map((name) => h("th", { scope: "col" }, name)));
+  const table = h("table", {}, h("thead", {}, head), h("tbody", {}, ...newest.map(row)));
+  return [h("h2", {}, "Changes and pauses"), h("div", { class: "wide tall", tabindex: 0 }, table)];
+}
+
+function row(mark) {
+  const phases = Object.entries(mark.phases).sort((a, b) => b[1] - a[1]);
+  const parts = phases.map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
+  const cells = [
+    `${sign(mark)} ${mark.event.replaceAll("_", " ")}`,
+    mark.instance || "–",
+    mark.generation === null ? "–" : `${mark.generation}`,
+    span(mark.seconds),
+    [mark.reason, parts].filter(Boolean).join("; "),
+  ];
+  const when = h("td", { title: ago(mark.at) }, moment(mark.at));
+  const why = h("td", { class: "why" }, cells.pop());
+  return h("tr", { "data-event": mark.event }, when, ...cells.map((text) => h("td", {}, text)), why);
+}

@@ -1,0 +1,67 @@
+"""Reads again and again while somebody looks, however many look, and not otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from anyio import to_thread
+
+State = Mapping[str, Any]
+
+
+class Watch:
+    """`read` is called in a thread, again `every` seconds after it returned. What it raises ends all views: their pages
+    come back, and it is tried anew.
+    """
+
+    def __init__(self, read: Callable[[], State], every: float) -> None:
+        self._read, self._every = read, every
+        self._viewers, self._number = 0, 0
+        self._state: State = {}
+        self._changed = asyncio.Event()  # set once, for those who wait now; the next are given another
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+
+    def end(self) -> None:
+        """All views end."""
+        self._ended = True
+        self._wake()
+
+    async def states(self) -> AsyncIterator[State]:
+        """The state now, then the latest each time that it has changed: who is slow misses those between."""
+        self._viewers += 1
+        if self._task is None or self._task.done():
+            self._number = 0  # what the last viewer saw is old
+            self._task = asyncio.create_task(self._poll())
+            self._task.add_done_callback(lambda _task: self._wake())
+        task = self._task
+        seen = 0
+        try:
+            while True:
+                while self._number <= seen and not self._ended:
+                    if task.done():
+                        task.result()
+                    await self._changed.wait()
+                if self._ended:
+                    return
+                seen, state = self._number, self._state
+                yield state
+        finally:
+            self._viewers -= 1
+            if not self._viewers and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _poll(self) -> None:
+        while True:
+            state = await to_thread.run_sync(self._read, abandon_on_cancel=True)
+            if not self._number or state != self._state:
+                self._state, self._number = state, self._number + 1
+                self._wake()
+            await asyncio.sleep(self._every)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

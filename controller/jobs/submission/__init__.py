@@ -1,0 +1,1 @@
+"""How a job is made: asked for, checked, packed, launched. For people's machines; none of it goes into Lambda."""

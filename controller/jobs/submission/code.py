@@ -1,0 +1,99 @@
+"""The person's code as one archive: the same files give the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.controller.contract.errors import GiveUp, Misconfigured
+from pathspec import GitIgnoreSpec
+
+LIMIT_BYTES = 500_000_000  # of files, before they are packed: data has no place in code
+IGNORE_FILE = ".dyntrainignore"
+REQUIREMENTS = "requirements.txt"
+ALWAYS_IGNORED = (".git/", "__pycache__/", ".venv/", ".mypy_cache/", ".pytest_cache/", ".DS_Store", "*.pyc")
+
+
+def source_of(code: str) -> tuple[str, str] | None:
+    """Bucket and key of s3://BUCKET/KEY; None for a folder."""
+    if not code.startswith("s3://"):
+        return None
+    bucket, _, key = code.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def requirements_of(code: str, named: str | None) -> str:
+    """What pip is given, in the folder of the code: `named` (None: nothing was said, "": none), and where nothing was
+    said the requirements.txt that may be there. Raises GiveUp.
+    """
+    if source_of(code) is not None:
+        return named or ""
+    if named is None:
+        return REQUIREMENTS if (Path(code) / REQUIREMENTS).is_file() else ""
+    if named and not (Path(code) / named).is_file():
+        raise GiveUp(f"--requirements {named!r} is not in {code}")
+    return named
+
+
+@dataclass(frozen=True)
+class Packed:
+    content: bytes
+    files: int
+    digest: str
+
+
+def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
+    """Raises Misconfigured. What a local trial left among the artifacts stays where it is."""
+    if not folder.is_dir():
+        raise Misconfigured(f"--code {str(folder)!r} is no folder")
+    found = sorted(_files(folder, _left_out(folder, artifacts)))
+    size = sum((folder / name).stat().st_size for name in found)
+    if size > limit:
+        largest = max(found, key=lambda name: (folder / name).stat().st_size)
+        raise Misconfigured(
+            f"the code in {folder} has {size / 1e6:.0f} MB, more than {limit / 1e6:g} MB; the largest file is "
+            f"{largest}; leave data out with {IGNORE_FILE}"
+        )
+    if not found:
+        raise Misconfigured(f"there is nothing in {folder} to run")
+    content = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name in found:
+            path = folder / name
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            with path.open("rb") as file:
+                tar.addfile(entry, file)
+    return Packed(content.getvalue(), len(found), hashlib.sha256(content.getvalue()).hexdigest())
+
+
+def _left_out(folder: Path, artifacts: str) -> GitIgnoreSpec:
+    path = folder / IGNORE_FILE
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/", *lines])
+    except FileNotFoundError:
+        return GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/"])
+    except ValueError as error:
+        raise Misconfigured(f"{path} cannot be read as a .gitignore: {error}") from error
+
+
+def _files(folder: Path, left_out: GitIgnoreSpec) -> Iterator[str]:
+    """As with git, nothing comes back out of a folder that is left out."""
+    for place, folders, names in os.walk(folder):
+        below = Path(place).relative_to(folder)
+        folders[:] = [name for name in folders if not left_out.match_file(f"{(below / name).as_posix()}/")]
+        for name in names:
+            path = (below / name).as_posix()
+            if (folder / path).is_file() and not left_out.match_file(path):
+                yield path

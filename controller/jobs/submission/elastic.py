@@ -1,0 +1,166 @@
+"""A job that is a cluster: made through CloudFormation of the template that people deploy by hand, and ended with it.
+
+1. the record, so that `stop` finds what is made from now on
+2. the code into the bucket
+3. the record once more, by which of two submits one goes on; then the stack, whose tag says for whom it was made
+4. the record says RUNNING
+
+What AWS refuses at 2 or 3 leaves no record. A submit that dies later is taken up by the same command, which makes
+nothing twice; `stop` ends it at any point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dyntrain.controller.contract import job_files as files
+from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, Refused, RetryLater
+from dyntrain.controller.jobs.ports import JobPorts, StoredJob
+from dyntrain.controller.jobs.submission.claim import forget, mine, put
+from dyntrain.controller.jobs.submission.code import Packed, source_of
+from dyntrain.controller.jobs.submission.elastic_request import Wanted, parameters_of
+from dyntrain.controller.jobs.submission.ports import Launcher, Stack, Stacks
+from dyntrain.controller.jobs.submission.request import JobRequest, in_use, new_record
+from dyntrain.controller.jobs.submission.submit import Say
+from dyntrain.controller.jobs.submission.upload import check_upload, upload
+from dyntrain.controller.loops.registry import KEEP_SECONDS
+
+STOP_SECONDS = 3600.0
+LOOK_SECONDS = 2.0
+FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no target any more
+
+
+@dataclass(frozen=True)
+class PreparedCluster:
+    request: JobRequest
+    packed: Packed | None
+    stored: StoredJob
+    parameters: Mapping[str, str]
+
+
+def prepare_cluster(
+    ports: JobPorts,
+    launcher: Launcher,
+    stacks: Stacks,
+    request: JobRequest,
+    packed: Packed | None,
+    wanted: Wanted,
+    fresh: str,
+    registered: bool,
+) -> PreparedCluster:
+    """Everything that can be refused before something is made. `registered`: there is a cluster of the name. Raises
+    GiveUp.
+    """
+    check_upload(launcher, request)
+    hardware = stacks.hardware(request.instance_type)
+    if not hardware.x86:
+        raise GiveUp(f"a cluster's nodes are x86_64, for which MXNet is built; {request.instance_type} is not")
+    _check_package(launcher, wanted.package)
+    keys = stacks.key_pairs()
+    if wanted.key_name not in keys and (wanted.key_name or len(keys) != 1):
+        known = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
+        raise GiveUp(f"give --key-name, one of this region's key pairs ({known}), for SSH to the master")
+    parameters = parameters_of(request, Wanted(wanted.stage, wanted.package, wanted.key_name or keys[0]), hardware)
+    told = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
+    digest = request.digest(hashlib.sha256(told.encode()).hexdigest())
+    known_job, stack = ports.records.get(request.name), stacks.stack(request.name)
+    if known_job is not None:
+        in_use(known_job.record, digest)
+        if not known_job.record.elastic:
+            raise GiveUp(f"the name {request.name} is in use: its job is being launched")
+    ours = known_job.record.submission if known_job is not None else None
+    if (stack is not None and stack.submission != ours) or (stack is None and registered):
+        raise GiveUp(f"the name {request.name} is in use: there is a cluster or a stack {request.name}")
+    record = new_record(request, digest, "", fresh, ports.clock()).model_copy(update={"elastic": True})
+    return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters)
+
+
+def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:
+    """Returns once the stack is being made. Raises GiveUp; then nothing was made and the name is free, or the record
+    says what may be. Raises RetryLater: the same command goes on.
+    """
+    request, stored = prepared.request, prepared.stored
+    new = not stored.version
+    if new:
+        stored = put(ports, stored.record, stored)
+    name, bucket = request.name, request.bucket
+    key = files.code_key(name)
+    try:
+        say(f"code into s3://{bucket}/{key}")
+        upload(launcher, request, prepared.packed)
+        stored = mine(ports, stored)
+        found = stacks.stack(name)  # of this submission, or the name would have been refused
+        identity = found.id if found is not None else stacks.create(name, prepared.parameters, stored.record.submission)
+    except (RetryLater, KeyboardInterrupt):
+        say(f"`dyntrain job stop {name}` ends what may have been made; the same command goes on")
+        raise
+    except ControllerError:
+        if new:
+            forget(ports, launcher, stored)
+        raise
+    say(f"stack {identity}")
+    try:
+        put(ports, stored.record.into("RUNNING", "", ports.clock()), stored)
+    except Conflict as error:
+        raise GiveUp(f"{name} was stopped meanwhile; `dyntrain job stop {name}` once more ends its stack") from error
+
+
+def end_cluster(
+    ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
+) -> Stack | None:
+    """The machines, the stack, then `unregister`: the cluster's other parameters. Returns the stack as it was, None if
+    it was gone already. Safe to break off and to repeat. Raises GiveUp, also when it takes too long.
+    """
+    stored = ports.records.get(name)
+    found = stacks.stack(name)
+    if stored is None or not stored.record.elastic:
+        raise GiveUp(f"there is no elastic job {name!r}")
+    if found is not None and found.submission != stored.record.submission:
+        raise GiveUp(f"the stack {name} was not made for this job; nothing is touched")
+    if found is not None:
+        _delete(ports, launcher, stacks, name, found, say)
+        say("the controller forgets the cluster")
+        launcher.pause(FORGET_SECONDS)
+    if found is not None or not stored.record.ended:  # else another cluster may have the name by now
+        unregister()
+    if not stored.record.ended:
+        put(ports, stored.record.into("STOPPED", "stopped by hand", ports.clock()), stored)
+    return found
+
+
+def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, found: Stack, say: Say) -> None:
+    """Machines first: the stack's deletion would wait for them, and they would write into what is deleted."""
+    stack: Stack | None = found
+    told, until, asked = "", ports.clock() + STOP_SECONDS, False
+    while stack is not None:
+        left = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
+        if asked and stack.status == "DELETE_FAILED":
+            raise GiveUp(f"the stack {name} could not be deleted whole: {stack.reason}; see to it, then stop it again")
+        if not left and stack.status != "DELETE_IN_PROGRESS":
+            stacks.delete(name)
+            asked = True
+        stack = stacks.stack(name)
+        doing = f"{left} machines end" if left else "the stack is deleted"
+        if doing != told:
+            told = doing
+            say(doing)
+        if stack is not None:
+            if ports.clock() >= until:
+                raise GiveUp(f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; the same command goes on")
+            launcher.pause(LOOK_SECONDS)
+
+
+def _check_package(launcher: Launcher, package: str) -> None:
+    source = source_of(package)
+    if source is None:
+        raise Misconfigured(f"--package {package!r} is not s3://BUCKET/KEY of a wheel")
+    try:
+        launcher.size(*source)
+    except Refused as error:
+        raise GiveUp(
+            f"{package} is what the nodes would install, and cannot be read ({error.code}): `make wheel`, and aws s3 "
+            "cp the wheel there, or name another by --package"
+        ) from error

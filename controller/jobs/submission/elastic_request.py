@@ -1,0 +1,103 @@
+"""What a job that is a cluster asks for, what can be said against it before AWS is asked, and how it stands. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.contract import job_files as files
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.messages import CLUSTER_NAME
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.submission.ports import Hardware, Stack
+from dyntrain.controller.jobs.submission.request import JobRequest, check
+from dyntrain.controller.jobs.verdict import Phase, phase
+
+MOST_NODES = 33  # the template's mapping of workers, and the master
+ROOM = 16  # for workers in all, as the template's own MaxWorkers
+# Of SSM's standard parameter, which has command and variables besides what else a node is told
+# https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
+NODE_BYTES = 4096 - 1350
+# Options of a job's own machines, and why a cluster has none of them
+UNFIT = {
+    "image": "the cluster's template names its images",
+    "profile": "the cluster's template makes its nodes' role",
+    "placement_group": "the cluster's template makes its own",
+    "security_group": "the cluster's template makes its own",
+    "subnet": "the cluster's template makes its own network",
+    "spot": "base nodes stay: losing them costs a restart",
+    "retries": "a cluster replaces the nodes that it loses",
+    "max_hours": "a cluster trains until it is done, and stays until `dyntrain job stop`",
+    "requirements": "a prepare-data.py in the code runs on each node first, and may install what the script needs",
+    "artifacts": "the folder is job.output; with the commits it is uploaded after each epoch",
+    "wait": "a cluster stays when its training is over",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a cluster needs besides the request. `package`: the wheel that nodes install, as s3://BUCKET/KEY."""
+
+    stage: str
+    package: str
+    key_name: str = ""
+
+
+def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
+    """`given`: the names of the options that were typed. Raises Misconfigured."""
+    for name in given:
+        if name in UNFIT:
+            raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNFIT[name]}")
+    check(request)
+    if not re.fullmatch(CLUSTER_NAME, request.name):
+        raise Misconfigured(f"{request.name!r} is no name of a cluster: letters, digits and -, first a letter")
+    if request.nodes > MOST_NODES:
+        raise Misconfigured(f"a cluster has at most {MOST_NODES} base nodes; more workers come with `dyntrain scale`")
+    command = json.dumps(request.command)
+    if not request.command[0] or any(mark in request.command[0] for mark in '"\\'):
+        raise Misconfigured(f"the program {request.command[0]!r} cannot be started in a cluster")
+    if "{{resolve:" in command + json.dumps(dict(request.env)):
+        raise Misconfigured("CloudFormation would take '{{resolve:' in the command or a variable for a reference")
+    if (size := len(command) + len(_environment(request))) > NODE_BYTES:
+        raise Misconfigured(f"command and --env have {size} bytes, more than the {NODE_BYTES} that a node is told")
+
+
+def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> dict[str, str]:
+    """Of the cluster's template."""
+    return {
+        "Stage": wanted.stage,
+        "KeyName": wanted.key_name,
+        "PackageSource": wanted.package,
+        "CodeSource": f"s3://{request.bucket}/{files.code_key(request.name)}",
+        "TrainingCommand": json.dumps(request.command),
+        "OutputLocation": f"s3://{request.bucket}/{files.artifacts_prefix(request.name)}".rstrip("/"),
+        "NodeFields": f'"environment": {_environment(request)}',
+        "WorkerCount": str(request.nodes - 1),
+        "MaxWorkers": str(max(ROOM, 2 * request.nodes)),
+        "InstanceType": request.instance_type,
+        "Accelerator": "Nvidia" if hardware.nvidia else "None",
+    }
+
+
+def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None) -> tuple[Phase, str]:
+    """What people are told, and why. `job_state` is what the cluster's coordinator says; None: nothing yet."""
+    if record.ended:
+        return phase(record, (), 0), record.reason
+    if stack is None:
+        return ("LAUNCHING", "") if record.state == "LAUNCHING" else ("FAILED", "its stack is gone")
+    if stack.status.startswith(("CREATE_FAILED", "ROLLBACK_", "DELETE_FAILED")):
+        return "FAILED", f"{stack.status}: {stack.reason}"
+    if stack.status.startswith("DELETE"):
+        return "ENDING", ""
+    if job_state is None or job_state == "starting":
+        return ("STARTING", "") if stack.status.endswith("_COMPLETE") else ("LAUNCHING", stack.status)
+    if job_state == "failed":
+        return "FAILED", "the training failed"
+    return ("SUCCEEDED" if job_state == "finished" else "RUNNING"), ""
+
+
+def _environment(request: JobRequest) -> str:
+    """What the command finds besides what every cluster's does."""
+    return json.dumps({"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env})

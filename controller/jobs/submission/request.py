@@ -1,0 +1,179 @@
+"""What a person asks for, and what can be said against it before AWS is asked. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from dyntrain.controller.contract.errors import GiveUp, Misconfigured
+from dyntrain.controller.contract.job_files import JOB_NAME, JOB_TAG, client_token
+from dyntrain.controller.jobs.record import JobRecord
+
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TOPOLOGY = ("JOB_ID", "NODE_RANK", "NUM_NODES", "MASTER_ADDR", "MASTER_PORT", "RESUMED")
+MASTER_PORT = 7777
+MOST_HOURS = 24.0 * 28
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """`code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names for them; "" for AWS's
+    own choice. `requirements` "" for none.
+    """
+
+    name: str
+    code: str
+    nodes: int
+    instance_type: str
+    image: str
+    bucket: str
+    command: tuple[str, ...]
+    profile: str = ""
+    placement_group: str = ""
+    security_group: str = ""
+    subnet: str = ""
+    spot: bool = False
+    retries: int = 0
+    max_hours: float = 24.0
+    env: Mapping[str, str] = field(default_factory=dict)
+    requirements: str = ""
+    artifacts: str = "artifacts"
+    port: int = MASTER_PORT
+
+    def digest(self, code: str) -> str:
+        """Two requests of one digest are the same job; `code` is the digest of what was packed."""
+        fields = {**asdict(self), "code": code}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+    def text(self) -> bytes:
+        """As it is kept in the bucket."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
+
+
+def check(request: JobRequest) -> None:
+    """Raises Misconfigured."""
+    if not re.fullmatch(JOB_NAME, request.name):
+        raise Misconfigured(f"{request.name!r} is no name of a job: letters, digits, . _ and -, at most 48")
+    if not BUCKET_NAME.fullmatch(request.bucket):
+        raise Misconfigured(f"{request.bucket!r} is no name of an S3 bucket")
+    if not request.command:
+        raise Misconfigured("no command is given; it comes last, after --")
+    if request.retries and not request.spot:
+        raise Misconfigured("--retries is for machines that EC2 may take back: it needs --spot")
+    if not 0 < request.max_hours <= MOST_HOURS:
+        raise Misconfigured(f"--max-hours {request.max_hours:g} is not between 0 and {MOST_HOURS:g}")
+    for name in request.env:
+        if not VARIABLE.fullmatch(name):
+            raise Misconfigured(f"{name!r} is no name of an environment variable")
+        if name in TOPOLOGY:
+            raise Misconfigured(f"{name} is what the machines are told of the job; it cannot be given by --env")
+    for option, path in (("--requirements", request.requirements), ("--artifacts", request.artifacts)):
+        inside = PurePosixPath(path)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise Misconfigured(f"{option} {path!r} must lie in the folder of the code")
+    if not PurePosixPath(request.artifacts).parts:
+        raise Misconfigured("--artifacts must be a folder of its own below the code")
+
+
+def environment_of(settings: Sequence[str]) -> dict[str, str]:
+    """K=V of --env."""
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise Misconfigured(f"--env {setting!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def new_record(request: JobRequest, digest: str, image: str, submission: str, now: float) -> JobRecord:
+    return JobRecord(
+        name=request.name,
+        submission=submission,
+        digest=digest,
+        request=hashlib.sha256(request.text()).hexdigest(),
+        image=image,
+        bucket=request.bucket,
+        nodes=request.nodes,
+        instance_type=request.instance_type,
+        spot=request.spot,
+        retries=request.retries,
+        max_hours=request.max_hours,
+        since=now,
+        changed=now,
+    )
+
+
+def in_use(known: JobRecord, digest: str) -> None:
+    """Raises GiveUp, unless it is this very job whose submit was broken off."""
+    if known.state == "LAUNCHING" and known.digest == digest:
+        return
+    if known.ended and known.elastic:
+        raise GiveUp(f"the name {known.name} is in use: its job has ended ({known.state}); take another name")
+    if known.ended:
+        raise GiveUp(
+            f"the name {known.name} is in use: its job has ended ({known.state}), and its artifacts are in "
+            f"s3://{known.bucket}/{known.name}/; take another name, or `dyntrain job resubmit {known.name}`"
+        )
+    raise GiveUp(f"the name {known.name} is in use: its job is {known.state}; see `dyntrain job status {known.name}`")
+
+
+def plan_fields(request: JobRequest, record: JobRecord) -> dict[str, Any]:
+    """plan.json, which the nodes read."""
+    return {
+        "name": request.name,
+        "run": record.run,
+        "nodes": request.nodes,
+        "port": request.port,
+        "command": list(request.command),
+        "env": dict(request.env),
+        "artifacts": request.artifacts,
+        "requirements": request.requirements,
+        "resumed": record.attempt > 1,
+        "seconds": request.max_hours * 3600.0,
+    }
+
+
+def launch_fields(request: JobRequest, run: str, image: str, user_data: str) -> dict[str, Any]:
+    """Of the one RunInstances call: all nodes or none, and none a second time."""
+    tags = {
+        "NAME": request.name,
+        "JOB_ID": request.name,
+        "NUM_NODES": str(request.nodes),
+        "MASTER_PORT": str(request.port),
+        JOB_TAG: request.name,
+    }
+    specified = [{"Key": key, "Value": value} for key, value in tags.items()]
+    fields: dict[str, Any] = {
+        "ClientToken": client_token(run),
+        "MinCount": request.nodes,
+        "MaxCount": request.nodes,
+        "ImageId": image,
+        "InstanceType": request.instance_type,
+        "UserData": user_data,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "InstanceMetadataTags": "enabled"},
+        "TagSpecifications": [{"ResourceType": kind, "Tags": specified} for kind in ("instance", "volume")],
+    }
+    if request.profile:
+        fields["IamInstanceProfile"] = (
+            {"Arn": request.profile} if request.profile.startswith("arn:") else {"Name": request.profile}
+        )
+    if request.placement_group:
+        fields["Placement"] = {"GroupName": request.placement_group}
+    if request.security_group:
+        fields["SecurityGroupIds"] = [request.security_group]
+    if request.subnet:
+        fields["SubnetId"] = request.subnet
+    if request.spot:
+        fields["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
+        }
+    return fields

@@ -1,0 +1,215 @@
+"""A job's launches, in an order in which nothing can be left over that nobody knows of.
+
+1. the record, by which the resync finds what is launched from now on
+2. code and plan into the bucket
+3. the record once more, by which of two submits one goes on; then RunInstances, once for all nodes, with the run's
+   client token
+4. the master's address as a tag, for which the nodes wait
+5. the record says RUNNING
+
+What AWS refuses before or at 3 leaves no record of a submit that nobody else has taken up. One that dies later is
+taken up by the same command, which does nothing twice, or its machines are ended by the resync.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.contract import job_files as files
+from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
+from dyntrain.controller.jobs.ports import JobPorts, StoredJob
+from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
+from dyntrain.controller.jobs.submission.claim import forget, mine, put
+from dyntrain.controller.jobs.submission.code import Packed
+from dyntrain.controller.jobs.submission.ports import Launcher, NoRoom
+from dyntrain.controller.jobs.submission.request import (
+    JobRequest,
+    check,
+    in_use,
+    launch_fields,
+    new_record,
+    plan_fields,
+)
+from dyntrain.controller.jobs.submission.upload import check_upload, upload
+from dyntrain.controller.jobs.submission.user_data import user_data
+from dyntrain.controller.jobs.verdict import Machine
+
+Say = Callable[[str], None]
+# https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+TAG_TRIES = 12
+TAG_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """`packed` None: the code is an archive in S3. `stored` has version 0 for a job that is new."""
+
+    request: JobRequest
+    packed: Packed | None
+    stored: StoredJob
+
+
+def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, fresh: str) -> Prepared:
+    """Everything that can be refused before something is made. `fresh` names the submission, if it is a new one.
+    Raises GiveUp.
+    """
+    check(request)
+    check_upload(launcher, request)
+    digest = request.digest(packed.digest if packed is not None else request.code)
+    known = ports.records.get(request.name)
+    if known is not None:
+        in_use(known.record, digest)
+    if known is None:
+        record = new_record(request, digest, _image(launcher, request), fresh, ports.clock())
+        known = StoredJob(record, 0)
+    launcher.check_launch(_fields(launcher, request, known.record))
+    return Prepared(request, packed, known)
+
+
+def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
+    """Raises GiveUp; then nothing runs and the name is free, or the record says what may run. Raises RetryLater: the
+    same command goes on.
+    """
+    request, stored = prepared.request, prepared.stored
+    new = not stored.version
+    if new:
+        stored = put(ports, stored.record, stored)
+    launching = False
+    try:
+        say(f"code and plan into s3://{request.bucket}/{request.name}/")
+        upload(launcher, request, prepared.packed)
+        stored = mine(ports, stored)
+        launching = True
+        return launch(ports, launcher, request, stored, say)
+    except RetryLater as error:
+        raise RetryLater(
+            f"{error}; repeat the same command within {LAUNCH_SECONDS / 60:.0f} minutes to go on, or the controller "
+            "ends what was launched"
+        ) from error
+    except _MayRun as error:
+        raise error.why from error
+    except ControllerError:
+        if new:
+            forget(ports, launcher, stored)
+        raise
+    except KeyboardInterrupt:
+        if new and not launching:
+            forget(ports, launcher, stored)
+        raise
+
+
+def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
+    """The next attempt of a job that has ended, or one that was broken off. Its command finds its artifacts back in
+    place. Raises RetryLater: the same call goes on; without room the job is as it was.
+    """
+    known = ports.records.get(name)
+    if known is None:
+        raise GiveUp(f"there is no job {name!r}")
+    before = known.record
+    if before.elastic:
+        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it anew, by another name")
+    broken_off = before.state == "LAUNCHING" and before.attempt > 1
+    if not (before.ended or broken_off):
+        raise GiveUp(f"the job {name} is {before.state}; it can be resubmitted when it has ended")
+    request = stored_request(launcher, before)
+    if broken_off:
+        record, stored = before, mine(ports, known)
+        before = before.into("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
+    else:
+        if left := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
+            raise RetryLater(f"{len(left)} machines of {name} are still saving their things; try again in a minute")
+        now = ports.clock()
+        record = before.into("LAUNCHING", "", now).model_copy(
+            update={"attempt": before.attempt + 1, "since": now, "image": _image(launcher, request)}
+        )
+        stored = put(ports, record, known)
+    try:
+        return launch(ports, launcher, request, stored, say)
+    except RetryLater:
+        raise
+    except NoRoom as error:
+        put(ports, before.model_copy(update={"reason": f"attempt {record.attempt} is not launched: {error}"}), stored)
+        raise RetryLater(str(error)) from error
+    except _MayRun as error:
+        raise error.why from error
+    except ControllerError as error:
+        put(
+            ports,
+            record.into("FAILED", f"attempt {record.attempt} could not be launched: {error}", ports.clock()),
+            stored,
+        )
+        raise
+
+
+class _MayRun(Exception):
+    """Machines were launched, or are not known to be ended: the record must stay, for the resync to end them."""
+
+    def __init__(self, why: GiveUp) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
+    """From the plan on. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
+    record = stored.record
+    plan = json.dumps(plan_fields(request, record), indent=1).encode()
+    launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
+    machines = sorted(launcher.launch(_fields(launcher, request, record)), key=lambda machine: machine.rank)
+    for machine in machines:
+        say(f"rank {machine.rank}: {machine.instance}")
+    if gone := [machine.instance for machine in machines if machine.state in ("shutting-down", "terminated")]:
+        raise RetryLater(f"{', '.join(gone)} ended meanwhile")
+    instances = [machine.instance for machine in machines]
+    try:
+        _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
+        for machine in machines:
+            _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
+    except GiveUp as error:  # without their tags they would wait for nothing
+        try:
+            batch = ports.machines.terminate(instances)
+        except ControllerError:
+            raise _MayRun(error) from error
+        if batch.missing or batch.refused:
+            raise _MayRun(error) from error
+        raise
+    put(ports, record.model_copy(update={"state": "RUNNING", "changed": ports.clock()}), stored)
+    return machines
+
+
+def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) -> None:
+    """For about a minute, in which EC2 comes to know its own instances everywhere."""
+    for left in reversed(range(TAG_TRIES)):
+        try:
+            launcher.tag(instances, tags)
+            return
+        except RetryLater:
+            if not left:
+                raise
+            launcher.pause(TAG_SECONDS)
+
+
+def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
+    """What was asked for. Raises GiveUp also for what is not exactly that: the job's own machines may write there."""
+    content = launcher.get(record.bucket, files.request_key(record.name)) or b""
+    where = f"s3://{record.bucket}/{files.request_key(record.name)}"
+    if hashlib.sha256(content).hexdigest() != record.request:
+        raise GiveUp(f"{where} is not what was submitted; submit the job anew, by another name")
+    try:
+        fields = json.loads(content)
+        request = JobRequest(**{**fields, "command": tuple(fields["command"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise GiveUp(f"{where} is of another version of dyntrain: {error!r}") from error
+    check(request)
+    return request
+
+
+def _image(launcher: Launcher, request: JobRequest) -> str:
+    return request.image or launcher.image_for(request.instance_type)
+
+
+def _fields(launcher: Launcher, request: JobRequest, record: JobRecord) -> dict[str, object]:
+    script = user_data(request.name, record.run, request.bucket, launcher.region, request.max_hours)
+    return launch_fields(request, record.run, record.image, script)

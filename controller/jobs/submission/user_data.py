@@ -1,0 +1,93 @@
+"""What a job's machines are told at the launch: a script for the image as it comes, with the nodes' program inside."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import shlex
+import zipfile
+import zlib
+from functools import cache
+from importlib.resources import files
+
+MARK = "# dyntrain-job "  # how the embedded cloud's machines tell such a script from others
+LIMIT_BYTES = 16_384  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
+PROGRAM = (
+    "controller/contract/job_files.py",
+    *(
+        f"node_bootstrap/job/{name}.py"
+        for name in ("__init__", "plan", "metadata", "bucket", "output", "command", "program")
+    ),
+)
+PACKAGES = ("", "controller/", "controller/contract/", "node_bootstrap/")
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+# The script's boto3 is newer than 1.35.2, the first that writes an object only where there is none
+# (https://github.com/boto/boto3/blob/develop/.changes/1.35.2.json). The script reads itself by "$0": that
+# user data run from a file is believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/user-data.html
+_UNPACK = "import base64,sys,zlib;sys.stdout.buffer.write(zlib.decompress(base64.b85decode(sys.stdin.read().strip())))"
+_SCRIPT = """\
+#!/bin/bash
+{mark}{arguments}
+# Runs one node of a job. However this script ends, the machine is switched off, and with that terminated.
+set -u
+dir=/opt/dyntrain-job
+trap 'sync; systemctl poweroff || poweroff -f' EXIT
+# Also when the program hangs, an hour after the job's time
+systemd-run --on-active={seconds} systemctl poweroff || shutdown -h +{minutes}
+mkdir -p $dir
+chmod 711 $dir
+id dyntrain-job || useradd --system --create-home --shell /bin/bash dyntrain-job
+tail -n 1 "$0" | cut -c 2- | python3 -c '{unpack}' > $dir/node.pyz || exit 1
+python=python3
+# An older boto3 cannot write what is written only once, which a job's verdict is
+if ! python3 -c 'import boto3; exit([int(part) for part in boto3.__version__.split(".")[:2]] < [1, 36])'; then
+  python=$dir/tools/bin/python
+  for i in 1 2 3 4 5; do
+    if ! [ -x $dir/tools/bin/pip ] && ! python3 -m venv $dir/tools; then
+      rm -rf $dir/tools
+      apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q python3-venv
+      python3 -m venv $dir/tools
+    fi
+    $python -m pip install -q 'boto3>=1.36' && break
+    sleep 10
+  done
+fi
+$python $dir/node.pyz {arguments} --user dyntrain-job
+exit
+"""
+
+
+def program() -> bytes:
+    """A zip that Python runs; the same bytes each time. Stored: it is smaller when it is compressed as a whole."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zipped:
+        parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
+        for name in PROGRAM:
+            parts[f"dyntrain/{name}"] = files("dyntrain").joinpath(name).read_text(encoding="utf-8")
+        parts["__main__.py"] = "import sys\nfrom dyntrain.node_bootstrap.job.program import main\nsys.exit(main())\n"
+        for name, text in sorted(parts.items()):
+            zipped.writestr(zipfile.ZipInfo(name, _DATE), text)
+    return content.getvalue()
+
+
+def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
+    """Below EC2's limit. It holds no setting of the person's: whoever may describe instances may read it."""
+    arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
+    seconds = int(max_hours * 3600) + 3600
+    script = _SCRIPT.format(mark=MARK, arguments=arguments, seconds=seconds, minutes=seconds // 60, unpack=_UNPACK)
+    return f"{script}#{_packed()}\n"
+
+
+@cache
+def _packed() -> str:
+    return base64.b85encode(zlib.compress(program(), 9)).decode()
+
+
+def program_of(text: str) -> tuple[bytes, list[str]] | None:
+    """The program inside a job's user data, and its arguments; None for any other user data."""
+    found = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
+    if found is None:
+        return None
+    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(found[1])

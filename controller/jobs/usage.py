@@ -1,0 +1,58 @@
+"""How long a job's machines ran, by what they left in the bucket and what EC2 still shows of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.job_files import (
+    alive_key,
+    client_token,
+    output_key,
+    plan_key,
+    rank_exit_key,
+    run_id,
+)
+from dyntrain.controller.core.history.bill import Span
+from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.verdict import Machine
+
+
+@dataclass(frozen=True)
+class Usage:
+    """`silent`: what was launched, as far as anybody knows, and left nothing behind, as (attempt, rank)."""
+
+    spans: tuple[Span, ...]
+    silent: tuple[tuple[int, int], ...]
+
+
+def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
+    """`signs` tells of each attempt when its objects were last written. EC2 shows a machine for about an hour after its
+    end; then the last that it wrote counts, which is a minute before its end at most, unless it hung.
+    """
+    shown = {(machine.token, machine.rank): machine for machine in machines}
+    spans: list[Span] = []
+    silent: list[tuple[int, int]] = []
+    for attempt in range(1, record.attempt + 1):
+        run, written = run_id(record.submission, attempt), signs.get(attempt, {})
+        for rank in range(record.nodes):
+            machine = shown.get((client_token(run), rank))
+            span = _span(record, run, rank, machine, written)
+            if span is not None:
+                spans.append(span)
+            elif attempt < record.attempt or record.state != "LAUNCHING":
+                silent.append((attempt, rank))
+    return Usage(tuple(spans), tuple(silent))
+
+
+def _span(record: JobRecord, run: str, rank: int, machine: Machine | None, written: Mapping[str, float]) -> Span | None:
+    keys = (key(record.name, run, rank) for key in (alive_key, rank_exit_key, output_key))
+    words = [written[key] for key in keys if key in written]
+    runs = machine is not None and machine.state in ("pending", "running")
+    if not words and not runs:
+        return None
+    launched = machine.launched if machine is not None else None
+    began = launched or written.get(plan_key(record.name, run)) or min(words, default=record.since)
+    ended = None if runs else max(*words, began)
+    instance = machine.instance if machine is not None else f"{run} rank {rank}"
+    return Span(instance, f"rank {rank}", record.instance_type, "spot" if record.spot else "on-demand", began, ended)

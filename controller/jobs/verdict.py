@@ -1,0 +1,99 @@
+"""How a job stands, and which of its machines are to be ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dyntrain.controller.contract.job_files import Exit
+from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord, State
+
+GRACE_SECONDS = 600.0  # for machines of a job that is over to save their things and switch themselves off
+DRAIN_SECONDS = 3600.0  # EC2 shows what was launched late: an ended job is looked at for so long
+# The nodes look at the clock themselves, from their own start on, and tell better what was going on
+OVERTIME_SECONDS = 1800.0
+SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
+_LIVING = ("pending", "running", "stopping", "stopped")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An instance that carries the run's client token. `why` is EC2's code for its last change of state."""
+
+    instance: str
+    rank: int
+    state: str
+    token: str
+    address: str | None = None
+    why: str = ""
+    launched: float | None = None
+
+    @property
+    def living(self) -> bool:
+        return self.state in _LIVING
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`record` is the one given if nothing is to be written. `over`: nothing can come of the job any more."""
+
+    record: JobRecord
+    terminate: tuple[str, ...] = ()
+    over: bool = False
+
+
+def decide(
+    record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
+) -> Decision:
+    """`verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were read."""
+    machines = [machine for machine in machines if machine.token == record.token]
+    living = tuple(machine.instance for machine in machines if machine.living)
+    if record.ended:
+        overdue = living if now - record.changed >= GRACE_SECONDS else ()
+        return Decision(record, overdue, over=not living and now - record.changed > DRAIN_SECONDS)
+    if verdict is not None:
+        return Decision(record.into(_state(verdict), verdict.reason, now))
+    if record.state == "LAUNCHING":
+        if now - record.since <= LAUNCH_SECONDS:
+            return Decision(record)
+        reason = f"its submit did not finish within {LAUNCH_SECONDS / 60:.0f} minutes"
+        return Decision(record.into("FAILED", reason, now), living)
+    if now - record.since > record.max_hours * 3600.0 + OVERTIME_SECONDS:
+        return Decision(record.into("FAILED", f"it has taken more than its {record.max_hours:g} hours", now), living)
+    there = {machine.rank for machine in machines if machine.living}
+    silent = [rank for rank in range(record.nodes) if rank not in there and codes.get(rank) != 0]
+    if not there and not silent:
+        return Decision(record.into("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
+    if not silent:
+        return Decision(_found(record))
+    if record.lost_since is None:
+        return Decision(record.model_copy(update={"lost_since": now}))
+    if now - record.lost_since < GRACE_SECONDS:
+        return Decision(record)
+    gone = {machine.rank: machine for machine in machines if not machine.living}
+    if taken := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
+        return Decision(record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {taken[0]}", now), living)
+    what = f"the machine of rank {silent[0]} ended without a word; its console output may say why"
+    return Decision(record.into("FAILED", what, now), living)
+
+
+def _found(record: JobRecord) -> JobRecord:
+    return record if record.lost_since is None else record.model_copy(update={"lost_since": None})
+
+
+def _state(verdict: Exit) -> State:
+    known: dict[str, State] = {state: state for state in get_args(State)}
+    return known[verdict.verdict]
+
+
+Phase = Literal["LAUNCHING", "STARTING", "RUNNING", "ENDING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
+
+
+def phase(record: JobRecord, machines: Sequence[Machine], heard: int) -> Phase:
+    """What people are told, of a record that was decided on: `heard` nodes have given signs of life."""
+    if record.ended:
+        return "ENDING" if any(machine.living for machine in machines) and record.state == "SUCCEEDED" else record.state
+    if record.state == "LAUNCHING":
+        return "LAUNCHING"
+    return "RUNNING" if heard >= record.nodes else "STARTING"

@@ -1,0 +1,53 @@
+"""The periodic look at all jobs: what the machines themselves should have done, and for some reason did not.
+
+1. gather: the live records, the instances of their runs, what the nodes have left in the bucket
+2. decide: `verdict.decide`
+3. apply: instances are ended first, the record is written afterwards: what failed is decided again the next time
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from dyntrain.controller.contract.errors import ControllerError
+from dyntrain.controller.jobs.ports import JobPorts, StoredJob
+from dyntrain.controller.jobs.verdict import Decision, Machine, decide
+
+log = logging.getLogger("dyntrain.jobs")
+
+
+def watch(ports: JobPorts) -> dict[str, int]:
+    """Raises ControllerError only when nothing could be looked at."""
+    live = ports.records.live()
+    machines = ports.machines.of_runs([stored.record.token for stored in live]) if live else ()
+    ended = 0
+    for stored in live:
+        try:
+            decision = judged(ports, stored, machines)
+            _apply(ports, stored, decision)
+            ended += len(decision.terminate)
+        except ControllerError as error:
+            log.error("a job could not be looked at", extra={"job": stored.record.name, "problem": str(error)})
+    return {"jobs": len(live), "terminated": ended}
+
+
+def judged(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
+    """By the record, EC2 and the bucket. Nothing is written."""
+    record, now = stored.record, ports.clock()
+    if record.ended:
+        return decide(record, machines, None, {}, now)
+    gone = set(range(record.nodes)) - {
+        machine.rank for machine in machines if machine.living and machine.token == record.token
+    }
+    codes = ports.results.codes(record, gone) if record.state == "RUNNING" else {}
+    return decide(record, machines, ports.results.verdict(record), codes, now)
+
+
+def _apply(ports: JobPorts, stored: StoredJob, decision: Decision) -> None:
+    if decision.terminate:
+        batch = ports.machines.terminate(decision.terminate)
+        told = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
+        log.warning("machines of a job are ended: %s", decision.record.reason, extra=told)
+    if decision.record != stored.record or decision.over:
+        ports.records.put(StoredJob(decision.record, stored.version), over=decision.over)

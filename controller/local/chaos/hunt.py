@@ -1,0 +1,291 @@
+"""The fault hunt: the whole system, but for moto, under faults and people's changes; then quiet, and everything must
+become as wished.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
+from dyntrain.controller.local.chaos import census
+from dyntrain.controller.local.chaos.people import People
+from dyntrain.controller.local.chaos.plan import changes, faults, stretched
+from dyntrain.controller.local.chaos.storm import Storm
+from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
+from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.errors import LocalCloudError
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.pace import Deadline, slowness
+from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
+from dyntrain.training.audit import audit_directory
+from dyntrain.training.events import Segment
+from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
+from dyntrain.training.ledger import read_events
+
+CLUSTER = "chaos"
+EPOCHS = 1_000_000  # the job outlives the hunt
+LARGEST_GROUP = 2
+START_SECONDS = 240.0  # on a machine that is busy with other things
+QUIET_SECONDS = (
+    240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
+)
+LOOK_SECONDS = 1.5
+CALM_LOOKS = 3  # so many looks in a row must find it so
+RESYNC_SECONDS = 5.0
+LEAST_SECONDS = 60.0
+PULSE_SECONDS = 0.2
+TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
+
+
+class NeverStarted(LocalCloudError):
+    """The job did not make a first step, before any fault."""
+
+
+class Pulse:
+    """The longest time without a line in any worker's ledger: each writes one before every step."""
+
+    def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
+        self._mount, self._tell = mount, tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self.begun = threading.Event()
+        self.longest = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        size, grew = 0, time.monotonic()
+        while not self._stop.wait(PULSE_SECONDS):
+            now = time.monotonic()
+            written = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
+            if size:
+                self.longest = max(self.longest, now - grew)
+            if written != size:
+                if size and now - grew > TOLD_SECONDS:
+                    self._tell(f"a step again, after {now - grew:.0f} s without")
+                size, grew = written, now
+                self.begun.set()
+
+
+class Watch:
+    """Reads how things are, as a person would: through the AWS API, `dyntrain status` and the job's files."""
+
+    def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
+        self._cloud, self._cluster, self._mount = cloud, cluster, mount
+        self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
+
+    def look(self) -> Seen:
+        """Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+        pages = self._ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
+        )
+        instances = [
+            instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
+        ]
+        tags = {one["InstanceId"]: {tag["Key"]: tag["Value"] for tag in one.get("Tags", [])} for one in instances}
+        group = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=[self._cluster.group])[
+            "AutoScalingGroups"
+        ][0]
+        status = self._status()
+        return Seen(
+            states={one["InstanceId"]: one["State"]["Name"] for one in instances},
+            tags={instance: own.get(STATUS_TAG, "") for instance, own in tags.items()},
+            base=frozenset(instance for instance, own in tags.items() if BASE_TAG in own),
+            grouped={one["InstanceId"]: one["LifecycleState"] for one in group["Instances"]},
+            capacity=group["DesiredCapacity"],
+            nodes={node["instance"]: (node["status"], node["reason"]) for node in status["nodes"]},
+            job=status["job"]["state"] if status["job"] and status["job"]["alive"] else "",
+        )
+
+    def _status(self) -> dict[str, Any]:
+        command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
+        done = subprocess.run(
+            command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"dyntrain status: {done.stderr.strip()}")
+        found: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
+        return found
+
+    def accuracy(self) -> float | None:
+        """Of the last epoch that ended."""
+        ends = self._epochs()
+        return ends[-1].metrics.get("val_accuracy") if ends else None
+
+    def epochs(self) -> int:
+        return len(self._epochs())
+
+    def _epochs(self) -> list[Segment]:
+        """The segments that ended an epoch."""
+        seen = read_events(self._folder().events)
+        return [event for event in seen if isinstance(event, Segment) and not event.end.offset]
+
+    def cooling(self, now: float) -> float:
+        """Seconds until the last node that failed too often is tried again."""
+        return max(0.0, last_cool_down(read_events(self._folder().events)) - now)
+
+    def samples(self) -> tuple[int | None, int | None]:
+        """Lost and doubled; None without a ledger."""
+        try:
+            audit = audit_directory(self._folder().ledger)
+        except (OSError, ValueError):
+            return None, None
+        return audit.lost, audit.doubled
+
+    def _folder(self) -> JobFolder:
+        job = read_current_job(current_job_file(self._mount, self._cluster.name)).job
+        return JobFolder.of(self._mount, self._cluster.name, job)
+
+
+def run_chaos(
+    duration: float,
+    seed: int,
+    report_path: Path,
+    directory: Path | None,
+    namespaces: bool,
+    engine: str = "pslite",
+) -> int:
+    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is
+    nothing to disturb.
+
+    `namespaces`: machines are hosts with links of their own, which are cut and slowed, and the volume hangs, too.
+    """
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
+
+    # before anything of ours runs; a minute of the plan is left in any case
+    others = min(slowness(), max(1.0, duration / LEAST_SECONDS))
+    if others > 1.0:
+        tell(f"faults come {others:.1f} times as rarely as planned: this host is busy with other things")
+    with Cloud(
+        state_dir=directory, resync_seconds=RESYNC_SECONDS, options=Options(seed=seed, namespaces=namespaces)
+    ) as cloud:
+        tell(f"embedded cloud at {cloud.endpoint}, files in {cloud.state_dir}")
+        volume = _volume(cloud, tell) if namespaces else None
+        try:
+            storm, people, verdict, job = _hunt(cloud, volume, duration, seed, others, tell, engine)
+        finally:
+            if volume is not None:
+                volume.close(keep=directory is not None)
+    written = report(
+        seed, time.monotonic() - began, storm.counts, people.made, verdict, census.strays(cloud.endpoint), job
+    )
+    report_path.parent.mkdir(parents=True, exist_ok=True)
+    report_path.write_text(json.dumps(written, indent=2) + "\n")
+    print(json.dumps(written, indent=2))
+    found = problems(written)
+    for problem in found:
+        print(f"PROBLEM: {problem}")
+    return 1 if found else 0
+
+
+def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
+    """In the place of the folder that stands for the shared volume, before anything is in it."""
+    volume = HangingVolume(cloud.state_dir / "shared")
+    try:
+        volume.make()
+    except VolumeUnavailable as error:
+        tell(f"the volume will not hang: {error}")
+        return None
+    return volume
+
+
+def _hunt(
+    cloud: Cloud,
+    volume: HangingVolume | None,
+    duration: float,
+    seed: int,
+    others: float,
+    tell: Callable[[str], None],
+    engine: str,
+) -> tuple[Storm, People, Verdict, dict[str, Any]]:
+    mount = cloud.state_dir / "shared"
+    write_prepare_script(mount)
+    command = digits_command(EPOCHS, "--batch-size", "100")
+    given = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
+    cluster = create_stack(cloud, CLUSTER, command, given, {"resync_seconds": RESYNC_SECONDS})
+    pulse, watch, storm = (
+        Pulse(mount, tell),
+        Watch(cloud, cluster, mount),
+        Storm(cloud.disturbance, cloud.network, tell, volume),
+    )
+    people = People(
+        cloud.client("ec2"),
+        cloud.client("autoscaling"),
+        cluster,
+        lambda one: cloud.instance_state(one) == "running",
+        tell,
+    )
+    pulse.start()
+    started = Deadline(START_SECONDS, headroom=1.0)
+    while not pulse.begun.wait(started.left or PULSE_SECONDS):
+        if started.passed():
+            raise NeverStarted(f"no training step within {started.bound:.0f} s, before any fault; see {cloud.logs}")
+    tell("the base nodes train; the faults begin")
+    people.start(stretched(changes(seed, duration, LARGEST_GROUP), others, duration))
+    storm.run(
+        stretched(faults(seed, duration, links=cloud.network is not None, volume=volume is not None), others, duration),
+        duration,
+    )
+    people.finish()
+    storm.end()
+    tell("the faults have ended")
+    verdict = _settle(watch, people, tell)
+    if verdict.clean:
+        tell("as wished; now everybody but the base nodes is sent away")
+        people.leave()
+        verdict = _settle(watch, people, tell)
+    pulse.stop()
+    lost, doubled = watch.samples()
+    job = {
+        "samples_lost": lost,
+        "samples_doubled": doubled,
+        "final_accuracy": watch.accuracy(),
+        "longest_stall_seconds": round(pulse.longest, 1),
+    }
+    return storm, people, verdict, job
+
+
+def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdict:
+    """The verdict as soon as it is clean and stays so while two more epochs end; the last one when that takes too
+    long.
+    """
+    patience = QUIET_SECONDS + watch.cooling(time.time())
+    until = Deadline(patience, headroom=1.0)
+    if patience > QUIET_SECONDS:
+        tell(f"a node that failed too often cools down for {patience - QUIET_SECONDS:.0f} s more")
+    calm, epochs, told = 0, watch.epochs(), ""
+    while True:
+        try:
+            verdict = judge(watch.look(), people.wishes)
+        except (BotoCoreError, ClientError, RuntimeError) as error:
+            verdict = Verdict(stuck=[f"things cannot be looked at: {error}"])
+        calm = calm + 1 if verdict.clean else 0
+        if calm >= CALM_LOOKS and watch.epochs() >= epochs + 2:
+            return verdict
+        if until.passed():
+            if verdict.clean:
+                verdict.stuck.append(
+                    f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
+                )
+            return verdict
+        if (line := "; ".join(verdict.stuck)) != told:
+            tell(f"not yet: {line}" if line else "as wished; does it stay so?")
+            told = line
+        time.sleep(LOOK_SECONDS)

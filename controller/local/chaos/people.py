@@ -1,0 +1,128 @@
+"""The people of the fault hunt: they launch, tag, untag and resize through the AWS API, and remember what they last
+asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.local.chaos.plan import Change, Wish
+from dyntrain.controller.local.stack import Cluster
+
+MOST_BY_HAND = 3  # launched by hand and wanted at the same time: each trains on one of this machine's cores
+JOIN_SECONDS = 60.0
+
+
+@dataclass
+class Wishes:
+    """`by_hand` says of each instance launched by hand whether it is wanted, `hesitated` which were ever untagged;
+    `capacity` is the group's.
+    """
+
+    by_hand: dict[str, bool] = field(default_factory=dict)
+    hesitated: set[str] = field(default_factory=set)
+    capacity: int = 0
+
+
+class People:
+    """Carries the changes out at their times on a thread of its own. A change that AWS refused, or that nothing fits,
+    was not made.
+    """
+
+    def __init__(
+        self, ec2: Any, autoscaling: Any, cluster: Cluster, running: Callable[[str], bool], tell: Callable[[str], None]
+    ) -> None:
+        self._ec2, self._autoscaling, self._cluster, self._running, self._tell = (
+            ec2,
+            autoscaling,
+            cluster,
+            running,
+            tell,
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(daemon=True)
+        self.wishes = Wishes()
+        self.made = 0
+
+    def start(self, changes: Sequence[Change]) -> None:
+        self._thread = threading.Thread(target=self._run, args=(changes, time.monotonic()), name="people", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Waits for the changes that are due by now; later ones are not made."""
+        self._stop.set()
+        self._thread.join(JOIN_SECONDS)
+
+    def _run(self, changes: Sequence[Change], began: float) -> None:
+        for change in changes:
+            left = began + change.at - time.monotonic()
+            if left > 0 and self._stop.wait(left):
+                return
+            try:
+                done = self._make(change)
+            except (BotoCoreError, ClientError) as error:
+                self._tell(f"{change.wish} was refused: {error}")
+                continue
+            if done:
+                self.made += 1
+                self._tell(f"people: {change.wish} {done}")
+
+    def _make(self, change: Change) -> str:
+        match change.wish:
+            case Wish.LAUNCH:
+                return self._launch()
+            case Wish.UNTAG:
+                return self._untag(change.pick)
+            case Wish.RETAG:
+                return self._retag(change.pick)
+            case Wish.CAPACITY:
+                return self._resize(change.size)
+
+    def _launch(self) -> str:
+        if sum(self.wishes.by_hand.values()) >= MOST_BY_HAND:
+            return ""
+        answer = self._ec2.run_instances(
+            LaunchTemplate={"LaunchTemplateName": self._cluster.launch_template}, MinCount=1, MaxCount=1
+        )
+        instance = str(answer["Instances"][0]["InstanceId"])
+        self.wishes.by_hand[instance] = True
+        return instance
+
+    def _untag(self, pick: float) -> str:
+        instance = _picked([one for one, wanted in self.wishes.by_hand.items() if wanted], pick)
+        if instance:
+            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
+            self.wishes.by_hand[instance] = False
+            self.wishes.hesitated.add(instance)
+        return instance
+
+    def _retag(self, pick: float) -> str:
+        instance = _picked(
+            [one for one, wanted in self.wishes.by_hand.items() if not wanted and self._running(one)], pick
+        )
+        if instance:
+            self._ec2.create_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name), "Value": ""}])
+            self.wishes.by_hand[instance] = True
+        return instance
+
+    def _resize(self, size: int) -> str:
+        self._autoscaling.set_desired_capacity(AutoScalingGroupName=self._cluster.group, DesiredCapacity=size)
+        self.wishes.capacity = size
+        return f"{self._cluster.group} {size}"
+
+    def leave(self) -> None:
+        """The last thing they ask for: nobody but the base nodes."""
+        self._resize(0)
+        for instance in [one for one, wanted in self.wishes.by_hand.items() if wanted]:
+            self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])
+            self.wishes.by_hand[instance] = False
+
+
+def _picked(among: list[str], pick: float) -> str:
+    return among[int(pick * len(among))] if among else ""

@@ -1,0 +1,175 @@
+"""Carries out the planned faults of a fault hunt on the processes and the cloud that there are."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from dyntrain.controller.local.chaos import census
+from dyntrain.controller.local.chaos.plan import Cut, Fault, Freeze, Kill, Slow, Stall, Throttle, Victim
+from dyntrain.controller.local.disturbance import Disorder, Disturbance
+
+DISORDER = Disorder(lost=0.1, doubled=0.2, late=0.2, late_seconds=4.0, behind_seconds=4.0)
+
+Undo = tuple[float, Callable[[], None]]  # seconds from now, and what to do then
+
+
+class Links(Protocol):
+    """Of the machines, by host. Each call says whether it did it: a host may be gone."""
+
+    @property
+    def hosts(self) -> list[str]: ...
+
+    def cut(self, host: str) -> bool: ...
+
+    def mend(self, host: str) -> bool: ...
+
+    def slow(self, host: str, megabits: float) -> bool: ...
+
+    def speed_up(self, host: str) -> bool: ...
+
+
+class Volume(Protocol):
+    """That all machines share."""
+
+    def hang(self, seconds: float) -> bool: ...
+
+    def go_on(self) -> bool: ...
+
+
+class Storm:
+    """Acts on the processes below this one, on the links of `network` and on the `volume`, if there are any.
+
+    `counts` is what was really done, by kind; what found no victim is not in it.
+    """
+
+    def __init__(
+        self,
+        disturbance: Disturbance,
+        network: Links | None,
+        tell: Callable[[str], None],
+        volume: Volume | None = None,
+    ) -> None:
+        self._disturbance, self._network, self._tell, self._volume = disturbance, network, tell, volume
+        self._frozen: set[int] = set()
+        self._cut: set[str] = set()
+        self._slow: set[str] = set()
+        self._struck: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._struck + self._disturbance.counts
+
+    def run(self, planned: Sequence[Fault], duration: float) -> None:
+        """Blocks for `duration` seconds. Events are in disorder all the time; `end` puts everything right."""
+        self._disturbance.set(DISORDER)
+        began, number = time.monotonic(), itertools.count()
+        due: list[tuple[float, int, Callable[[], Undo | None]]] = [
+            (fault.at, next(number), partial(self._strike, fault)) for fault in planned
+        ]
+        heapq.heapify(due)
+        while due and due[0][0] < duration:
+            at, _, act = heapq.heappop(due)
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if lasting := act():
+                seconds, undo = lasting
+                heapq.heappush(due, (time.monotonic() - began + seconds, next(number), undo))
+        time.sleep(max(0.0, began + duration - time.monotonic()))
+
+    def end(self) -> None:
+        """No fault lasts longer. Safe to call twice."""
+        self._disturbance.set(Disorder())
+        for pid in sorted(self._frozen):
+            self._thaw(pid)
+        for host in sorted(self._cut):
+            self._mend(host)
+        for host in sorted(self._slow):
+            self._speed_up(host)
+        self._volume_goes_on()
+
+    def _strike(self, fault: Fault) -> Undo | None:
+        match fault:
+            case Kill():
+                self._signal(fault.victim, fault.pick, signal.SIGKILL, "killed")
+                return None
+            case Freeze():
+                pid = self._signal(fault.victim, fault.pick, signal.SIGSTOP, "frozen")
+                return None if pid is None else (fault.seconds, partial(self._thaw, pid))
+            case Throttle():
+                self._tell(
+                    f"fault: {fault.fraction:.0%} of the calls to {fault.service} throttled for {fault.seconds:.1f} s"
+                )
+                self._disturbance.set(replace(DISORDER, throttled={fault.service: fault.fraction}))
+                return fault.seconds, partial(self._disturbance.set, DISORDER)
+            case Cut():
+                host = self._hit(fault.pick, self._cut, lambda links, host: links.cut(host), "link cut", "cut off")
+                return None if host is None else (fault.seconds, partial(self._mend, host))
+            case Slow():
+                megabits = fault.megabits
+                host = self._hit(
+                    fault.pick,
+                    self._slow,
+                    lambda links, host: links.slow(host, megabits),
+                    "link slowed",
+                    f"has {megabits:g} Mb/s",
+                )
+                return None if host is None else (fault.seconds, partial(self._speed_up, host))
+            case Stall():
+                if self._volume is None or not self._volume.hang(fault.seconds):
+                    return None
+                self._struck["volume stalled"] += 1
+                self._tell(f"fault: the volume hangs for {fault.seconds:.1f} s")
+                return fault.seconds, self._volume_goes_on
+
+    def _volume_goes_on(self) -> None:
+        if self._volume is not None and self._volume.go_on():
+            self._tell("the volume goes on")
+
+    def _hit(self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, told: str) -> str | None:
+        """A host whose link is not `hit` in this way already."""
+        among = [] if self._network is None else sorted(set(self._network.hosts) - hit)
+        if self._network is None or not among or not act(self._network, host := among[int(pick * len(among))]):
+            return None
+        hit.add(host)
+        self._struck[kind] += 1
+        self._tell(f"fault: {host} {told}")
+        return host
+
+    def _speed_up(self, host: str) -> None:
+        self._slow.discard(host)
+        if self._network is not None and self._network.speed_up(host):
+            self._tell(f"{host} is fast again")
+
+    def _mend(self, host: str) -> None:
+        self._cut.discard(host)
+        if self._network is not None and self._network.mend(host):
+            self._tell(f"{host} connected again")
+
+    def _signal(self, victim: Victim, pick: float, number: signal.Signals, word: str) -> int | None:
+        among = [pid for pid in census.processes(os.getpid())[victim] if pid not in self._frozen]
+        if not among:
+            return None
+        pid = among[int(pick * len(among))]
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return None
+        if number is signal.SIGSTOP:
+            self._frozen.add(pid)
+        self._struck[f"{victim} {word}"] += 1
+        self._tell(f"fault: {victim} {pid} {word}")
+        return pid
+
+    def _thaw(self, pid: int) -> None:
+        self._frozen.discard(pid)
+        if any(pid in pids for pids in census.processes(os.getpid()).values()):
+            os.kill(pid, signal.SIGCONT)
+            self._tell(f"thawed {pid}")

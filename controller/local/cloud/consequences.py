@@ -1,0 +1,164 @@
+"""What follows from a call that moto has answered: machines boot and shut down, groups act, events are published."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dyntrain.controller.local import events
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.instances import Instances
+from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.stacks import complete, let_go
+from dyntrain.controller.local.cloud.tags import Snapshot, TagWatch
+from dyntrain.controller.local.events import Origin
+from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.options import Options
+
+WRITES = frozenset(
+    {
+        "PutItem",
+        "UpdateItem",
+        "DeleteItem",
+        "BatchWriteItem",
+        "TransactWriteItems",
+        "ExecuteStatement",
+        "BatchExecuteStatement",
+        "ExecuteTransaction",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was so before the call. `form`: the call as moto shall see it, when not as it came."""
+
+    tags: Snapshot
+    form: dict[str, str] | None = None
+    group_members: tuple[str, ...] = ()
+
+
+class Consequences:
+    def __init__(
+        self,
+        account: Account,
+        bus: Bus,
+        instances: Instances,
+        groups: Groups,
+        options: Options,
+        written: Callable[[], None],
+        past: Past,
+    ) -> None:
+        self._account = account
+        self._bus = bus
+        self._instances = instances
+        self._groups = groups
+        self._options = options
+        self._written = written
+        self._past = past
+        self._tags = TagWatch(account, bus)
+
+    def before(self, call: Call) -> Prepared:
+        if call.service == "ec2" and call.action in ("CreateTags", "DeleteTags"):
+            tags = self._tags.snapshot(call.values("ResourceId"))
+            for instance_id in tags:
+                self._past.before_tags_change(instance_id)
+            return Prepared(tags)
+        if call.service == "cloudformation" and call.action == "DeleteStack":
+            let_go(self._account, call.form["StackName"])
+        if call.service == "autoscaling" and call.action == "CreateAutoScalingGroup":
+            # moto would launch at once; the group acts itself, in `after`
+            return Prepared({}, {**call.form, "DesiredCapacity": "0"})
+        if call.service == "autoscaling" and call.action == "DeleteAutoScalingGroup":
+            group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
+            return Prepared({}, None, tuple(state.instance.id for state in group.instance_states))
+        return Prepared({})
+
+    def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+        """The answer to give; called only when moto took the call."""
+        if call.service == "ec2":
+            return self._ec2(call, prepared, answer)
+        if call.service == "autoscaling":
+            self._autoscaling(call, prepared)
+        elif call.service == "cloudformation" and call.action == "CreateStack":
+            for group, hook in complete(self._account, call.form["StackName"]):
+                self._groups.hook_put(group, hook)
+            self._groups.reconcile()
+        elif call.service == "dynamodb" and call.action in WRITES:
+            self._written()
+        elif call.service == "events" and call.action == "PutEvents":
+            self._put_events(call, answer)
+        return answer
+
+    def _ec2(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
+        if call.action == "RunInstances":
+            return self._run_instances(answer)
+        if call.action in ("CreateTags", "DeleteTags"):
+            self._tags.emit(prepared.tags)
+        elif call.action == "ReplaceIamInstanceProfileAssociation":
+            self._instances.profile_replaced(call.form["AssociationId"])
+        elif call.action == "TerminateInstances":
+            for instance_id in call.values("InstanceId"):
+                self._instances.terminating(instance_id)
+            self._groups.reconcile()
+        elif call.action == "StopInstances":
+            for instance_id in call.values("InstanceId"):
+                self._instances.stopping(instance_id)
+        elif call.action == "StartInstances":
+            for instance_id in call.values("InstanceId"):
+                self._instances.starting(instance_id)
+        return answer
+
+    def _run_instances(self, answer: Answer) -> Answer:
+        """moto says running, with an address of its own; the answer must say what describe calls will say."""
+        text = answer.body.decode()
+        ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
+        for instance_id in dict.fromkeys(ids):
+            moto: Any = self._account.ec2.get_instance(instance_id)
+            old, old_name = str(moto.private_ip), str(moto.private_dns_name)
+            self._instances.launched(instance_id)
+            text = text.replace(f">{old}<", f">{moto.private_ip}<").replace(
+                f">{old_name}<", f">{moto.private_dns_name}<"
+            )
+            if self._options.launch_tags_emit:
+                self._tags.emit({instance_id: {}})
+        text = re.sub(
+            r"(<instanceState>\s*<code>)16(</code>\s*<name>)running(</name>)", r"\g<1>0\g<2>pending\g<3>", text
+        )
+        return replace(answer, body=text.encode())
+
+    def _autoscaling(self, call: Call, prepared: Prepared) -> None:
+        if call.action == "CreateAutoScalingGroup":
+            group = self._account.autoscaling.autoscaling_groups[call.form["AutoScalingGroupName"]]
+            desired = call.number("DesiredCapacity")
+            group.desired_capacity = group.min_size if desired is None else desired
+        if call.action == "PutLifecycleHook":
+            self._groups.hook_put(call.form["AutoScalingGroupName"], call.form["LifecycleHookName"])
+        if prepared.group_members:
+            self._groups.end_all(list(prepared.group_members))
+        if not call.action.startswith("Describe"):
+            self._groups.reconcile()
+
+    def _put_events(self, call: Call, answer: Answer) -> None:
+        """Each entry that moto accepted, with the id that it gave."""
+        results = json.loads(answer.body)["Entries"]
+        for entry, result in zip(call.document["Entries"], results, strict=True):
+            if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":
+                origin = Origin(
+                    self._account.number,
+                    self._account.region,
+                    float(entry.get("Time") or time.time()),
+                    result["EventId"],
+                )
+                detail = json.loads(entry["Detail"])
+                self._bus.publish(
+                    events.envelope(
+                        origin, entry["Source"], entry["DetailType"], list(entry.get("Resources", [])), detail
+                    )
+                )

@@ -1,0 +1,322 @@
+"""The embedded cloud: the AWS API that the real CLI, the real handlers and the real nodes talk to, in one process and
+its children.
+
+`with Cloud() as cloud:` serves it at `cloud.endpoint`, on loopback unless machines have namespaces. Leaving the block
+ends every process and port and removes the files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.settings import IDENTITY_KEYS
+from dyntrain.controller.contract.stage import stage_parameter
+from dyntrain.controller.core.known.facts import InstanceState
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.agenda import Agenda
+from dyntrain.controller.local.cloud import stacks
+from dyntrain.controller.local.cloud.consequences import Consequences
+from dyntrain.controller.local.cloud.front import Front
+from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.instances import Instances
+from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.references import add_public_images, resolve_references
+from dyntrain.controller.local.cloud.reservations import Reservations
+from dyntrain.controller.local.cloud.templates import read_fast
+from dyntrain.controller.local.disturbance import Disturbance
+from dyntrain.controller.local.errors import ResourcesInvalid
+from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
+from dyntrain.controller.local.lambdas.functions import Lambdas, execution_environments
+from dyntrain.controller.local.lambdas.packaged import INHERITED, packaged
+from dyntrain.controller.local.lambdas.rules import Rules, parse_function, together
+from dyntrain.controller.local.lambdas.schedule import Schedule
+from dyntrain.controller.local.lambdas.stream import Stream
+from dyntrain.controller.local.listening import listen
+from dyntrain.controller.local.machines.identity import Signer
+from dyntrain.controller.local.machines.installation import checkout, unit_command
+from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.spawner import Spawner
+from dyntrain.controller.local.trace import Trace
+from moto.moto_server.werkzeug_app import MotoRequestHandler
+from werkzeug.serving import make_server
+
+DEFAULT_RESYNC = 60.0
+PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
+
+
+class _QuietHandler(MotoRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Silent: the trace has what matters."""
+
+
+class Cloud:
+    """`resync_seconds` is the period of rules that run every minute; longer ones are scaled with it.
+
+    `app_directory` holds the Chalice app and its `.chalice` folder; None: the checkout, or what the wheel has of it.
+    `state_dir` None: a temporary folder that `stop` removes. Raises PortInUse, AppNotLoaded, ResourcesInvalid or
+    InstallationFailed at the start, and leaves nothing behind then either.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        app: str = "app:app",
+        state_dir: Path | None = None,
+        resync_seconds: float = DEFAULT_RESYNC,
+        app_directory: Path | None = None,
+        options: Options | None = None,
+    ) -> None:
+        base = options if options is not None else Options()
+        self.options = replace(base, schedule_scale=base.schedule_scale * resync_seconds / DEFAULT_RESYNC)
+        self._port = port
+        self._app = app
+        self._app_directory = app_directory or checkout() or PACKAGED_APP
+        self._given_state_dir = state_dir
+        self._session = boto3.Session(
+            aws_access_key_id="local", aws_secret_access_key="local", region_name=self.options.region
+        )
+        self._session_lock = threading.Lock()  # sessions are not thread-safe, clients are
+        self.network = Namespaces() if self.options.namespaces else None
+        self._undo = ExitStack()
+        self.table = ""
+        self.rules = Rules((), (), ())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ---- what clients need
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def _host(self) -> str:
+        return "127.0.0.1" if self.network is None else self.network.gateway
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which any AWS client talks to this cloud."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_DEFAULT_REGION": self.options.region,
+        }
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """For a program that a person runs: this process's variables, with every AWS setting replaced by this
+        cloud's.
+        """
+        return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of this cloud."""
+        with self._session_lock:
+            return self._session.client(service, endpoint_url=self.endpoint)  # type: ignore[call-overload]
+
+    @property
+    def identity_keys(self) -> str:
+        """What verifies the identity documents of this cloud's instances; AWS publishes a certificate for each region
+        instead.
+        """
+        return self.signer.public_key
+
+    @property
+    def calls(self) -> Counter[tuple[str, str]]:
+        """How often each (service, action) was called, counted at the endpoint."""
+        return self.front.calls
+
+    @property
+    def handler_pids(self) -> list[int]:
+        return self.lambdas.pids
+
+    def machine_pid(self, instance_id: str) -> int | None:
+        machine = self.instances.machine(instance_id)
+        return None if machine is None else machine.pid
+
+    def instance_state(self, instance_id: str) -> InstanceState | None:
+        """The truth, without the lag of describe calls."""
+        return self.instances.state(instance_id)
+
+    def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
+        """EC2 takes the instance back: notice now, termination after `seconds`."""
+        self.instances.interrupt(instance_id, seconds)
+
+    # ---- life
+
+    def start(self) -> None:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        self._make_state_dir()
+        self.trace = Trace(self.logs / "trace.jsonl")
+        self._undo.callback(self.trace.close)
+        if self.network is not None:
+            self._undo.callback(self.network.stop)
+            self.network.start()
+        listener = listen(self._host, self._port)
+        self._undo.callback(listener.close)
+        self._port = listener.getsockname()[1]
+        self._assemble()
+        self.spawner.start()
+        self._undo.callback(self.spawner.stop)
+        self._serve(listener)
+        self._undo.callback(self.stream.stop)
+        self._undo.callback(self.lambdas.stop)
+        self._deploy()
+        self.bus.use(self.rules)
+        self.agenda.start()
+        self._undo.callback(self.agenda.stop)
+        self._undo.callback(self.instances.stop)
+        self.instances.start()
+        self.groups.start()
+        self.stream.start(self.rules.streams)
+        self.schedule.start(self.rules)
+
+    def stop(self) -> None:
+        """Safe to call twice and after a failed start."""
+        self._undo.close()
+
+    def _assemble(self) -> None:
+        if self.options.machines and self.options.machine_command is None and self.options.bare is None:
+            command = (*unit_command(), "--volume", str(self.state_dir / "shared"))
+            self.options = replace(self.options, machine_command=command)
+        options = self.options
+        read_fast()
+        resolve_references()
+        self.account = Account(options.region)
+        add_public_images(self.account)
+        self.signer = Signer()
+        self.spawner = Spawner()
+        self.agenda = Agenda(self.trace.complain)
+        self.dead_letters = DeadLetters(self.account, self.state_dir / "dead-letters.jsonl")
+        environments = execution_environments(
+            self.spawner,
+            self._app,
+            self._app_directory,
+            self._handler_variables(),
+            self.logs,
+            options.handler_processes,
+        )
+        self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
+        self.disturbance = Disturbance(options.seed, options.behind)
+        past = Past(self.account, options.seed)
+        self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
+        self.instances = Instances(
+            self.account,
+            self.agenda,
+            self.bus,
+            self.spawner,
+            self.trace,
+            options,
+            self.endpoint,
+            self._port,
+            self.state_dir,
+            self.network,
+            self.signer,
+            past,
+        )
+        self.groups = Groups(self.account, self.agenda, self.bus, self.instances, options, past)
+        self.schedule = Schedule(self.account, self.agenda, self.bus, options)
+        self.stream = Stream(self.account, self.trace, self.lambdas, self.dead_letters, options)
+        consequences = Consequences(
+            self.account, self.bus, self.instances, self.groups, options, self.stream.wake, past
+        )
+        self.reservations = Reservations()
+        self.front = Front(
+            self.account, self.groups, self.reservations, consequences, self.trace, self.disturbance, past
+        )
+
+    def _make_state_dir(self) -> None:
+        if self._given_state_dir is None:
+            self.state_dir = Path(tempfile.mkdtemp(prefix="dyntrain-cloud-"))
+            self._undo.callback(shutil.rmtree, self.state_dir, ignore_errors=True)
+        else:
+            self.state_dir = self._given_state_dir.absolute()
+        self.logs = self.state_dir / "logs"
+        for directory in (self.logs, self.state_dir / "machines", self.state_dir / "shared"):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def _serve(self, listener: socket.socket) -> None:
+        server = make_server(
+            self._host, self._port, self.front, threaded=True, request_handler=_QuietHandler, fd=listener.fileno()
+        )
+        server.daemon_threads = True  # type: ignore[attr-defined]
+        server.block_on_close = False  # type: ignore[attr-defined]
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="endpoint", daemon=True
+        )
+        thread.start()
+
+        def close() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join(10.0)
+
+        self._undo.callback(close)
+
+    def _deploy(self) -> None:
+        """The controller's stack, of the template that `make deploy` uses; then Lambda and EventBridge know it."""
+        template, stage = packaged(self._app, self._app_directory), self.options.stage
+        name = f"dyntrain-{stage}"
+        try:
+            self.client("cloudformation").create_stack(
+                StackName=name,
+                TemplateBody=template,
+                Capabilities=["CAPABILITY_IAM"],
+                Parameters=[{"ParameterKey": "Stage", "ParameterValue": stage}],
+            )
+            parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
+            found = [parse_function(properties) for properties in stacks.functions(self.account, name)]
+        except (BotoCoreError, ClientError, KeyError) as error:
+            raise ResourcesInvalid(
+                f"the controller's stack could not be made: {error!r}; see {self.trace.path}"
+            ) from error
+        self.table = str(parameter["Value"])
+        self.rules = together(rules for _function, rules in found)
+        self.dead_letters.use({function.name: function.destination for function, _rules in found})
+        # whose keys sign is what the deployer of a region writes into the stage's configuration
+        own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
+        self.lambdas.start([function for function, _rules in found], own)
+
+    def _handler_variables(self) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        path = [str(self._app_directory), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        return (
+            inherited
+            | self.environment
+            | {
+                "AWS_REGION": self.options.region,
+                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
+                "POWERTOOLS_TRACE_DISABLED": "true",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPATH": os.pathsep.join(part for part in path if part),
+                "PYTHONUNBUFFERED": "1",
+            }
+        )

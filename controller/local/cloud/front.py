@@ -1,0 +1,131 @@
+"""The cloud's endpoint: moto's WSGI application with what it lacks answered here, and what it does made to have
+consequences.
+
+A call goes through: limits that moto lacks, then either an answer of the cloud's own or moto's, then its consequences
+(instances boot, groups act, events are published). All of it under the account's lock but the queue calls, which may
+wait long.
+"""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.calls import Answer, Call, encode_form, parse, refused
+from dyntrain.controller.local.cloud import limits
+from dyntrain.controller.local.cloud.actions import own_action
+from dyntrain.controller.local.cloud.consequences import Consequences
+from dyntrain.controller.local.cloud.groups import Groups
+from dyntrain.controller.local.cloud.launches import Launches
+from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.cloud.reservations import Reservations
+from dyntrain.controller.local.cloud.table_calls import table_answer
+from dyntrain.controller.local.disturbance import Disturbance
+from dyntrain.controller.local.errors import ApiError
+from dyntrain.controller.local.trace import Trace
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+StartResponse = Callable[..., Any]
+Environ = dict[str, Any]
+
+UNLOCKED = frozenset({"sqs", "s3", "logs"})
+
+
+class Front:
+    """A WSGI application. `calls` counts what came in, by (service, action)."""
+
+    def __init__(
+        self,
+        account: Account,
+        groups: Groups,
+        reservations: Reservations,
+        consequences: Consequences,
+        trace: Trace,
+        disturbance: Disturbance,
+        past: Past,
+    ) -> None:
+        self._account = account
+        self._reservations = reservations
+        self._groups = groups
+        self._consequences = consequences
+        self._trace = trace
+        self._disturbance = disturbance
+        self._launches = Launches()
+        self._past = past
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length) if length else b""
+        target = environ.get("HTTP_X_AMZ_TARGET", "")
+        call = parse(environ.get("HTTP_AUTHORIZATION", ""), target, environ.get("CONTENT_TYPE", ""), body)
+        try:
+            answer = self._answer(call, environ, body)
+        except ApiError as refusal:
+            answer = refused(call, refusal)
+        except Exception:  # noqa: BLE001 - moto raises for what it does not know; the client gets AWS's internal error
+            self._trace.complain(traceback.format_exc())
+            answer = refused(
+                call,
+                ApiError(
+                    "InternalFailure",
+                    f"the embedded cloud failed at {call.service}:{call.action}; see {self._trace.path}",
+                    500,
+                ),
+            )
+        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
+        start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", headers)
+        return [answer.body]
+
+    def _answer(self, call: Call, environ: Environ, body: bytes) -> Answer:
+        if call.service in UNLOCKED:
+            return self._ask_moto(environ, body)
+        with self._account.lock:
+            self.calls[call.service, call.action] += 1
+            if call.region and call.region != self._account.region:
+                return self._ask_moto(environ, body)
+            self._disturbance.check(call)
+            limits.check(self._account, call)
+            answer = own_action(self._groups, call) or self._reservations.answer(call) or self._launches.answer(call)
+            if answer is not None:
+                return answer
+            prepared = self._consequences.before(call)
+            with self._past.shown(call, self._disturbance.age()):
+                answer = table_answer(self._account, call) or self._ask_moto(
+                    environ, body if prepared.form is None else encode_form(prepared.form)
+                )
+            if answer.status >= 300:
+                return answer
+            answer = self._consequences.after(call, prepared, answer)
+            if call.action == "RunInstances":
+                self._launches.remember(call, answer)
+            return answer
+
+    def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
+        heard: list[Any] = []
+
+        def listen(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+            heard[:] = [int(status.split()[0]), headers]
+
+        inner = {
+            **environ,
+            "wsgi.input": io.BytesIO(body),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_X_MOTO_ACCOUNT_ID": self._account.number,
+        }
+        chunks = self._moto(inner, listen)
+        try:
+            data = b"".join(chunks)
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+        status, headers = heard
+        kind = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
+        rest = tuple((name, value) for name, value in headers if name.lower() not in ("content-type", "content-length"))
+        return Answer(status, kind, data, rest)

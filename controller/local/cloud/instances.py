@@ -1,0 +1,388 @@
+"""EC2 instances that live: states that take time, events for each, a machine behind every one, describe calls that lag.
+
+The truth is here; what moto's instance objects show follows `describe_lag` later. All methods hold the account's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.core.known.facts import InstanceState
+from dyntrain.controller.local import events
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.agenda import Agenda
+from dyntrain.controller.local.cloud.past import Past
+from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.machines.addresses import Addresses, on_loopback
+from dyntrain.controller.local.machines.bare.machine import BareMachine, MachineResources
+from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, metadata
+from dyntrain.controller.local.machines.imds import Tree
+from dyntrain.controller.local.machines.job import job_command
+from dyntrain.controller.local.machines.machine import Machine, Place
+from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.spawner import Spawner
+from dyntrain.controller.local.trace import Trace
+from moto.core.utils import utcnow
+from moto.ec2.models.instances import StateReason
+
+CODES: dict[InstanceState, int] = {
+    "pending": 0,
+    "running": 16,
+    "shutting-down": 32,
+    "terminated": 48,
+    "stopping": 64,
+    "stopped": 80,
+}
+POLL_SECONDS = 0.05
+WATCH_SECONDS = 0.25
+
+
+@dataclass
+class Instance:
+    """`shown` is what describe calls still say. `life` grows with each change of state, so that a late timer finds
+    itself outdated.
+    """
+
+    instance_id: str
+    address: str
+    state: InstanceState = "pending"
+    shown: InstanceState = "pending"
+    life: int = 0
+    machine: Machine | None = None
+    notice: tuple[str, float] | None = None
+    rebalance_at: float | None = None
+    boots: int = field(default=0)
+
+
+class Instances:
+    def __init__(
+        self,
+        account: Account,
+        agenda: Agenda,
+        bus: Bus,
+        spawner: Spawner,
+        trace: Trace,
+        options: Options,
+        endpoint: str,
+        port: int,
+        state_dir: Path,
+        network: Namespaces | None,
+        signer: Signer,
+        past: Past,
+    ) -> None:
+        self._account = account
+        self._agenda = agenda
+        self._bus = bus
+        self._spawner = spawner
+        self._trace = trace
+        self._options = options
+        self._endpoint = endpoint
+        self._network = network
+        self._addresses = Addresses(on_loopback(port) if network is None else network.addresses)
+        self._state_dir = state_dir
+        self._instances: dict[str, Instance] = {}
+        self._stopped = False
+        self._past = past
+        self.signer = signer
+        self.on_state: Callable[[str, InstanceState], None] = lambda instance_id, state: None
+        self.on_recommendation: Callable[[str], None] = lambda instance_id: None
+        self.target_state: Callable[[str], str | None] = lambda instance_id: None
+
+    def start(self) -> None:
+        self._watch()
+
+    def stop(self) -> None:
+        """Every machine off, every metadata port closed."""
+        with self._account.lock:
+            self._stopped = True
+            machines = [instance.machine for instance in self._instances.values() if instance.machine is not None]
+        for machine in machines:
+            machine.cut_power()
+        for machine in machines:
+            machine.close()
+
+    def known(self) -> set[str]:
+        with self._account.lock:
+            return set(self._instances)
+
+    def state(self, instance_id: str) -> InstanceState | None:
+        """What is true now, without describe's lag."""
+        with self._account.lock:
+            instance = self._instances.get(instance_id)
+            return None if instance is None else instance.state
+
+    def machine(self, instance_id: str) -> Machine | None:
+        with self._account.lock:
+            instance = self._instances.get(instance_id)
+            return None if instance is None else instance.machine
+
+    def launched(self, instance_id: str) -> None:
+        """moto has made the instance: give it an address, and let it boot."""
+        with self._account.lock:
+            instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
+            self._past.launched(instance_id)
+            self._adjust(instance)
+            self._show(instance, "pending")
+            self._enter(instance, "pending")
+            self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+
+    def terminating(self, instance_id: str) -> None:
+        """moto has terminated the instance, at once as it does; it shall take its time, and its machine a shutdown."""
+        self._go_down(instance_id, "shutting-down", self._terminated)
+
+    def stopping(self, instance_id: str) -> None:
+        self._go_down(instance_id, "stopping", self._now_stopped)
+
+    def starting(self, instance_id: str) -> None:
+        with self._account.lock:
+            instance = self._instances[instance_id]
+            self._show(instance, instance.shown)
+            if instance.state == "stopped":
+                self._moto(instance_id).launch_time = utcnow()  # of this life
+                self._enter(instance, "pending")
+                self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+
+    def profile_replaced(self, association: str) -> None:
+        """moto's describe calls would go on to show the former one."""
+        with self._account.lock:
+            for one in self._account.ec2.iam_instance_profile_associations.values():
+                if one.association_id == association:
+                    one.instance.iam_instance_profile = {"Arn": one.iam_instance_profile.arn, "Id": association}
+
+    def interrupt(self, instance_id: str, seconds: float) -> None:
+        """A Spot interruption: the notice now, on the machine's metadata service and as an event; the end after
+        `seconds`.
+        """
+        with self._account.lock:
+            self._instances[instance_id].notice = ("terminate", time.time() + seconds)
+            self._bus.publish(events.spot_interruption(self._bus.origin(), instance_id, "terminate"))
+        self._agenda.after(seconds, lambda: self._take_back(instance_id))
+
+    def recommend_rebalance(self, instance_id: str) -> None:
+        with self._account.lock:
+            self._instances[instance_id].rebalance_at = time.time()
+            self._bus.publish(events.rebalance_recommendation(self._bus.origin(), instance_id))
+            self.on_recommendation(instance_id)
+
+    def _take_back(self, instance_id: str) -> None:
+        with self._account.lock:
+            if self._instances[instance_id].state not in ("shutting-down", "terminated"):
+                self._account.ec2.terminate_instances([instance_id])
+                self._say_why(instance_id, "Server.SpotInstanceTermination")
+                self.terminating(instance_id)
+
+    def _switched_off(self, instance: Instance) -> None:
+        """The machine did it itself; what follows is the instance's shutdown behaviour."""
+        backend, behaviour = self._account.ec2, self._moto(instance.instance_id).instance_initiated_shutdown_behavior
+        self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
+        if behaviour == "terminate":
+            backend.terminate_instances([instance.instance_id])
+            self.terminating(instance.instance_id)
+        else:
+            backend.stop_instances([instance.instance_id])
+            self.stopping(instance.instance_id)
+        self._say_why(instance.instance_id, "Client.InstanceInitiatedShutdown")
+
+    def _say_why(self, instance_id: str, code: str) -> None:
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"""
+        self._moto(instance_id).state_reason = StateReason(f"{code}: told by the embedded cloud", code)
+
+    # ---- states
+
+    def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
+        """`action` later, unless the instance changed its state meanwhile or the cloud stopped."""
+        life = instance.life
+
+        def run() -> None:
+            with self._account.lock:
+                if instance.life == life and not self._stopped:
+                    action(instance)
+
+        return run
+
+    def _enter(self, instance: Instance, state: InstanceState) -> None:
+        instance.state = state
+        instance.life += 1
+        self._agenda.after(self._options.describe_lag, lambda: self._show_later(instance, state))
+        self._bus.publish(events.state_change(self._bus.origin(), instance.instance_id, state))
+        self.on_state(instance.instance_id, state)
+
+    def _show_later(self, instance: Instance, state: InstanceState) -> None:
+        with self._account.lock:
+            self._show(instance, state)
+
+    def _show(self, instance: Instance, state: InstanceState) -> None:
+        instance.shown = state
+        shown = self._moto(instance.instance_id)._state
+        shown.name, shown.code = state, CODES[state]
+
+    def _boot(self, instance: Instance) -> None:
+        self._power_on(instance)
+        self._enter(instance, "running")
+
+    def _go_down(self, instance_id: str, state: InstanceState, done: Callable[[Instance], None]) -> None:
+        with self._account.lock:
+            instance = self._instances[instance_id]
+            self._show(instance, instance.shown)
+            if instance.state in ("pending", "running") or (
+                state == "shutting-down" and instance.state in ("stopping", "stopped")
+            ):
+                if instance.machine is not None:
+                    instance.machine.shut_down()
+                self._enter(instance, state)
+                self._await_off(instance, done)
+
+    def _await_off(self, instance: Instance, done: Callable[[Instance], None]) -> None:
+        if instance.machine is not None and instance.machine.on:
+            self._agenda.after(POLL_SECONDS, self._step(instance, lambda same: self._await_off(same, done)))
+            return
+        if instance.machine is not None:
+            instance.machine.close()
+            instance.machine = None
+        done(instance)
+
+    def _terminated(self, instance: Instance) -> None:
+        if self._network is not None:
+            self._network.remove(instance.instance_id)
+        self._addresses.free(instance.address)
+        self._enter(instance, "terminated")
+
+    def _now_stopped(self, instance: Instance) -> None:
+        self._enter(instance, "stopped")
+
+    # ---- machines
+
+    def _power_on(self, instance: Instance) -> None:
+        if not self._options.machines:
+            return
+        root = self._state_dir / "machines" / instance.instance_id
+        user_data = self._user_data(instance.instance_id)
+        job = job_command(user_data, root)
+        bootstraps = "node_bootstrap" in user_data
+        command = job or ((self._options.machine_command or ()) if bootstraps else ())
+        place = self._place(instance)
+        machine = self._bare(instance, root, place) or Machine(
+            self._spawner,
+            root,
+            command,
+            self._endpoint,
+            self._options.machine_stop,
+            lambda: self._metadata(instance),
+            place,
+            off_with_program=bool(job),
+        )
+        machine.start()
+        instance.machine = machine
+        instance.boots += 1
+        log = self._state_dir / "logs" / f"machine-{instance.instance_id}.log"
+        if not log.is_symlink():
+            log.symlink_to(machine.console)
+        link = None if self._network is None else self._network.link(instance.instance_id)
+        self._trace.write(
+            "machine",
+            instance=instance.instance_id,
+            address=instance.address,
+            link=link,
+            pid=machine.pid,
+            command=list(command),
+        )
+
+    def _bare(self, instance: Instance, root: Path, place: Place) -> Machine | None:
+        image, network = self._options.bare, self._network
+        if image is None or network is None:
+            return None
+        resources = MachineResources(image, self._state_dir / "shared", network, instance.instance_id)
+        return BareMachine(
+            self._spawner,
+            root,
+            self._endpoint,
+            self._options.machine_stop,
+            lambda: self._metadata(instance),
+            place,
+            resources,
+        )
+
+    def _place(self, instance: Instance) -> Place:
+        """Where its machine boots. The host is made at the first boot, and stays until the instance is terminated."""
+
+        def tokens_required() -> bool:
+            with self._account.lock:
+                return bool(self._moto(instance.instance_id).metadata_options.http_tokens == "required")
+
+        if self._network is None:
+            return Place(tokens_required=tokens_required)
+        entrance = self._network.entrance(instance.instance_id, instance.address)
+        return Place(self._network.gateway, entrance, tokens_required)
+
+    def _watch(self) -> None:
+        """A machine whose init was killed boots again, as after a kernel panic."""
+        with self._account.lock:
+            if self._stopped:
+                return
+            for instance in self._instances.values():
+                if instance.state != "running" or instance.machine is None or instance.machine.on:
+                    continue
+                if instance.machine.switched_itself_off:
+                    self._switched_off(instance)
+                else:
+                    self._trace.write("machine-died", instance=instance.instance_id)
+                    instance.machine.close()
+                    self._power_on(instance)
+        self._agenda.after(WATCH_SECONDS, self._watch)
+
+    def _metadata(self, instance: Instance) -> Tree:
+        with self._account.lock:
+            moto = self._moto(instance.instance_id)
+            shows_tags = moto.metadata_options.instance_metadata_tags == "enabled"
+            facts = InstanceFacts(
+                instance_id=instance.instance_id,
+                image_id=moto.image_id,
+                instance_type=moto.instance_type,
+                address=instance.address,
+                zone=str(moto.availability_zone),
+                region=self._account.region,
+                account=self._account.number,
+                launched_at=moto.launch_time.timestamp(),
+                tags=self._account.instance_tags(instance.instance_id) if shows_tags else None,
+                target_state=self.target_state(instance.instance_id),
+                notice=instance.notice,
+                rebalance_at=instance.rebalance_at,
+                user_data=self._user_data(instance.instance_id),
+                launch_index=int(moto.ami_launch_index),
+            )
+        return metadata(facts, self.signer, time.time())
+
+    # ---- moto's objects
+
+    def _moto(self, instance_id: str) -> Any:
+        return self._account.ec2.get_instance(instance_id)
+
+    def _user_data(self, instance_id: str) -> str:
+        data = self._moto(instance_id).user_data
+        return "" if data is None else str(data.decode())
+
+    def _adjust(self, instance: Instance) -> None:
+        """The cloud's address instead of moto's, and the launch template's metadata options and instance profile, which
+        moto leaves out.
+        """
+        moto = self._moto(instance.instance_id)
+        for interface in moto.nics.values():
+            interface.private_ip_address = instance.address
+            interface.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": instance.address}]
+        tags = self._account.instance_tags(instance.instance_id)
+        template_id = tags.get("aws:ec2launchtemplate:id")
+        if template_id is None:
+            return
+        version = self._account.ec2.get_launch_template(template_id).get_version(tags["aws:ec2launchtemplate:version"])
+        if profile := version.data.get("IamInstanceProfile", {}).get("Arn"):
+            self._account.ec2.associate_iam_instance_profile(instance.instance_id, iam_instance_profile_arn=profile)
+        options = version.data.get("MetadataOptions", {})
+        if moto.metadata_options.http_tokens == "optional":
+            moto.metadata_options.http_tokens = options.get("HttpTokens", "optional")
+        if moto.metadata_options.instance_metadata_tags == "disabled":
+            moto.metadata_options.instance_metadata_tags = options.get("InstanceMetadataTags", "disabled")

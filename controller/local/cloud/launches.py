@@ -1,0 +1,91 @@
+"""What RunInstances has and moto lacks: client tokens, by which a repeated call launches nothing; placement groups."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.errors import ApiError
+from moto.ec2 import utils
+
+NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+# https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html
+# The codes of what is refused of placement groups: believed, from
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+
+
+@dataclass(frozen=True)
+class Launched:
+    form: dict[str, str]
+    answer: Answer
+
+
+class Launches:
+    """Methods hold the account's lock."""
+
+    def __init__(self) -> None:
+        self._launched: dict[str, Launched] = {}
+        self._placements: dict[str, str] = {}
+        utils.filter_dict_attribute_mapping["client-token"] = "client_token"
+
+    def answer(self, call: Call) -> Answer | None:
+        """None when moto shall answer. Raises ApiError."""
+        if call.service != "ec2":
+            return None
+        name = call.form.get("GroupName", "")
+        match call.action:
+            case "RunInstances":
+                return self._repeated(call)
+            case "CreatePlacementGroup":
+                if name in self._placements:
+                    raise ApiError("InvalidPlacementGroup.Duplicate", f"The placement group '{name}' already exists.")
+                self._placements[name] = call.form.get("Strategy", "cluster")
+                return _answer(call, "<return>true</return>")
+            case "DeletePlacementGroup":
+                self._known(name)
+                del self._placements[name]
+                return _answer(call, "<return>true</return>")
+            case "DescribePlacementGroups":
+                wanted = call.values("GroupName") or sorted(self._placements)
+                items = "".join(self._item(group) for group in wanted)
+                return _answer(call, f"<placementGroupSet>{items}</placementGroupSet>")
+        return None
+
+    def remember(self, call: Call, answer: Answer) -> None:
+        """A launch that moto took."""
+        if token := call.form.get("ClientToken"):
+            self._launched[token] = Launched(_parameters(call), answer)
+
+    def _repeated(self, call: Call) -> Answer | None:
+        if group := call.form.get("Placement.GroupName"):
+            self._known(group)
+        known = self._launched.get(call.form.get("ClientToken", ""))
+        if known is None or call.form.get("DryRun", "false").lower() == "true":
+            return None
+        if known.form != _parameters(call):
+            raise ApiError(
+                "IdempotentParameterMismatch",
+                "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
+            )
+        return known.answer
+
+    def _known(self, group: str) -> None:
+        if group not in self._placements:
+            raise ApiError("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.")
+
+    def _item(self, group: str) -> str:
+        self._known(group)
+        fields = {"groupName": group, "state": "available", "strategy": self._placements[group]}
+        return "<item>" + "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items()) + "</item>"
+
+
+def _parameters(call: Call) -> dict[str, str]:
+    return {key: value for key, value in call.form.items() if key != "DryRun"}
+
+
+def _answer(call: Call, inner: str) -> Answer:
+    request = f"<requestId>{uuid.uuid4()}</requestId>"
+    text = f'<{call.action}Response xmlns="{NAMESPACE}">{request}{inner}</{call.action}Response>'
+    return Answer(200, "text/xml", text.encode())

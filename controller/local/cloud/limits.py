@@ -1,0 +1,145 @@
+"""What AWS refuses and moto lets pass, and prices, which are not here at all. Each check raises ApiError with AWS's
+code and wording.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.calls import Call
+from dyntrain.controller.local.errors import ApiError
+
+STANDARD_BYTES = 4096
+ADVANCED_BYTES = 8192
+# Refused with OperationNotPermitted: believed, from
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+PROTECTIONS = {
+    "TerminateInstances": ("disable_api_termination", "terminated", "disableApiTermination"),
+    "StopInstances": ("disable_api_stop", "stopped", "disableApiStop"),
+}
+
+
+def check(account: Account, call: Call) -> None:
+    """Raises ApiError when the call is not taken."""
+    if call.service == "pricing":
+        raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
+    if call.service == "ssm" and call.action == "PutParameter":
+        _parameter_size(call.document)
+    elif call.service == "ec2" and call.action == "CreateTags":
+        _known(account, call)
+    elif call.service == "ec2" and call.action in PROTECTIONS:
+        _unprotected(account, call)
+    elif call.service == "autoscaling":
+        _group_exists(account, call)
+        if call.action == "SetDesiredCapacity":
+            _desired_capacity(account, call)
+        elif call.action in ("CreateAutoScalingGroup", "UpdateAutoScalingGroup"):
+            _sizes(account, call)
+        elif call.action == "PutLifecycleHook":
+            _hook(call)
+        elif call.action == "DeleteAutoScalingGroup":
+            _empty(account, call)
+
+
+def _instances(account: Account) -> dict[str, Any]:
+    return {one.id: one for reservation in account.ec2.reservations.values() for one in reservation.instances}
+
+
+def _known(account: Account, call: Call) -> None:
+    instances = _instances(account)
+    for resource in call.values("ResourceId"):
+        if resource.startswith("i-") and resource not in instances:
+            raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource}' does not exist")
+
+
+def _unprotected(account: Account, call: Call) -> None:
+    """All or nothing: moto ends those that it comes to before the one that is protected."""
+    flag, word, attribute = PROTECTIONS[call.action]
+    instances = _instances(account)
+    for instance_id in call.values("InstanceId"):
+        if getattr(instances.get(instance_id), flag, False) is True:
+            raise ApiError(
+                "OperationNotPermitted",
+                f"The instance '{instance_id}' may not be {word}. Modify its '{attribute}' instance attribute and try "
+                "again.",
+            )
+
+
+def _parameter_size(document: dict[str, Any]) -> None:
+    size = len(str(document.get("Value", "")).encode())
+    tier = document.get("Tier", "Standard")
+    if tier == "Standard" and size > STANDARD_BYTES:
+        raise ApiError(
+            "ValidationException",
+            f"Standard tier parameters support a maximum parameter value of {STANDARD_BYTES} characters. To create "
+            "a larger parameter value, "
+            "upgrade the parameter to use the advanced-parameter tier.",
+        )
+    if size > ADVANCED_BYTES:
+        raise ApiError(
+            "ValidationException",
+            f"Advanced tier parameters support a maximum parameter value of {ADVANCED_BYTES} characters.",
+        )
+
+
+def _named_group(account: Account, call: Call) -> Any:
+    return account.autoscaling.autoscaling_groups.get(call.form.get("AutoScalingGroupName", ""))
+
+
+def _group_exists(account: Account, call: Call) -> None:
+    name = call.form.get("AutoScalingGroupName")
+    if (
+        name is not None
+        and call.action != "CreateAutoScalingGroup"
+        and name not in account.autoscaling.autoscaling_groups
+    ):
+        raise ApiError("ValidationError", f"AutoScalingGroup name not found - AutoScalingGroup '{name}' not found")
+
+
+def _desired_capacity(account: Account, call: Call) -> None:
+    group = _named_group(account, call)
+    desired = call.number("DesiredCapacity")
+    if desired is None:
+        raise ApiError("ValidationError", "DesiredCapacity must be a number")
+    if desired > group.max_size:
+        raise ApiError(
+            "ValidationError",
+            f"New SetDesiredCapacity value {desired} is above max value {group.max_size} for the AutoScalingGroup.",
+        )
+    if desired < group.min_size:
+        raise ApiError(
+            "ValidationError",
+            f"New SetDesiredCapacity value {desired} is below min value {group.min_size} for the AutoScalingGroup.",
+        )
+
+
+def _sizes(account: Account, call: Call) -> None:
+    group = _named_group(account, call) if call.action == "UpdateAutoScalingGroup" else None
+    least, most, desired = call.number("MinSize"), call.number("MaxSize"), call.number("DesiredCapacity")
+    least = group.min_size if least is None and group is not None else least
+    most = group.max_size if most is None and group is not None else most
+    if least is None or most is None:
+        return
+    if least > most:
+        raise ApiError("ValidationError", f"Max bound, {most}, must be greater than or equal to min bound, {least}")
+    if desired is not None and not least <= desired <= most:
+        raise ApiError(
+            "ValidationError",
+            f"Desired capacity:{desired} must be between the specified min size:{least} and max size:{most}",
+        )
+
+
+def _hook(call: Call) -> None:
+    timeout = call.number("HeartbeatTimeout")
+    if timeout is not None and not 30 <= timeout <= 7200:
+        raise ApiError("ValidationError", "HeartbeatTimeout must be between 30 and 7200 seconds, inclusive")
+
+
+def _empty(account: Account, call: Call) -> None:
+    if call.form.get("ForceDelete", "false").lower() != "true" and _named_group(account, call).instance_states:
+        raise ApiError(
+            "ResourceInUse",
+            "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) "
+            "still in the group.",
+        )

@@ -1,0 +1,126 @@
+"""How instances' tags and groups were some seconds ago, for describe calls that lag.
+
+What a describe call shows may be old, and of an instance that is new nothing, or a part of its tags:
+https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
+AWS gives no bound; the controller's policy has one (`settling_seconds`). Whoever calls holds the account's lock.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.calls import Call
+
+KEPT_SECONDS = 60.0
+OF_INSTANCES = frozenset({"DescribeInstances", "DescribeInstanceStatus", "DescribeTags"})
+OF_GROUPS = frozenset({"DescribeAutoScalingGroups", "DescribeAutoScalingInstances"})
+
+Tags = dict[str, str]
+
+
+@dataclass(frozen=True)
+class GroupThen:
+    """A group as it was from `since` on. `states` are copies of moto's."""
+
+    since: float
+    desired: int | None
+    states: tuple[Any, ...]
+
+
+def _content(desired: int | None, states: Sequence[Any]) -> tuple[Any, ...]:
+    members = [(one.instance.id, one.lifecycle_state, one.protected_from_scale_in) for one in states]
+    return (desired, *members)
+
+
+class Past:
+    def __init__(self, account: Account, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._account = account
+        self._clock = clock
+        self._chance = random.Random(f"past {seed}")
+        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}  # until when they were so; None: not there yet
+        self._groups: dict[str, list[GroupThen]] = {}
+
+    def launched(self, instance_id: str) -> None:
+        self._tags[instance_id] = [(self._clock(), None)]
+
+    def before_tags_change(self, instance_id: str) -> None:
+        now = self._clock()
+        kept = [entry for entry in self._tags.get(instance_id, []) if entry[0] > now - KEPT_SECONDS]
+        self._tags[instance_id] = [*kept, (now, self._account.instance_tags(instance_id))]
+
+    def note_groups(self) -> None:
+        """Often enough: what was so in between was never so."""
+        now = self._clock()
+        for name, group in self._account.autoscaling.autoscaling_groups.items():
+            desired, states = group.desired_capacity, group.instance_states
+            known = self._groups.get(name, [])
+            if known and _content(known[-1].desired, known[-1].states) == _content(desired, states):
+                continue
+            kept = [then for then in known[:-1] if then.since > now - KEPT_SECONDS] + known[-1:]
+            self._groups[name] = [*kept, GroupThen(now, desired, tuple(copy.copy(state) for state in states))]
+
+    @contextmanager
+    def shown(self, call: Call, age: float) -> Iterator[None]:
+        """moto answers as of `age` seconds ago."""
+        at = self._clock() - age
+        if call.service == "autoscaling":
+            self.note_groups()  # what the call changes has been so
+        if age and call.service == "ec2" and call.action in OF_INSTANCES:
+            with self._instances_at(at):
+                yield
+        elif age and call.service == "autoscaling" and call.action in OF_GROUPS:
+            with self._groups_at(at):
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def _instances_at(self, at: float) -> Iterator[None]:
+        ec2 = self._account.ec2
+        kept_tags: dict[str, Tags] = {}
+        hidden: set[str] = set()
+        for instance_id, entries in self._tags.items():
+            then = next((entry for entry in entries if entry[0] > at), None)
+            if then is None:
+                continue
+            kept_tags[instance_id] = ec2.tags[instance_id]
+            if then[1] is not None:
+                ec2.tags[instance_id] = then[1]
+            elif self._chance.random() < 0.5:
+                hidden.add(instance_id)
+                ec2.tags[instance_id] = {}
+            else:
+                ec2.tags[instance_id] = self._part(kept_tags[instance_id])
+        kept_instances = [(one, one.instances) for one in ec2.reservations.values()] if hidden else []
+        for one, instances in kept_instances:
+            one.instances = [instance for instance in instances if instance.id not in hidden]
+        try:
+            yield
+        finally:
+            ec2.tags.update(kept_tags)
+            for one, instances in kept_instances:
+                one.instances = instances
+
+    def _part(self, tags: Tags) -> Tags:
+        return {key: value for key, value in tags.items() if key.startswith("aws:") or self._chance.random() < 0.5}
+
+    @contextmanager
+    def _groups_at(self, at: float) -> Iterator[None]:
+        groups = self._account.autoscaling.autoscaling_groups
+        kept = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
+        for name, group in groups.items():
+            known = self._groups[name]
+            then = next((one for one in reversed(known) if one.since <= at), known[0])
+            group.desired_capacity, group.instance_states = then.desired, list(then.states)
+        try:
+            yield
+        finally:
+            for name, (desired, states) in kept.items():
+                groups[name].desired_capacity, groups[name].instance_states = desired, states

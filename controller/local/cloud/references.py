@@ -1,0 +1,75 @@
+"""What a template takes from SSM, as far as moto lacks it: dynamic references, `{{resolve:ssm:NAME}}`, which it leaves
+as they stand, and public parameters of images.
+
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/dynamic-references-ssm.html
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from copy import copy
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from moto.cloudformation import parsing
+from moto.cloudformation.exceptions import ValidationError
+from moto.ssm.models import ssm_backends
+
+_REFERENCE = re.compile(r"\{\{resolve:ssm:([^:}$]+)\}\}")  # a $ is that of a function which is still to be carried out
+
+# https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
+# https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+PUBLIC_IMAGES = (
+    "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
+    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
+    "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id",
+)
+AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
+
+
+def add_public_images(account: Account) -> None:
+    """No account may write parameters below /aws/service, so they are put where moto keeps its own."""
+    known: Any = ssm_backends[account.number][account.region]
+    for name in PUBLIC_IMAGES:
+        image = copy(known.get_parameter(AMAZON_LINUX))
+        image.name = name
+        known._parameters[name].append(image)
+
+
+def _of_a_wait(asked: Any, resources_map: Any) -> bool:
+    if not isinstance(asked, list):
+        return False
+    declared = resources_map._resource_json_map.get(asked[0], {})
+    return bool(declared.get("Type") == "AWS::CloudFormation::WaitCondition")
+
+
+def resolve_references() -> None:
+    """From now on moto's CloudFormation resolves them, also inside what functions return. Safe to repeat."""
+    # of the types that `stacks` lists, once for each resource
+    warnings.filterwarnings("ignore", "Tried to parse AWS::", module="moto.cloudformation")
+    logging.getLogger("moto").setLevel(logging.ERROR)
+    original = parsing.clean_json
+    if original.__module__ == __name__:
+        return
+
+    def clean_json(resource_json: Any, resources_map: Any) -> Any:
+        if isinstance(resource_json, dict) and _of_a_wait(resource_json.get("Fn::GetAtt"), resources_map):
+            return "{}"  # moto makes no wait condition, so nobody has signalled
+        cleaned = original(resource_json, resources_map)
+        if isinstance(cleaned, list):
+            cleaned = [one for one in cleaned if one is not None]  # AWS::NoValue, which moto leaves in lists
+        return (
+            _REFERENCE.sub(lambda found: value(found[1], resources_map), cleaned)
+            if isinstance(cleaned, str)
+            else cleaned
+        )
+
+    def value(name: str, resources_map: Any) -> str:
+        parameter = ssm_backends[resources_map._account_id][resources_map._region_name].get_parameter(name)
+        if parameter is None:
+            raise ValidationError(message=f"Parameters: [ssm:{name}] cannot be found.")
+        return str(parameter.value)
+
+    parsing.clean_json = clean_json

@@ -1,0 +1,179 @@
+"""Reserved Instances and capacity reservations, which moto lacks: tests and people make them here, describe calls show
+them.
+
+They are paper: the cloud bills nothing and launches regardless. How many instances run in a capacity reservation is
+what `use` was told.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+from xml.sax.saxutils import escape
+
+from dyntrain.controller.local.calls import Answer, Call
+from dyntrain.controller.local.events import timestamp
+
+EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+YEAR = 365 * 86_400.0
+
+
+@dataclass(frozen=True)
+class ReservedInstances:
+    """`zone` None: regional, and then describe calls show no zone."""
+
+    id: str
+    instance_type: str
+    count: int
+    zone: str | None
+    platform: str
+    tenancy: str
+    start: float
+    end: float
+    state: str = "active"
+
+
+@dataclass(frozen=True)
+class CapacityReservation:
+    id: str
+    instance_type: str
+    total: int
+    zone: str
+    platform: str
+    tenancy: str
+    criteria: str
+    kind: str
+    end: float | None
+    used: int = 0
+    state: str = "active"
+
+
+class Reservations:
+    """Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reserved: dict[str, ReservedInstances] = {}
+        self._capacity: dict[str, CapacityReservation] = {}
+
+    def reserve(
+        self,
+        instance_type: str,
+        count: int,
+        zone: str | None = None,
+        platform: str = "Linux/UNIX (Amazon VPC)",
+        tenancy: str = "default",
+        seconds: float = YEAR,
+    ) -> str:
+        """Buy Reserved Instances; returns their id."""
+        now = time.time()
+        bought = ReservedInstances(str(uuid.uuid4()), instance_type, count, zone, platform, tenancy, now, now + seconds)
+        with self._lock:
+            self._reserved[bought.id] = bought
+        return bought.id
+
+    def reserve_capacity(
+        self,
+        instance_type: str,
+        count: int,
+        zone: str,
+        platform: str = "Linux/UNIX",
+        tenancy: str = "default",
+        criteria: str = "open",
+        kind: str = "default",
+        seconds: float | None = None,
+    ) -> str:
+        """An on-demand capacity reservation, or (`kind` capacity-block) a Capacity Block; returns its id."""
+        end = time.time() + seconds if seconds is not None else None
+        made = CapacityReservation(
+            f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, end
+        )
+        with self._lock:
+            self._capacity[made.id] = made
+        return made.id
+
+    def use(self, reservation: str, used: int) -> None:
+        """So many instances run in the capacity reservation now. Raises KeyError."""
+        with self._lock:
+            self._capacity[reservation] = replace(self._capacity[reservation], used=used)
+
+    def end(self, reservation: str) -> None:
+        """Retired or cancelled. Raises KeyError for an id that neither kind has."""
+        with self._lock:
+            if reservation in self._reserved:
+                self._reserved[reservation] = replace(self._reserved[reservation], state="retired")
+            else:
+                self._capacity[reservation] = replace(self._capacity[reservation], state="cancelled")
+
+    def answer(self, call: Call) -> Answer | None:
+        """None for a call that is not about reservations."""
+        if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
+            return None
+        states = _filtered_states(call)
+        with self._lock:
+            reserved, capacity = list(self._reserved.values()), list(self._capacity.values())
+        if call.action == "DescribeReservedInstances":
+            return _answer(
+                call.action,
+                "reservedInstancesSet",
+                [_bought(one) for one in reserved if not states or one.state in states],
+            )
+        return _answer(
+            call.action, "capacityReservationSet", [_kept(one) for one in capacity if not states or one.state in states]
+        )
+
+
+def _filtered_states(call: Call) -> list[str]:
+    prefixes = [
+        key.removesuffix(".Name")
+        for key, value in call.form.items()
+        if key.startswith("Filter.") and key.endswith(".Name") and value == "state"
+    ]
+    return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
+
+
+def _bought(one: ReservedInstances) -> dict[str, str]:
+    place = {"scope": "Region"} if one.zone is None else {"scope": "Availability Zone", "availabilityZone": one.zone}
+    return place | {
+        "reservedInstancesId": one.id,
+        "instanceType": one.instance_type,
+        "instanceCount": str(one.count),
+        "productDescription": one.platform,
+        "instanceTenancy": one.tenancy,
+        "state": one.state,
+        "start": timestamp(one.start),
+        "end": timestamp(one.end),
+        "duration": str(int(one.end - one.start)),
+        "offeringClass": "standard",
+        "offeringType": "No Upfront",
+        "currencyCode": "USD",
+    }
+
+
+def _kept(one: CapacityReservation) -> dict[str, str]:
+    ends = (
+        {"endDateType": "unlimited"} if one.end is None else {"endDateType": "limited", "endDate": timestamp(one.end)}
+    )
+    return ends | {
+        "capacityReservationId": one.id,
+        "instanceType": one.instance_type,
+        "instancePlatform": one.platform,
+        "availabilityZone": one.zone,
+        "tenancy": one.tenancy,
+        "totalInstanceCount": str(one.total),
+        "availableInstanceCount": str(one.total - one.used),
+        "instanceMatchCriteria": one.criteria,
+        "reservationType": one.kind,
+        "state": one.state,
+    }
+
+
+def _answer(action: str, element: str, items: list[dict[str, str]]) -> Answer:
+    rows = "".join(
+        f"<item>{''.join(f'<{name}>{escape(value)}</{name}>' for name, value in item.items())}</item>" for item in items
+    )
+    inner = f"<requestId>{uuid.uuid4()}</requestId><{element}>{rows}</{element}>"
+    text = f'<{action}Response xmlns="{EC2_NAMESPACE}">{inner}</{action}Response>'
+    return Answer(200, "text/xml;charset=UTF-8", text.encode())

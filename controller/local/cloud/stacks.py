@@ -1,0 +1,134 @@
+"""What moto's CloudFormation leaves out of a stack: an Auto Scaling group's capacity rebalancing and the lifecycle
+hooks that its own properties name, a table's stream and end of life, the managed policies of a role, and what the
+transform makes of `AWS::Serverless::Function`.
+
+Resources of types that it does not know are not made, and nothing here waits for them: wait conditions, alarms, mount
+targets' state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from moto.cloudformation.parsing import clean_json
+
+GROUP = "AWS::AutoScaling::AutoScalingGroup"
+TABLE = "AWS::DynamoDB::Table"
+ROLE = "AWS::IAM::Role"
+FUNCTION = "AWS::Serverless::Function"
+
+
+def complete(account: Account, name: str) -> list[tuple[str, str]]:
+    """A stack that moto has just made. Hooks are there before their group's first instance runs, as in AWS. Returns
+    them, each with its group.
+    """
+    stack = account.cloudformation.get_stack(name)
+    hooks: list[tuple[str, str]] = []
+    for logical, resource in stack.template_dict["Resources"].items():
+        complete_one = _COMPLETE.get(resource["Type"])
+        if complete_one is not None and stack.resource_map.get(logical) is not None:
+            made = str(clean_json({"Ref": logical}, stack.resource_map))
+            properties = clean_json(resource["Properties"], stack.resource_map)
+            hooks += [(made, hook) for hook in complete_one(account, made, properties)]
+    return hooks
+
+
+def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
+    """Returns the names of its hooks."""
+    rebalances = str(properties.get("CapacityRebalance", False)).lower() == "true"
+    account.autoscaling.autoscaling_groups[name].capacity_rebalance = rebalances
+    hooks = properties.get("LifecycleHookSpecificationList", [])
+    for hook in hooks:
+        account.autoscaling.create_lifecycle_hook(
+            hook["LifecycleHookName"],
+            name,
+            hook["LifecycleTransition"],
+            int(hook["HeartbeatTimeout"]),
+            hook["DefaultResult"],
+        )
+    return [hook["LifecycleHookName"] for hook in hooks]
+
+
+def _complete_table(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
+    if "StreamSpecification" in properties:
+        stream = {**properties["StreamSpecification"], "StreamEnabled": True}
+        account.dynamodb.tables[name].set_stream_specification(stream)
+    if "TimeToLiveSpecification" in properties:
+        account.dynamodb.update_time_to_live(name, properties["TimeToLiveSpecification"])
+    return []
+
+
+def _complete_role(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
+    for policy in properties.get("ManagedPolicyArns", []):
+        account.iam.attach_role_policy(policy, name)
+    return []
+
+
+_COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_role}
+
+
+def let_go(account: Account, name: str) -> None:
+    """A stack that moto is about to delete, without what it would leave or refuse to delete: parts of a network,
+    roles with policies that were attached here, groups that somebody has deleted before.
+    """
+    stack = next((one for one in account.cloudformation.stacks.values() if name in (one.name, one.stack_id)), None)
+    if stack is None:
+        return
+    resources = stack.template_dict["Resources"]
+    for kind, let_go_one in _LET_GO.items():
+        for logical in [logical for logical, resource in resources.items() if resource["Type"] == kind]:
+            if stack.resource_map.get(logical) is not None:
+                let_go_one(account, str(clean_json({"Ref": logical}, stack.resource_map)))
+    for logical, resource in resources.items():
+        made = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
+        if made is not None and made.physical_resource_id not in account.autoscaling.autoscaling_groups:
+            del stack.resource_map._parsed_resources[logical]
+
+
+def _let_go_routes(account: Account, name: str) -> None:
+    for association in list(account.ec2.get_route_table(name).associations):
+        account.ec2.disassociate_route_table(association)
+    account.ec2.delete_route_table(name)
+
+
+def _let_go_gateway(account: Account, name: str) -> None:
+    for gateway in account.ec2.describe_internet_gateways([name]):
+        if gateway.vpc is not None:
+            account.ec2.detach_internet_gateway(name, gateway.vpc.id)
+    account.ec2.delete_internet_gateway(name)
+
+
+def _let_go_address(account: Account, name: str) -> None:
+    """By the address itself, which is what a reference to it gives."""
+    (address,) = [one for one in account.ec2.addresses if one.public_ip == name]
+    account.ec2.release_address(allocation_id=address.allocation_id)
+
+
+def _let_go_role(account: Account, name: str) -> None:
+    for policy in list(account.iam.get_role(name).managed_policies):
+        account.iam.detach_role_policy(policy, name)
+
+
+_LET_GO = {  # whatever another one stands on comes after it
+    ROLE: _let_go_role,
+    "AWS::EC2::VPCEndpoint": lambda account, name: account.ec2.delete_vpc_endpoints([name]),
+    "AWS::EC2::NatGateway": lambda account, name: account.ec2.delete_nat_gateway(name),
+    "AWS::EC2::EIP": _let_go_address,
+    "AWS::EC2::InternetGateway": _let_go_gateway,
+    "AWS::EC2::RouteTable": _let_go_routes,
+}
+
+
+def functions(account: Account, name: str) -> list[dict[str, Any]]:
+    """The properties of the stack's functions, resolved; what `Globals` says to all of them goes in below their own."""
+    stack = account.cloudformation.get_stack(name)
+    of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
+    found = []
+    for resource in stack.template_dict["Resources"].values():
+        if resource["Type"] == FUNCTION:
+            properties = resource["Properties"]
+            variables = {**of_all, **properties.get("Environment", {}).get("Variables", {})}
+            told = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
+            found.append(clean_json({**told, "Environment": {"Variables": variables}}, stack.resource_map))
+    return found

@@ -1,0 +1,125 @@
+"""What the demo shows: a live table on a terminal, plain lines elsewhere; and all lines as a picture, where wanted."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+from dyntrain.training.events import Segment
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+RECENT = 14
+EPOCHS = 8
+PICTURE_COLUMNS = 100
+
+
+class Display(Protocol):
+    """Safe to call from any thread."""
+
+    def tell(self, line: str) -> None: ...
+
+    def epoch(self, epoch: Segment) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainDisplay:
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def tell(self, line: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - self._began:6.1f}  {line}\n")
+        sys.stdout.flush()
+
+    def epoch(self, epoch: Segment) -> None:
+        self.tell(epoch_line(epoch))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class LiveDisplay:
+    def __init__(self, console: Console) -> None:
+        self._began, self._lock = time.monotonic(), threading.Lock()
+        self._recent: deque[str] = deque(maxlen=RECENT)
+        self._epochs: deque[Segment] = deque(maxlen=EPOCHS)
+        self._live = Live(self._render(), console=console, refresh_per_second=4)
+        self._live.start()
+
+    def tell(self, line: str) -> None:
+        with self._lock:
+            self._recent.append(f"{time.monotonic() - self._began:6.1f}  {line}")
+            self._live.update(self._render())
+
+    def epoch(self, epoch: Segment) -> None:
+        with self._lock:
+            self._epochs.append(epoch)
+            self._live.update(self._render())
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self) -> Group:
+        epochs = Table(
+            "epoch", "generation", "workers", "samples/s", "train accuracy", "validation accuracy", title="training"
+        )
+        for epoch in self._epochs:
+            epochs.add_row(
+                str(epoch.epoch),
+                str(epoch.generation),
+                "■" * epoch.workers + f" {epoch.workers}",
+                f"{epoch.rate:.0f}",
+                _accuracy(epoch.metrics.get("train_accuracy")),
+                _accuracy(epoch.metrics.get("val_accuracy")),
+            )
+        return Group(epochs, *self._recent)
+
+
+class PictureDisplay:
+    """Shows what `shown` shows, and at the end writes every line to `picture` as SVG."""
+
+    def __init__(self, shown: Display, picture: Path) -> None:
+        self._shown, self._picture, self._began = shown, picture, time.monotonic()
+        self._paper = Console(record=True, width=PICTURE_COLUMNS, file=io.StringIO(), highlight=False)
+
+    def tell(self, line: str) -> None:
+        self._shown.tell(line)
+        self._write(line, "bold" if line.startswith(">") else "")
+
+    def epoch(self, epoch: Segment) -> None:
+        self._shown.epoch(epoch)
+        self._write(epoch_line(epoch), "cyan")
+
+    def close(self) -> None:
+        self._shown.close()
+        self._picture.parent.mkdir(parents=True, exist_ok=True)
+        self._paper.save_svg(str(self._picture), title="make demo")
+
+    def _write(self, line: str, style: str) -> None:
+        self._paper.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
+
+
+def choose_display(picture: Path | None = None) -> Display:
+    console = Console()
+    shown: Display = LiveDisplay(console) if console.is_terminal else PlainDisplay()
+    return shown if picture is None else PictureDisplay(shown, picture)
+
+
+def epoch_line(epoch: Segment) -> str:
+    metrics = epoch.metrics
+    accuracy = (
+        f"train accuracy {_accuracy(metrics.get('train_accuracy'))} validation {_accuracy(metrics.get('val_accuracy'))}"
+    )
+    formed = f"generation {epoch.generation}  workers {epoch.workers}"
+    return f"epoch {epoch.epoch:2d}  {formed}  {epoch.rate:5.0f} samples/s  {accuracy}"
+
+
+def _accuracy(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,146 @@
+"""Watches a cluster from outside, as a person would: tags and instances through the AWS API, the job through the files
+on its volume.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
+from dyntrain.controller.local.pace import Deadline
+from dyntrain.training.events import Event, parse
+from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
+
+POLL_SECONDS = 0.15
+E = TypeVar("E", bound=Event)
+LOOK_SECONDS = 1.0
+
+
+@dataclass
+class Observations:
+    """What was seen, with the time it was seen at (seconds since the epoch)."""
+
+    statuses: dict[str, list[str]] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    base: set[str] = field(default_factory=set)
+    terminated_at: dict[str, float] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [seen for seen in self.events if isinstance(seen, kind)]
+
+    def left_running(self) -> list[str]:
+        """Elastic instances that still cost money."""
+        return sorted(
+            i for i, state in self.states.items() if i not in self.base and state not in ("terminated", "stopped")
+        )
+
+
+class Observer:
+    """Polls on a thread of its own from `start` to `stop`. `tell` is called there with each line that is news for a
+    person.
+    """
+
+    def __init__(self, ec2: Any, cluster: str, mount: Path, tell: Callable[[str], None]) -> None:
+        self._ec2, self._cluster, self._tell = ec2, cluster, tell
+        self._mount = mount
+        self._read = 0
+        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self.seen = Observations()
+        self.on_event: Callable[[Event], None] = lambda event: None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks once more, so that the last change is seen."""
+        self._stop.set()
+        self._thread.join(10)
+        self._look()
+
+    def wait_for(self, what: Callable[[Observations], bool], seconds: float, description: str) -> None:
+        """`seconds` are an idle host's. Raises TimeoutError that names `description`."""
+        deadline = Deadline(seconds)
+        while True:
+            with self._changed:
+                if what(self.seen) or (self._changed.wait(LOOK_SECONDS) and what(self.seen)):
+                    return
+            if deadline.passed():
+                raise TimeoutError(f"not within {deadline.bound:.0f} s: {description}")
+
+    @property
+    def ledger(self) -> Path:
+        """Of the present job. Raises OSError before there is one."""
+        return self._job().ledger
+
+    def _job(self) -> JobFolder:
+        current = read_current_job(current_job_file(self._mount, self._cluster))
+        return JobFolder.of(self._mount, self._cluster, current.job)
+
+    def _run(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                self._look()
+            except (BotoCoreError, ClientError) as error:
+                self._tell(f"looking at the cluster failed, and is tried again: {error}")
+
+    def _look(self) -> None:
+        instances, statuses = self._instances(), self._statuses()
+        events = self._new_events()
+        with self._changed:
+            self._note_instances(instances)
+            for instance, status in statuses.items():
+                history = self.seen.statuses.setdefault(instance, [])
+                if not history or history[-1] != status:
+                    history.append(status)
+                    self._tell(f"{instance}  {STATUS_TAG} = {status}")
+            self.seen.events += events
+            self._changed.notify_all()
+        for event in events:
+            self.on_event(event)
+
+    def _instances(self) -> list[dict[str, Any]]:
+        pages = self._ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster]}]
+        )
+        return [
+            instance for page in pages for reservation in page["Reservations"] for instance in reservation["Instances"]
+        ]
+
+    def _statuses(self) -> dict[str, str]:
+        pages = self._ec2.get_paginator("describe_tags").paginate(Filters=[{"Name": "key", "Values": [STATUS_TAG]}])
+        return {tag["ResourceId"]: tag["Value"] for page in pages for tag in page["Tags"]}
+
+    def _note_instances(self, instances: list[dict[str, Any]]) -> None:
+        for instance in instances:
+            name, state = instance["InstanceId"], instance["State"]["Name"]
+            if any(tag["Key"] == BASE_TAG for tag in instance.get("Tags", [])):
+                self.seen.base.add(name)
+            self.seen.addresses.setdefault(name, instance.get("PrivateIpAddress", ""))
+            if self.seen.states.get(name) != state:
+                self._tell(f"{name}  {state}")
+                if state == "terminated":
+                    self.seen.terminated_at[name] = time.time()
+            self.seen.states[name] = state
+
+    def _new_events(self) -> list[Event]:
+        """The coordinator's events since the last look; a line that is half written waits for the next."""
+        try:
+            path = self._job().events
+            with path.open("rb") as file:
+                file.seek(self._read)
+                whole = file.read().rpartition(b"\n")[0]
+        except OSError:
+            return []
+        self._read += len(whole) + 1 if whole else 0
+        return [parse(json.loads(line), path) for line in whole.splitlines() if line]

@@ -1,0 +1,120 @@
+"""The demo's report: every value computed from what was observed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.local.demo.observer import Observations
+from dyntrain.training.audit import Audit
+from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the demo asked for, and when (seconds since the epoch)."""
+
+    instance: str
+    requested_at: float
+
+
+def build_report(
+    seen: Observations,
+    statuses: Mapping[str, list[str]],
+    audit: Audit,
+    joins: list[Request],
+    leaves: list[Request],
+    mount: Path,
+) -> dict[str, Any]:
+    """`statuses`: those that the controller told, in order."""
+    epochs = [_epoch(event) for event in seen.of(Segment) if not event.end.offset]
+    return {
+        "epochs": epochs,
+        "statuses": dict(statuses),
+        "joins": [_join(seen, request, mount) for request in joins],
+        "leaves": [_leave(seen, request) for request in leaves],
+        "pauses_seconds": [event.seconds for event in seen.of(Pause)],
+        "epochs_audited": len(audit.epochs),
+        "samples_lost": audit.lost,
+        "samples_doubled": audit.doubled,
+        "survivor_pids_unchanged": pids_unchanged(seen),
+        "instances_left_running": seen.left_running(),
+        "final_val_accuracy": epochs[-1]["val_accuracy"] if epochs else None,
+    }
+
+
+def pids_unchanged(seen: Observations) -> bool:
+    """Whether each instance's worker gave the same process id at every boundary it checked in at. False when none
+    did.
+    """
+    pids: dict[str, set[int]] = {}
+    for event in seen.of(Segment):
+        for instance, pid in event.pids.items():
+            pids.setdefault(instance, set()).add(pid)
+    return bool(pids) and all(len(own) == 1 for own in pids.values())
+
+
+def shortcomings(report: dict[str, Any]) -> list[str]:
+    """What a reader should not have to look for; empty when the story went as told."""
+    found = []
+    if report["samples_lost"] or report["samples_doubled"]:
+        found.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
+    if not report["survivor_pids_unchanged"]:
+        found.append("a survivor's process id changed")
+    if report["instances_left_running"]:
+        found.append(f"left running: {', '.join(report['instances_left_running'])}")
+    order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
+    for leave in report["leaves"]:
+        statuses = report["statuses"].get(leave["instance"], [])
+        if statuses != order:
+            found.append(f"{leave['instance']} went through {statuses} instead of {order}")
+        if leave["terminated_at"] is None:
+            found.append(f"{leave['instance']} was not terminated")
+    found += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
+    return found
+
+
+def _epoch(event: Segment) -> dict[str, Any]:
+    return {
+        "epoch": event.epoch,
+        "generation": event.generation,
+        "workers": event.workers,
+        "samples": event.samples,
+        "seconds": event.seconds,
+        "train_accuracy": event.metrics.get("train_accuracy"),
+        "val_accuracy": event.metrics.get("val_accuracy"),
+    }
+
+
+def _join(seen: Observations, request: Request, mount: Path) -> dict[str, Any]:
+    joined = next((event for event in seen.of(Joined) if event.instance == request.instance), None)
+    return {
+        "instance": request.instance,
+        "requested_at": request.requested_at,
+        "prepared_at": _prepared_at(mount, seen.addresses.get(request.instance, "")),
+        "joined_at": joined and joined.at,
+        "joined_epoch": joined and joined.epoch,
+    }
+
+
+def _leave(seen: Observations, request: Request) -> dict[str, Any]:
+    forming = next((event for event in seen.of(Forming) if request.instance in event.leaving), None)
+    left = next((event for event in seen.of(Left) if event.instance == request.instance), None)
+    return {
+        "instance": request.instance,
+        "requested_at": request.requested_at,
+        "left_at": left and left.at,
+        "left_epoch": forming and forming.position.epoch,
+        "terminated_at": seen.terminated_at.get(request.instance),
+    }
+
+
+def _prepared_at(mount: Path, address: str) -> float | None:
+    """From the success marker that the node left on the shared volume."""
+    try:
+        return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,196 @@
+"""The demo: a job on the embedded cloud that gains and loses workers while it trains, watched from outside, with a
+report at the end.
+
+It ends when its story has been told, in the middle of a job that would train on: how many epochs that takes depends on
+the host.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.demo.display import Display, choose_display
+from dyntrain.controller.local.demo.observer import Observations, Observer
+from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.told import once_removed, trail
+from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
+from dyntrain.controller.local.viewer import dashboard
+from dyntrain.training import events
+from dyntrain.training.audit import Audit, audit_directory
+from dyntrain.training.report.source import audit_text, write_page
+from dyntrain.training.report.story import Story as JobStory
+from dyntrain.training.report.story import story_of_events
+
+CLUSTER = "demo"
+STEP_SECONDS = 60.0  # bound of each step of the story
+RELEASE_SECONDS = 15.0
+
+
+@dataclass
+class Story:
+    """The steps a person would take in the console, each begun when the one before is seen to be done."""
+
+    cloud: Cloud
+    cluster: Cluster
+    observer: Observer
+    display: Display
+    joins: list[Request] = field(default_factory=list)
+    leaves: list[Request] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Raises TimeoutError when a step is not seen to be done in time."""
+        ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
+        self._wait(lambda seen: len(seen.of(events.Joined)) > len(self.cluster.workers), "the base nodes train")
+
+        self.display.tell(f"> run-instances from {self.cluster.launch_template}")
+        began = time.time()
+        answer = ec2.run_instances(
+            LaunchTemplate={"LaunchTemplateName": self.cluster.launch_template}, MinCount=1, MaxCount=1
+        )
+        first = str(answer["Instances"][0]["InstanceId"])
+        self._joins(first, began)
+
+        self.display.tell(f"> set-desired-capacity {self.cluster.group} 1")
+        began = time.time()
+        known = set(self.observer.seen.states)
+        autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=1)
+        self._wait(lambda seen: bool(set(seen.states) - known), "the group launches an instance")
+        second = next(iter(set(self.observer.seen.states) - known))
+        self._joins(second, began)
+
+        self.display.tell(f"> delete-tags {first} {ELASTIC_TAG.of(self.cluster.name)}")
+        began = time.time()
+        ec2.delete_tags(Resources=[first], Tags=[{"Key": ELASTIC_TAG.of(self.cluster.name)}])
+        self._leaves(first, began)
+
+        self.display.tell(f"> set-desired-capacity {self.cluster.group} 0")
+        began = time.time()
+        autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
+        self._leaves(second, began)
+
+        told = len(self.observer.seen.of(events.Segment))
+        self._wait(lambda seen: len(seen.of(events.Segment)) > told, "an epoch by those who stayed")
+        self.display.tell("> the story is told; the job would train on")
+
+    def _joins(self, instance: str, began: float) -> None:
+        self.joins.append(Request(instance, began))
+        self._wait(lambda seen: seen.statuses.get(instance, [])[-1:] == ["ADDED"], f"{instance} is ADDED")
+
+    def _leaves(self, instance: str, began: float) -> None:
+        self.leaves.append(Request(instance, began))
+        self._wait(lambda seen: seen.states.get(instance) == "terminated", f"{instance} is terminated")
+
+    def _wait(self, what: Callable[[Observations], bool], description: str) -> None:
+        def done(seen: Observations) -> bool:
+            if any(isinstance(event, events.Finished | events.Failed) for event in seen.events):
+                raise TimeoutError(f"the training ended before this was seen: {description}; give it more --epochs")
+            return what(seen)
+
+        self.observer.wait_for(done, STEP_SECONDS, description)
+
+
+def run_demo(report_path: Path, epochs: int, port: int = 0, picture: Path | None = None) -> int:
+    """Exit code 0 when the story went as told. Writes the report whatever happened, as far as it was seen."""
+    display = choose_display(picture)
+    try:
+        with (
+            Cloud(port=port, resync_seconds=5.0) as cloud,
+            dashboard(cloud.environment, cloud.state_dir, 0) as page,
+        ):
+            display.tell(f"embedded cloud at {cloud.endpoint}")
+            display.tell(f"dashboard, while this runs: {page}#/cluster/{CLUSTER}")
+            report, problems, told = _play(cloud, display, epochs)
+    finally:
+        display.close()
+    report_path.parent.mkdir(parents=True, exist_ok=True)
+    report_path.write_text(json.dumps(report, indent=2) + "\n")
+    print(summary(report, report_path))
+    if told is not None:
+        write_page(report_path.with_suffix(".html"), *told)
+        print(f"page to look at     {report_path.with_suffix('.html')}")
+    for problem in problems:
+        print(f"PROBLEM: {problem}")
+    return 1 if problems else 0
+
+
+def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
+    """The report, what did not go as told, and what the page is made of, if anything was seen."""
+    mount = cloud.state_dir / "shared"
+    write_prepare_script(mount)
+    command = digits_command(epochs, "--size", "48", "--batch-size", "100")
+    cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
+    observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.tell)
+    observer.on_event = lambda event: _show(display, event)
+    observer.start()
+    story = Story(cloud, cluster, observer, display)
+    problems = []
+    try:
+        story.run()
+    except TimeoutError as error:
+        problems.append(str(error))
+    with suppress(TimeoutError):  # what is not released is in the report
+        observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
+    observer.stop()
+    audit = _audit(observer)
+    dynamodb = cloud.client("dynamodb")
+    left = {leave.instance for leave in story.leaves}
+    told = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
+    report = build_report(observer.seen, told, audit, story.joins, story.leaves, mount)
+    seen = observer.seen.events
+    shown = (story_of_events(f"{CLUSTER}: the demo", seen), audit_text(observer.ledger.parent)) if seen else None
+    return report, problems + shortcomings(report), shown
+
+
+def _audit(observer: Observer) -> Audit:
+    """Nothing is counted of a job that has not begun."""
+    try:
+        return audit_directory(observer.ledger)
+    except (OSError, ValueError):
+        return Audit(0)
+
+
+def _show(display: Display, event: events.Event) -> None:
+    match event:
+        case events.Segment():
+            display.epoch(event)
+        case events.Pause():
+            display.tell(f"survivors paused {event.seconds:.2f} s for generation {event.generation}")
+        case events.Joined() | events.Left():
+            display.tell(f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})")
+        case events.Restart() | events.Failed():
+            display.tell(f"{event.event}: {event.reason}")
+
+
+def summary(report: dict[str, Any], path: Path) -> str:
+    seconds = sum(epoch["seconds"] for epoch in report["epochs"])
+    pauses = report["pauses_seconds"]
+    workers = "-".join(str(epoch["workers"]) for epoch in report["epochs"])
+    return "\n".join(
+        [
+            "",
+            f"epochs             {len(report['epochs'])} in {seconds:.0f} s, workers {workers}",
+            f"joined, left       {len(report['joins'])}, {len(report['leaves'])}",
+            f"pauses             {', '.join(f'{pause:.2f} s' for pause in pauses) or 'none'}",
+            f"samples            {report['samples_lost']} lost, {report['samples_doubled']} doubled "
+            f"in the {report['epochs_audited']} epochs up to the last change",
+            f"survivors' pids    {'unchanged' if report['survivor_pids_unchanged'] else 'CHANGED'}",
+            f"left running       {', '.join(report['instances_left_running']) or 'none of the elastic instances'}",
+            f"validation         {_accuracy(report)}",
+            f"report             {path}",
+        ]
+    )
+
+
+def _accuracy(report: dict[str, Any]) -> str:
+    if not report["epochs"]:
+        return "none"
+    first, last = report["epochs"][0]["val_accuracy"], report["final_val_accuracy"]
+    return f"{first:.3f} after the first epoch, {last:.3f} after the last"

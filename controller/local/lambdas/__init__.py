@@ -1,0 +1,1 @@
+"""What runs the handlers: rules, event bus, stream, schedules, environments, dead letters."""

@@ -1,0 +1,63 @@
+"""The default event bus: every event goes to the handlers whose rules it matches, at least once and in no order."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.agenda import Agenda
+from dyntrain.controller.local.disturbance import Disturbance
+from dyntrain.controller.local.events import Event, Origin
+from dyntrain.controller.local.lambdas.functions import Lambdas
+from dyntrain.controller.local.lambdas.rules import Rules
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.trace import Trace
+
+
+class Bus:
+    """Deliveries are delayed by a random moment each, and a fraction of them comes twice: what EventBridge allows
+    itself.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        agenda: Agenda,
+        trace: Trace,
+        lambdas: Lambdas,
+        options: Options,
+        disturbance: Disturbance,
+    ) -> None:
+        self._account = account
+        self._agenda = agenda
+        self._trace = trace
+        self._lambdas = lambdas
+        self._options = options
+        self._disturbance = disturbance
+        self._rules = Rules((), (), ())
+        self._random = random.Random(options.seed)
+        self._lock = threading.Lock()
+
+    def use(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def origin(self) -> Origin:
+        """For an event that happens now."""
+        return Origin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
+
+    def publish(self, event: Event) -> None:
+        targets = self._rules.targets(event)
+        self._trace.write("event", event=event, targets=targets)
+        for function in targets:
+            self.deliver(function, event)
+
+    def deliver(self, function: str, event: Event, *, losable: bool = True) -> None:
+        with self._lock:
+            delays = [self._random.uniform(0, self._options.delivery_jitter)]
+            if self._random.random() < self._options.duplicate_fraction:
+                delays.append(self._random.uniform(0, self._options.duplicate_delay))
+        for delay in self._disturbance.delays(delays, losable):
+            self._agenda.after(delay, lambda: self._lambdas.invoke_async(function, event))

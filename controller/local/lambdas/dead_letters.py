@@ -1,0 +1,51 @@
+"""Where invocations end whose retries are used up: a file, and the function's destination, a queue of its stack.
+
+The body is that of Lambda's on-failure destination:
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.events import timestamp
+
+
+class DeadLetters:
+    def __init__(self, account: Account, path: Path) -> None:
+        self._account = account
+        self._path = path
+        self._lock = threading.Lock()
+        self._destinations: Mapping[str, str] = {}
+
+    def use(self, destinations: Mapping[str, str]) -> None:
+        """The ARN of each function's queue; empty for none."""
+        self._destinations = destinations
+
+    def put(self, function: str, request_id: str, event: Any, attempts: int, error_type: str, error: str) -> None:
+        now = time.time()
+        letter = {
+            "version": "1.0",
+            "timestamp": timestamp(now),
+            "requestContext": {
+                "requestId": request_id,
+                "functionArn": self._account.arn("lambda", f"function:{function}"),
+                "condition": "RetriesExhausted",
+                "approximateInvokeCount": attempts,
+            },
+            "requestPayload": event,
+            "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+            "responsePayload": {"errorType": error_type, "errorMessage": error},
+        }
+        body = json.dumps(letter)
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(body + "\n")
+        if queue := self._destinations.get(function, "").rpartition(":")[2]:
+            with self._account.lock:
+                self._account.sqs.send_message(queue, body)

@@ -1,0 +1,230 @@
+"""Handlers as Lambda runs them: concurrent, each invocation in a process that shares nothing, retried when
+asynchronous.
+
+An asynchronous invocation that fails (error, timeout, killed process) is tried again after each of `retry_delays`, then
+becomes a dead letter. A synchronous one (the stream's) returns its outcome to the caller, who decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.agenda import Agenda
+from dyntrain.controller.local.errors import AppNotLoaded
+from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
+from dyntrain.controller.local.lambdas.environment import Died, ExecutionEnvironment, TimedOut
+from dyntrain.controller.local.lambdas.rules import Function
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.spawner import Spawner
+from dyntrain.controller.local.trace import Trace
+
+DEFAULT_TIMEOUT = 3.0  # Lambda's own
+
+
+@dataclass(frozen=True)
+class InvocationResult:
+    """`kind` is ok, error (the handler raised), timeout, died (its process ended) or stopped (the cloud did)."""
+
+    kind: str
+    error_type: str = ""
+    error: str = ""
+    result: Any = None
+
+    @property
+    def ok(self) -> bool:
+        return self.kind == "ok"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    function: str
+    event: Any
+    request_id: str
+    attempt: int = 1
+    answer: Future[InvocationResult] | None = field(default=None, compare=False)
+
+
+class FairQueue:
+    """First in, first out within a function; functions take turns, as they scale apart in Lambda."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Invocation]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, invocation: Invocation) -> bool:
+        """False when the queue is closed: it will never run."""
+        with self._changed:
+            if not self._closed:
+                self._waiting.setdefault(invocation.function, deque()).append(invocation)
+                self._changed.notify()
+            return not self._closed
+
+    def get(self) -> Invocation | None:
+        """Waits; None once closed."""
+        with self._changed:
+            while not self._closed and not self._waiting:
+                self._changed.wait()
+            if self._closed:
+                return None
+            function = next(iter(self._waiting))
+            queue = self._waiting.pop(function)
+            invocation = queue.popleft()
+            if queue:
+                self._waiting[function] = queue
+            return invocation
+
+    def close(self) -> list[Invocation]:
+        with self._changed:
+            self._closed = True
+            left = [invocation for queue in self._waiting.values() for invocation in queue]
+            self._waiting.clear()
+            self._changed.notify_all()
+            return left
+
+
+class Lambdas:
+    """The process that is first needed starts at once, the others when they are."""
+
+    def __init__(
+        self,
+        account: Account,
+        agenda: Agenda,
+        trace: Trace,
+        dead_letters: DeadLetters,
+        options: Options,
+        environments: list[ExecutionEnvironment],
+    ) -> None:
+        self._account = account
+        self._agenda = agenda
+        self._trace = trace
+        self._dead_letters = dead_letters
+        self._options = options
+        self._environments = environments
+        self._timeouts: dict[str, float] = {}
+        self._queue = FairQueue()
+        self._threads = [
+            threading.Thread(target=self._work, args=(environment,), name=f"lambda-{number}", daemon=True)
+            for number, environment in enumerate(environments)
+        ]
+
+    @property
+    def pids(self) -> list[int]:
+        """The handler processes that were started."""
+        return [pid for environment in self._environments if (pid := environment.pid) is not None]
+
+    def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
+        """The functions share their processes, and so their variables: those of all, below `variables`."""
+        self._timeouts = {function.name: function.timeout for function in functions}
+        for environment in self._environments:
+            for one in (*(function.variables for function in functions), variables):
+                environment.deployed(one)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Running invocations are cut off; waiting ones are dropped."""
+        for invocation in self._queue.close():
+            _answer(invocation, InvocationResult("stopped"))
+        for environment in self._environments:
+            environment.interrupt()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(10.0)
+        for environment in self._environments:
+            environment.kill()
+
+    def invoke_async(self, function: str, event: Any) -> None:
+        self._queue.put(Invocation(function, event, str(uuid.uuid4())))
+
+    def invoke(self, function: str, event: Any) -> InvocationResult:
+        """Waits for the handler; bounded by its timeout and those queued before it."""
+        answer: Future[InvocationResult] = Future()
+        if not self._queue.put(Invocation(function, event, str(uuid.uuid4()), answer=answer)):
+            return InvocationResult("stopped")
+        return answer.result()
+
+    def _work(self, environment: ExecutionEnvironment) -> None:
+        if environment is self._environments[0]:
+            with contextlib.suppress(AppNotLoaded):  # said again by the first invocation
+                environment.load()
+        while (invocation := self._queue.get()) is not None:
+            started = time.monotonic()
+            outcome = self._run(environment, invocation)
+            self._trace.write(
+                "invocation",
+                function=invocation.function,
+                request_id=invocation.request_id,
+                attempt=invocation.attempt,
+                event_id=invocation.event.get("id"),
+                records=len(invocation.event.get("Records", ())),
+                outcome=outcome.kind,
+                error=f"{outcome.error_type}: {outcome.error}" if not outcome.ok else "",
+                result=outcome.result,
+                seconds=round(time.monotonic() - started, 4),
+            )
+            if invocation.answer is not None:
+                _answer(invocation, outcome)
+            elif not outcome.ok:
+                self._again(invocation, outcome)
+
+    def _run(self, environment: ExecutionEnvironment, invocation: Invocation) -> InvocationResult:
+        timeout = self._options.handler_timeout or self._timeouts.get(invocation.function, DEFAULT_TIMEOUT)
+        request = {
+            "function": invocation.function,
+            "request_id": invocation.request_id,
+            "arn": self._account.arn("lambda", f"function:{invocation.function}"),
+            "deadline": time.time() + timeout,
+            "event": invocation.event,
+        }
+        try:
+            answer = environment.invoke(request, timeout)
+        except TimedOut:
+            return InvocationResult("timeout", "Sandbox.Timedout", f"the task timed out after {timeout} seconds")
+        except Died as error:
+            return InvocationResult("died", "Runtime.ExitError", str(error))
+        if answer["ok"]:
+            return InvocationResult("ok", result=answer["result"])
+        return InvocationResult("error", answer["error_type"], answer["error"])
+
+    def _again(self, invocation: Invocation, outcome: InvocationResult) -> None:
+        delays = self._options.retry_delays
+        if invocation.attempt > len(delays):
+            self._dead_letters.put(
+                invocation.function,
+                invocation.request_id,
+                invocation.event,
+                invocation.attempt,
+                outcome.error_type,
+                outcome.error,
+            )
+            return
+        later = Invocation(invocation.function, invocation.event, invocation.request_id, invocation.attempt + 1)
+        self._agenda.after(delays[invocation.attempt - 1], lambda: self._retry(later))
+
+    def _retry(self, invocation: Invocation) -> None:
+        self._queue.put(invocation)
+
+
+def _answer(invocation: Invocation, outcome: InvocationResult) -> None:
+    if invocation.answer is not None and not invocation.answer.done():
+        invocation.answer.set_result(outcome)
+
+
+def execution_environments(
+    spawner: Spawner, app: str, directory: Path | None, variables: dict[str, str], logs: Path, count: int
+) -> list[ExecutionEnvironment]:
+    return [
+        ExecutionEnvironment(spawner, app, variables, logs / f"handler-{number}.log", directory)
+        for number in range(count)
+    ]

@@ -1,0 +1,116 @@
+"""The template that `make package` makes of a Chalice app, and that `make deploy` gives to CloudFormation, without the
+zip: Chalice's own, merged with `.chalice/resources.yaml`.
+
+The app is imported in a process of its own, as Chalice does it, with the variables of its stage.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
+from dyntrain.controller.local.pace import patient
+
+SECONDS = 30.0
+STAGE = "prod"  # whose configuration the embedded cloud deploys, under a name of its own
+ZIP = "deployment.zip"
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
+
+
+def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """`template` with the stage and its suffix as what its parameters are by default."""
+    variables = _variables(config, stage)
+    for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
+        if value is not None and name in template.get("Parameters", {}):
+            template["Parameters"][name]["Default"] = value
+    return template
+
+
+def _variables(config: Mapping[str, Any], stage: str) -> dict[str, str]:
+    return {**config.get("stages", {}).get(stage, {}).get("environment_variables", {})}
+
+
+@functools.cache
+def packaged(app: str, directory: Path) -> str:
+    """The template as JSON; an app that is changed later in the life of this process is not read again.
+
+    Raises AppNotLoaded, or ResourcesInvalid when what is merged or configured cannot be read.
+    """
+    here = directory / ".chalice"
+    try:
+        config = json.loads((here / "config.json").read_text(encoding="utf-8"))
+        (here / "resources.yaml").read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ResourcesInvalid(f"cannot read what the controller's stack is made from: {error}") from error
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    path = os.pathsep.join([str(directory), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = (sys.executable, "-m", __name__, app, str(directory))
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,  # what stands in the person's own may be called as the app is
+            env=inherited | variables | _variables(config, STAGE),
+            capture_output=True,
+            text=True,
+            timeout=patient(SECONDS),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AppNotLoaded(f"the Chalice app {app!r} is not imported within {error.timeout:.0f} s") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {reason}")
+    return done.stdout.splitlines()[-1]  # after whatever the app prints
+
+
+def template_of(app: Any, directory: Path) -> dict[str, Any]:
+    """As `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    import botocore.session
+    import yaml  # type: ignore[import-untyped]
+    from chalice.awsclient import TypedAWSClient
+    from chalice.config import Config
+    from chalice.deploy.appgraph import ApplicationGraphBuilder, DependencyBuilder
+    from chalice.deploy.deployer import BuildStage, InjectDefaults, LambdaEventSourcePolicyInjector, PolicyGenerator
+    from chalice.package import PackageOptions, ResourceBuilder, SAMTemplateGenerator, TemplateDeepMerger
+    from chalice.policy import AppPolicyGenerator
+    from chalice.utils import OSUtils
+
+    class NoZip:
+        def handle(self, config: Any, resource: Any) -> None:
+            if type(resource).__name__ == "DeploymentPackage":
+                resource.filename = ZIP
+
+    said = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
+    config = Config(
+        chalice_stage=STAGE,
+        user_provided_params={"project_dir": str(directory), "chalice_app": app},
+        config_from_disk=said,
+    )
+    files = OSUtils()
+    policies = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=files), osutils=files)
+    steps: list[Any] = [InjectDefaults(), NoZip(), policies, LambdaEventSourcePolicyInjector()]
+    builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
+    options = PackageOptions(TypedAWSClient(botocore.session.Session()))
+    made = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
+    more = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
+    merged: dict[str, Any] = TemplateDeepMerger().merge(more, made)
+    return named(merged, said, STAGE)
+
+
+def main() -> int:
+    from dyntrain.controller.local.lambdas.runtime import load
+
+    print(json.dumps(template_of(load(sys.argv[1]), Path(sys.argv[2]))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Which function gets which event, and what it runs with: what the functions of a deployed template say, in SAM's form.
+
+https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
+
+Patterns are evaluated by moto's implementation of EventBridge's language (prefix, suffix, anything-but, exists,
+numeric, $or).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dyntrain.controller.local.errors import AppNotLoaded
+from dyntrain.controller.local.events import Event
+from moto.events.models import EventPattern
+
+_RATE = re.compile(r"^rate\((\d+) (minute|hour|day)s?\)$")
+_UNIT_SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
+
+
+def matches(pattern: dict[str, Any], event: Event) -> bool:
+    return bool(EventPattern(None, pattern).matches_event(cast(Any, event)))
+
+
+@dataclass(frozen=True)
+class PatternRule:
+    function: str
+    pattern: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ScheduleRule:
+    function: str
+    period: float
+
+
+@dataclass(frozen=True)
+class StreamRule:
+    """`batch` is the event source's own limit of records in one invocation. `filters` are its patterns: a record passes
+    when any matches, or when there are none.
+    """
+
+    function: str
+    batch: int
+    stream_arn: str
+    filters: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Function:
+    """`destination`: the ARN of the queue for what it could not handle; empty for none."""
+
+    name: str
+    timeout: float
+    variables: dict[str, str]
+    destination: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    patterns: tuple[PatternRule, ...]
+    schedules: tuple[ScheduleRule, ...]
+    streams: tuple[StreamRule, ...]
+
+    def targets(self, event: Event) -> list[str]:
+        """Names of the handlers whose pattern the event matches, each once."""
+        return list(dict.fromkeys(rule.function for rule in self.patterns if matches(rule.pattern, event)))
+
+
+def period_of(expression: str) -> float:
+    """Seconds of a `rate(...)`. Raises AppNotLoaded for anything else: the embedded cloud keeps no calendar."""
+    found = _RATE.match(expression)
+    if found is None:
+        raise AppNotLoaded(
+            f"the embedded cloud runs rate(...) schedules only, not {expression!r}; use a rate in app.py"
+        )
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
+    """`properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises AppNotLoaded for what the
+    embedded cloud cannot feed it.
+    """
+    name = str(properties["Handler"]).rpartition(".")[2]
+    sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]
+    streams = [about for kind, about in sources if kind == "DynamoDB"]
+    failures = [about.get("DestinationConfig", {}) for about in (properties.get("EventInvokeConfig", {}), *streams)]
+    destinations = [str(one["OnFailure"]["Destination"]) for one in failures if "OnFailure" in one]
+    variables = {key: str(value) for key, value in properties.get("Environment", {}).get("Variables", {}).items()}
+    function = Function(name, float(properties["Timeout"]), variables, next(iter(destinations), ""))
+    patterns = tuple(PatternRule(name, dict(about["Pattern"])) for kind, about in sources if "Pattern" in about)
+    schedules = tuple(ScheduleRule(name, period_of(about["Schedule"])) for kind, about in sources if kind == "Schedule")
+    return function, Rules(patterns, schedules, tuple(_stream(name, about) for about in streams))
+
+
+def _stream(function: str, about: Mapping[str, Any]) -> StreamRule:
+    found = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
+    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in found)
+    return StreamRule(function, int(about["BatchSize"]), str(about["Stream"]), filters)
+
+
+def together(rules: Iterable[Rules]) -> Rules:
+    known = tuple(rules)
+    return Rules(
+        tuple(one for each in known for one in each.patterns),
+        tuple(one for each in known for one in each.schedules),
+        tuple(one for each in known for one in each.streams),
+    )

@@ -1,0 +1,89 @@
+"""A handler process: imports the Chalice app once and runs one invocation after the other, as a Lambda execution
+environment does.
+
+Invocations come as JSON lines on stdin; answers leave as JSON lines on the descriptor `--answers`, so that whatever
+handlers print goes to the log. The first answer says that the app is loaded, or why it could not be.
+Ends when stdin does, or with its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import IO, Any
+
+from dyntrain.training.host.parentage import die_with_parent
+
+
+@dataclass(frozen=True)
+class Context:
+    """The attributes that Lambda's context object has."""
+
+    function_name: str
+    aws_request_id: str
+    invoked_function_arn: str
+    deadline: float
+    memory_limit_in_mb: int = 256
+    function_version: str = "$LATEST"
+    log_group_name: str = "embedded"
+    log_stream_name: str = "embedded"
+    identity: None = None
+    client_context: None = None
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int((self.deadline - time.time()) * 1000))
+
+
+def load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name or "app")
+
+
+def invoke(app: Any, request: dict[str, Any]) -> dict[str, Any]:
+    os.environ["AWS_LAMBDA_FUNCTION_NAME"] = request["function"]
+    context = Context(request["function"], request["request_id"], request["arn"], request["deadline"])
+    try:
+        result = app.handler_map[request["function"]](request["event"], context)
+        json.dumps(result)
+    except Exception as error:  # noqa: BLE001 - a handler may raise anything; Lambda reports it to the invoker
+        traceback.print_exc()
+        return {"ok": False, "error_type": type(error).__name__, "error": str(error)[:2000]}
+    return {"ok": True, "result": result}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="dyntrain.controller.local.lambdas.runtime")
+    parser.add_argument("app", help="module:attribute of the Chalice app")
+    parser.add_argument("--answers", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
+
+    answers: IO[str]
+    with os.fdopen(arguments.answers, "w", encoding="utf-8") as answers:
+
+        def say(answer: dict[str, Any]) -> None:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+        try:
+            app = load(arguments.app)
+            say({"ok": True})
+        # importing the app runs its code; the cloud tells the person why it failed
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            say({"ok": False, "error": f"{type(error).__name__}: {error}"})
+            raise SystemExit(1) from None
+        for line in sys.stdin:
+            say(invoke(app, json.loads(line)))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

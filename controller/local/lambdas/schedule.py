@@ -1,0 +1,34 @@
+"""Scheduled rules: each fires a Scheduled Event at its handler every period, first one period after the start."""
+
+from __future__ import annotations
+
+from dyntrain.controller.local import events
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.agenda import Agenda
+from dyntrain.controller.local.lambdas.bus import Bus
+from dyntrain.controller.local.lambdas.rules import Rules, ScheduleRule
+from dyntrain.controller.local.options import Options
+
+
+class Schedule:
+    def __init__(self, account: Account, agenda: Agenda, bus: Bus, options: Options) -> None:
+        self._account = account
+        self._agenda = agenda
+        self._bus = bus
+        self._scale = options.schedule_scale
+
+    def start(self, rules: Rules) -> None:
+        for rule in rules.schedules:
+            self._later(rule)
+
+    def fire(self, function: str) -> None:
+        """The rule of `function` now, out of turn."""
+        arn = self._account.arn("events", f"rule/{function}")
+        self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
+
+    def _later(self, rule: ScheduleRule) -> None:
+        def turn() -> None:
+            self._later(rule)
+            self.fire(rule.function)
+
+        self._agenda.after(rule.period * self._scale, turn)

@@ -1,0 +1,176 @@
+"""DynamoDB streams: records in batches to the functions that have one as their source, as Lambda's event source mapping
+does it.
+
+Records of one item stay in order; those of different items do not: they are split over lanes that run at the same time,
+and shuffled within a batch. A batch that fails is cut in half and tried again, so that a poison record ends alone in
+the dead letters and the others pass.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import threading
+import time
+import uuid
+import zlib
+from collections import Counter, defaultdict, deque
+from typing import Any
+
+from dyntrain.controller.local.account import Account
+from dyntrain.controller.local.lambdas.dead_letters import DeadLetters
+from dyntrain.controller.local.lambdas.functions import Lambdas
+from dyntrain.controller.local.lambdas.rules import StreamRule, matches
+from dyntrain.controller.local.options import Options
+from dyntrain.controller.local.trace import Trace
+
+Record = dict[str, Any]
+
+IDLE_SECONDS = 0.5
+
+
+def item_key(record: Record) -> str:
+    return json.dumps(record["dynamodb"]["Keys"], sort_keys=True)
+
+
+def wire_record(record: Record, region: str, stream_arn: str) -> Record:
+    """moto's record in the shape that Lambda gets: https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html"""
+    made = record["dynamodb"]["ApproximateCreationDateTime"]
+    seconds = made.replace(tzinfo=datetime.UTC).timestamp() if isinstance(made, datetime.datetime) else float(made)
+    change = {**record["dynamodb"], "ApproximateCreationDateTime": seconds}
+    return {**record, "awsRegion": region, "eventSourceARN": stream_arn, "dynamodb": change}
+
+
+def shuffled_by_item(records: list[Record], chance: random.Random) -> list[Record]:
+    """A random order of the records in which those of one item keep theirs."""
+    queues: dict[str, deque[Record]] = defaultdict(deque)
+    for record in records:
+        queues[item_key(record)].append(record)
+    turns = [key for key, queue in queues.items() for _ in queue]
+    chance.shuffle(turns)
+    return [queues[key].popleft() for key in turns]
+
+
+class Lane:
+    """One of the batches that may be in flight at a time; an item always takes the same lane."""
+
+    def __init__(self) -> None:
+        self.records: deque[Record] = deque()
+        self.changed = threading.Condition()
+        self.stopped = False
+
+    def put(self, record: Record) -> None:
+        with self.changed:
+            self.records.append(record)
+            self.changed.notify()
+
+    def take(self, window: float, limit: int) -> list[Record]:
+        """Waits for a first record, then for `window`; empty once stopped."""
+        with self.changed:
+            while not self.records and not self.stopped:
+                self.changed.wait()
+            until = time.monotonic() + window
+            while len(self.records) < limit and not self.stopped and (left := until - time.monotonic()) > 0:
+                self.changed.wait(left)
+            if self.stopped:
+                return []
+            return [self.records.popleft() for _ in range(min(limit, len(self.records)))]
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+
+class Stream:
+    """Feeds the stream rules."""
+
+    def __init__(
+        self,
+        account: Account,
+        trace: Trace,
+        lambdas: Lambdas,
+        dead_letters: DeadLetters,
+        options: Options,
+    ) -> None:
+        self._account = account
+        self._trace = trace
+        self._lambdas = lambdas
+        self._dead_letters = dead_letters
+        self._options = options
+        self._random = random.Random(options.seed)
+        self._written = threading.Event()
+        self._stopping = threading.Event()
+        self._routes: list[tuple[StreamRule, list[Lane]]] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, rules: tuple[StreamRule, ...]) -> None:
+        for rule in rules:
+            lanes = [Lane() for _ in range(self._options.stream_lanes)]
+            self._routes.append((rule, lanes))
+            self._threads += [
+                threading.Thread(target=self._feed, args=(rule, lane), name="stream-lane", daemon=True)
+                for lane in lanes
+            ]
+        self._threads.append(threading.Thread(target=self._read, name="stream-reader", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """A table was written."""
+        self._written.set()
+
+    def stop(self) -> None:
+        """Call after the handlers' pool has been stopped: lanes in the middle of a batch return with its outcome."""
+        self._stopping.set()
+        self._written.set()
+        for _rule, lanes in self._routes:
+            for lane in lanes:
+                lane.stop()
+        for thread in self._threads:
+            thread.join(10.0)
+
+    def _read(self) -> None:
+        positions: Counter[str] = Counter()
+        while not self._stopping.is_set():
+            self._written.wait(IDLE_SECONDS)
+            self._written.clear()
+            for rule, lanes in self._routes:
+                records = self._records(rule.stream_arn, positions[rule.function])
+                positions[rule.function] += len(records)
+                for record in records:
+                    wire = wire_record(record, self._account.region, rule.stream_arn)
+                    if not rule.filters or any(matches(pattern, wire) for pattern in rule.filters):
+                        lanes[zlib.crc32(item_key(wire).encode()) % len(lanes)].put(wire)
+
+    def _records(self, stream_arn: str, position: int) -> list[Record]:
+        name = stream_arn.partition(":table/")[2].partition("/")[0]
+        with self._account.lock:
+            table = self._account.dynamodb.tables.get(name)
+            shard = table.stream_shard if table is not None else None
+            return [] if shard is None else [item.to_json() for item in shard.items[position:]]
+
+    def _feed(self, rule: StreamRule, lane: Lane) -> None:
+        limit = min(rule.batch, self._options.stream_batch)
+        while batch := lane.take(self._options.stream_window, limit):
+            ordered = shuffled_by_item(batch, self._random)
+            self._deliver(rule, ordered)
+            if self._random.random() < self._options.duplicate_fraction:
+                self._deliver(rule, ordered)
+
+    def _deliver(self, rule: StreamRule, batch: list[Record], attempt: int = 1) -> None:
+        outcome = self._lambdas.invoke(rule.function, {"Records": batch})
+        if outcome.ok or outcome.kind == "stopped" or self._stopping.is_set():
+            return
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            self._deliver(rule, batch[:middle])
+            self._deliver(rule, batch[middle:])
+        elif attempt < self._options.stream_attempts:
+            self._stopping.wait(self._options.stream_retry_delay)
+            self._deliver(rule, batch, attempt + 1)
+        else:
+            self._dead_letters.put(
+                rule.function, str(uuid.uuid4()), {"Records": batch}, attempt, outcome.error_type, outcome.error
+            )

@@ -1,0 +1,27 @@
+"""What a child process of this one says, line by line, waited for within bounds."""
+
+from __future__ import annotations
+
+import os
+import selectors
+
+from dyntrain.controller.local.pace import Deadline
+
+
+def read_line(descriptor: int, deadline: Deadline, pending: bytes = b"") -> tuple[bytes, bytes]:
+    """The next line, and what was read after it, which is `pending` of the next call. Raises TimeoutError, and EOFError
+    when the end comes first.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while b"\n" not in pending:
+            if not selector.select(deadline.left):
+                if not deadline.passed():
+                    continue
+                raise TimeoutError
+            chunk = os.read(descriptor, 65536)
+            if not chunk:
+                raise EOFError
+            pending += chunk
+    line, _, rest = pending.partition(b"\n")
+    return line, rest

@@ -1,0 +1,32 @@
+"""Ports of this machine: who takes one says by which option another is chosen."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from dyntrain.controller.local.errors import PortInUse
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Listens; 0 is any free one. Raises PortInUse with what to do."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        taken = error.errno == errno.EADDRINUSE
+        why = "is in use; stop what listens there or" if taken else f"cannot be had ({error.strerror});"
+        raise PortInUse(f"port {port} on {host} {why} choose another with {option}") from error
+    return listening
+
+
+def must_be_free(host: str, ports: Mapping[str, int]) -> None:
+    """By option, all at once: two options may name one port. Raises PortInUse."""
+    with ExitStack() as stack:
+        for option, port in ports.items():
+            stack.enter_context(listen(host, port, option))

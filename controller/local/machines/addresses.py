@@ -1,0 +1,42 @@
+"""Private addresses of machines, apart from those of other clouds on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PER_BLOCK = 253
+
+
+class AddressesExhausted(Exception):
+    """Every address of the cloud belongs to an instance that still runs."""
+
+
+def on_loopback(port: int, blocks: int = 64) -> list[str]:
+    """In 127.0.0.0/8, on all of which Linux answers, so that real processes can bind them.
+
+    The endpoint's port is unique on the host, so it picks the block, 127.<port / 256>.<port % 256>.<n>. More machines
+    spill over into the next port's block.
+    """
+    ports = [(port + block) % 65536 for block in range(blocks)]
+    return [f"127.{one // 256}.{one % 256}.{host + 2}" for one in ports for host in range(PER_BLOCK)]
+
+
+class Addresses:
+    """A freed address comes back after all others were used."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = addresses
+        self._next = 0
+        self._used: set[str] = set()
+
+    def take(self) -> str:
+        for _ in self._addresses:
+            address = self._addresses[self._next]
+            self._next = (self._next + 1) % len(self._addresses)
+            if address not in self._used:
+                self._used.add(address)
+                return address
+        raise AddressesExhausted(f"all {len(self._addresses)} private addresses are in use")
+
+    def free(self, address: str) -> None:
+        self._used.discard(address)

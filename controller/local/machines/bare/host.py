@@ -1,0 +1,61 @@
+"""What a machine is lent of this host so that its apt and pip reach their registries: settings, never copied, bound
+read-only at run time.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP_FILES = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
+PIP_VARIABLE = re.compile(r"PIP_(?!CACHE_DIR|TARGET|PREFIX|USER|REQUIRE_VIRTUALENV)[A-Z_]+$")
+NETWORK_VARIABLE = re.compile(r"(https?|all|no)_proxy$|(SSL_CERT_FILE|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE)$", re.I)
+
+
+def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, str]:
+    """Of this host, for programs on the machine. `without_proxy` are hosts that no proxy knows."""
+    lent = {
+        name: value
+        for name, value in environment.items()
+        if PIP_VARIABLE.fullmatch(name) or NETWORK_VARIABLE.fullmatch(name)
+    }
+    if any(name.lower().endswith("s_proxy") or name.lower() == "http_proxy" for name in lent):
+        for name in ("no_proxy", "NO_PROXY"):
+            lent[name] = ",".join(filter(None, [lent.get(name, ""), without_proxy]))
+    return lent
+
+
+def files(environment: Mapping[str, str]) -> list[Path]:
+    """Of this host, that are bound to the same place on the machine."""
+    configured = [Path(name).expanduser() for name in (*PIP_FILES, environment.get("PIP_CONFIG_FILE", "")) if name]
+    found = [path for path in configured if path.is_file()]
+    named = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
+    for path in found:
+        parser = configparser.RawConfigParser(strict=False)
+        parser.read(path, encoding="utf-8")
+        named += [value for section in parser.sections() for _, value in parser.items(section)]
+    words = [word.removesuffix("/") for value in named for word in value.split()]
+    local = [Path(word) for word in words if word.startswith("/")]
+    # The pages of an index in a folder link to files that lie beside it.
+    local += [Path(word.removeprefix("file://")).parent for word in words if word.startswith("file:///")]
+    local = [path for path in local if len(path.parts) > 2]
+    acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _says_how_to_acquire(path)]
+    passwords = sorted(Path("/etc/apt/auth.conf.d").glob("*"))
+    all_of_them = [*found, *local, *acquire, *passwords, CERTIFICATES]
+    return [path for path in dict.fromkeys(all_of_them) if path.exists()]
+
+
+def _says_how_to_acquire(path: Path) -> bool:
+    return path.is_file() and re.search(r"^\s*Acquire\b", path.read_text("utf-8", "replace"), re.M) is not None
+
+
+def unit_environment(lent: Mapping[str, str]) -> str:
+    """A drop-in for systemd's system.conf: what every unit of the machine finds in its environment."""
+    words = " ".join(
+        '"' + f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
+        for name, value in lent.items()
+    )
+    return f"[Manager]\nDefaultEnvironment={words}\n"

@@ -1,0 +1,79 @@
+"""The root that all bare machines share, made once with mmdebstrap and kept: below it nobody writes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from dyntrain.controller.local.errors import LocalCloudError
+from dyntrain.controller.local.machines.bare import stand_ins
+
+SUITE = "bookworm"
+MAKE_SECONDS = 1200.0  # 45 s on two idle cores
+TOOLS = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "slirp4netns": "slirp4netns",
+    "unshare": "util-linux",
+    "ip": "iproute2",
+    "git": "git",
+}
+
+
+class BareUnavailable(LocalCloudError):
+    """This host or user cannot run bare machines."""
+
+
+def check_host(user: int) -> None:
+    """Raises BareUnavailable with what to do."""
+    if user != 0:
+        raise BareUnavailable("bare machines are systems with a systemd of their own, which only root can boot")
+    if missing := sorted({package for program, package in TOOLS.items() if shutil.which(program) is None}):
+        raise BareUnavailable(f"bare machines need programs that are not here: apt-get install {' '.join(missing)}")
+    if not Path("/dev/net/tun").exists():
+        raise BareUnavailable("bare machines reach the package registries through /dev/net/tun, which is not here")
+
+
+def packages_of(template: str) -> list[str]:
+    """What the template's user data installs by name, to be downloaded once instead of at every launch."""
+    lines = re.findall(r"apt-get install -y -q ([a-z0-9 .+-]+)$", template, re.M)
+    return sorted({word for line in lines for word in line.split()})
+
+
+def make(folder: Path, template: str) -> Path:
+    """The root, made when it is not there; its name says what it was made of. Two callers make one. Raises
+    BareUnavailable.
+    """
+    check_host(os.geteuid())
+    wanted = packages_of(template)
+    recipe = repr((SUITE, stand_ins.OF_THE_IMAGE, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, wanted))
+    root = folder.absolute() / f"root-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if root.exists():
+            return root
+        for old in folder.glob("*root-*"):
+            shutil.rmtree(old)
+        aside = root.with_name(f".{root.name}")
+        # In a mount namespace of its own: what mmdebstrap mounts is gone with it, however it ends.
+        argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/cache"]
+        argv += [f"--include={','.join(stand_ins.OF_THE_IMAGE)}"]
+        argv += [f'--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash {stand_ins.LOGIN_USER}']
+        argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(wanted)}']
+        try:
+            subprocess.run([*argv, SUITE, str(aside)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True)
+            for copied in ("resolv.conf", "hostname"):  # from this host
+                (aside / "etc" / copied).unlink(missing_ok=True)
+            (aside / "etc/machine-id").write_text("")
+            stand_ins.install(aside)
+        except (OSError, subprocess.SubprocessError) as error:
+            said = getattr(error, "stderr", None) or str(error)
+            raise BareUnavailable(f"the root of bare machines could not be made: {said[-2000:]}") from error
+        aside.rename(root)
+    return root

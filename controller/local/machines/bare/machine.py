@@ -1,0 +1,86 @@
+"""A bare machine as the cloud sees it: its boot process, its metadata service at the address of all such services, and
+the folder of its disk.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.controller.local.machines.bare import boot, host
+from dyntrain.controller.local.machines.bare.stand_ins import DOWNLOADS
+from dyntrain.controller.local.machines.imds import MetadataService, Tree
+from dyntrain.controller.local.machines.machine import Machine, Place
+from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.spawner import Spawner
+
+METADATA = ("169.254.169.254", 80)
+
+MARK = "DYNTRAIN_BARE_DISK"
+
+
+@dataclass(frozen=True)
+class MachineResources:
+    """`image` is the root that all machines share, `shared` the folder behind the embedded cloud's file systems."""
+
+    image: Path
+    shared: Path
+    network: Namespaces
+    instance_id: str
+
+
+class BareMachine(Machine):
+    """One boot as EC2 sees it; systemd reboots inside it."""
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        root: Path,
+        endpoint: str,
+        stop_seconds: float,
+        metadata: Callable[[], Tree],
+        place: Place,
+        resources: MachineResources,
+    ) -> None:
+        super().__init__(spawner, root, (), endpoint, stop_seconds, metadata, place)
+        self._resources = resources
+        self._imds = MetadataService(metadata, listen=self._listen, tokens_required=place.tokens_required)
+
+    def _listen(self) -> socket.socket:
+        return self._resources.network.service(self._resources.instance_id, *METADATA)
+
+    def start(self) -> None:
+        """Raises OSError when there are no descriptors, ports or processes left."""
+        boot.sweep()
+        self._imds.start()
+        resources = self._resources
+        settings, downloads = self.root / "host.conf", resources.image.parent / "pip"
+        for folder in (self.root, downloads):
+            folder.mkdir(parents=True, exist_ok=True)
+        lent = host.variables(os.environ, f"{self._place.services},{METADATA[0]}")
+        lent |= {"AWS_ENDPOINT_URL": self._endpoint, "PIP_CACHE_DIR": DOWNLOADS, "OMP_NUM_THREADS": "1"}
+        settings.touch(mode=0o600)  # an index's address may have a password in it
+        settings.write_text(host.unit_environment(lent), encoding="utf-8")
+        options = {
+            "parent": os.getpid(),
+            "image": resources.image,
+            "disk": self.root / "disk",
+            "shared": resources.shared,
+            "downloads": downloads,
+            "settings": settings,
+            "name": resources.instance_id,
+            "network": f"/run/netns/{resources.network.link(resources.instance_id)}",
+            "stop-seconds": self._stop_seconds,
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        words += [f"--lend={path}" for path in host.files(os.environ)]
+        mark = {MARK: str(self.root)}
+        self._power_up(
+            ("unshare", "--mount", sys.executable, "-m", boot.__name__, *words),
+            {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ} | mark,
+            f"{MARK}={self.root}",
+        )

@@ -1,0 +1,140 @@
+"""What a Debian root has in place of things that are only in AWS or in Ubuntu's image. Everything else is real: apt,
+pip, systemd, mount, and the user data's own text.
+
+| user data or node expects | stands in for it here | source |
+|---|---|---|
+| Ubuntu's server image | Debian bookworm, with `OF_THE_IMAGE` installed, which that image has too | (1) |
+| its user `ubuntu`, made by cloud-init before user data runs | one of that name | (2) |
+| cloud-init, which runs user data once, as root | `user-data.service` and its script | (2) |
+| github.com/aws/efs-utils v1.36.0 with `build-deb.sh` | a repository on the machine with this tag and script | (3) |
+| its package `build/amazon-efs-utils*deb` with `mount.efs` | one that binds `/srv/efs` | (3) |
+| the CloudWatch agent's package in S3 | nothing: its host is refused, and user data goes on without, as it says | (4) |
+| an EFS file system | the embedded cloud's folder `shared`, bound to `/srv/efs` | (3) |
+| an AMI that knows its region's endpoints | `AWS_ENDPOINT_URL` in systemd's `DefaultEnvironment` | (5) |
+
+Not covered at all: Amazon Linux 2023, its package names and dnf; the stack's wait condition, which moto lacks, so that
+`dyntrain-ready.service` runs and has no address to tell.
+
+Of these (3) was read, at that tag. The others are believed, from these addresses; what names no server is below
+https://docs.aws.amazon.com/:
+
+(1) https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest
+(2) AWSEC2/latest/UserGuide/user-data.html
+(3) https://github.com/aws/efs-utils/blob/v1.36.0/build-deb.sh
+(4) AmazonCloudWatch/latest/monitoring/download-CloudWatch-Agent-on-EC2-Instance-commandline-first.html
+(5) sdkref/latest/guide/feature-ss-endpoints.html
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+OF_THE_IMAGE = (
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "procps",
+    "iproute2",
+    "ca-certificates",
+    "curl",
+    "python3",
+)
+LOGIN_USER = "ubuntu"
+SHARED = "/srv/efs"
+DOWNLOADS = "/var/cache/pip"
+EFS_REPOSITORY = "https://github.com/aws/efs-utils"
+EFS_TAG = "v1.36.0"
+AGENT_HOST = "amazoncloudwatch-agent.s3.amazonaws.com"
+GIT_SECONDS = 60.0
+
+FILES = {
+    "etc/systemd/system/user-data.service": """\
+[Unit]
+Description=User data, at the first boot of the instance
+Wants=network-online.target
+After=network-online.target
+ConditionPathExists=!/var/lib/user-data
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/local/sbin/user-data
+StandardOutput=journal+console
+StandardError=inherit
+
+[Install]
+WantedBy=multi-user.target
+""",
+    "usr/local/sbin/user-data": """\
+#!/bin/sh
+set -eu
+service=http://169.254.169.254/latest
+lifetime='X-aws-ec2-metadata-token-ttl-seconds: 60'
+token=$(curl -fsS --retry 10 --retry-connrefused -X PUT -H "$lifetime" "$service/api/token")
+mkdir -m 700 /var/lib/user-data
+curl -fsS -H "X-aws-ec2-metadata-token: $token" -o /var/lib/user-data/script "$service/user-data"
+chmod 700 /var/lib/user-data/script
+exec /var/lib/user-data/script
+""",
+    "etc/gitconfig": f'[url "file:///usr/share/efs-utils"]\n\tinsteadOf = {EFS_REPOSITORY}\n',
+    "etc/hosts": f"127.0.0.1 localhost {AGENT_HOST}\n",
+}
+
+EFS_FILES = {
+    "build-deb.sh": """\
+#!/usr/bin/env sh
+set -ex
+mkdir -p build/root/DEBIAN build/root/sbin
+install -m 644 control build/root/DEBIAN/control
+install -m 755 mount.efs build/root/sbin/mount.efs
+dpkg-deb --build build/root build/amazon-efs-utils-1.36.0-1_all.deb
+""",
+    "control": """\
+Package: amazon-efs-utils
+Version: 1.36.0
+Architecture: all
+Maintainer: nobody <nobody@localhost>
+Depends: python3, nfs-common, stunnel4, openssl, util-linux
+Description: stands in for the EFS mount helper
+""",
+    "mount.efs": f"""\
+#!/bin/sh
+# mount.efs FILE_SYSTEM:/ DIRECTORY [-o OPTIONS]
+case "$1" in fs-*:/) exec mount --bind {SHARED} "$2" ;; esac
+echo "mount.efs: $1 is no EFS file system" >&2
+exit 32
+""",
+}
+
+
+def install(root: Path) -> None:
+    """Into a machine's root. Raises OSError or subprocess.SubprocessError."""
+    _write(root, FILES)
+    (root / "etc/systemd/system/multi-user.target.wants").mkdir(parents=True, exist_ok=True)
+    (root / "etc/systemd/system/multi-user.target.wants/user-data.service").symlink_to("../user-data.service")
+    (root / SHARED.strip("/")).mkdir(parents=True)
+    repository = root / "usr/share/efs-utils"
+    _write(repository, EFS_FILES)
+    who = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PATH": os.environ.get("PATH", os.defpath)}
+    for part in ("AUTHOR", "COMMITTER"):
+        who |= {f"GIT_{part}_NAME": "nobody", f"GIT_{part}_EMAIL": "nobody@localhost"}
+    for words in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["commit", "--quiet", "--message", "a stand-in"],
+        ["tag", EFS_TAG],
+    ):
+        subprocess.run(
+            ["git", "-C", str(repository), *words], check=True, timeout=GIT_SECONDS, env=who, capture_output=True
+        )
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755 if text.startswith("#!") else 0o644)

@@ -1,0 +1,164 @@
+"""The instance metadata service of one machine, on a port of its own.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
+A token that is not valid gets 401, and so does none, unless the instance's options make tokens optional, as EC2's
+defaults do. `metadata` is live: each request asks anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import secrets
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+TOKEN_HEADER = "X-aws-ec2-metadata-token"
+TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
+LONGEST_TTL = 21600
+# Scripts look for its first characters. Believed; no page says it.
+NOT_FOUND = """\
+<?xml version="1.0" encoding="iso-8859-1"?>
+<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">
+ <head><title>404 - Not Found</title></head>
+ <body><h1>404 - Not Found</h1></body>
+</html>
+"""
+
+Tree = dict[str, Any]
+
+
+def find(tree: Tree, path: str) -> str | None:
+    """The value at `path`, or the listing of a folder (folders end in /); None when there is nothing."""
+    node: Any = tree
+    for part in [urllib.parse.unquote(part) for part in path.split("/") if part]:
+        if not isinstance(node, dict) or part not in node:
+            return None
+        node = node[part]
+    if isinstance(node, dict):
+        return "\n".join(name + ("/" if isinstance(value, dict) else "") for name, value in node.items())
+    return str(node)
+
+
+class Tokens:
+    """Session tokens with a time to live. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def issue(self, seconds: int) -> str:
+        token = base64.urlsafe_b64encode(secrets.token_bytes(40)).decode()
+        with self._lock:
+            now = self._clock()
+            self._until = {known: until for known, until in self._until.items() if until > now}
+            self._until[token] = now + seconds
+        return token
+
+    def valid(self, token: str | None) -> bool:
+        with self._lock:
+            return token is not None and self._until.get(token, 0.0) > self._clock()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30.0
+    service: ClassVar[MetadataService]
+
+    def do_PUT(self) -> None:
+        if self.path != "/latest/api/token":
+            self._say(404)
+            return
+        if self.headers.get("X-Forwarded-For"):
+            self._say(403)
+            return
+        wanted = self.headers.get(TTL_HEADER, "")
+        if not wanted.isdecimal() or not 1 <= int(wanted) <= LONGEST_TTL:
+            self._say(400)
+            return
+        self._say(200, self.service.tokens.issue(int(wanted)), {TTL_HEADER: wanted})
+
+    def do_GET(self) -> None:
+        token = self.headers.get(TOKEN_HEADER)
+        if not self.service.tokens.valid(token) and (token is not None or self.service.tokens_required()):
+            self._say(401)
+            return
+        value = find(self.service.metadata(), urllib.parse.urlsplit(self.path).path)
+        self._say(404, NOT_FOUND) if value is None else self._say(200, value)
+
+    def _say(self, status: int, body: str = "", headers: dict[str, str] | None = None) -> None:
+        data = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        """Silent: what a node asks is in its own log."""
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a client that keeps its connection open must not delay the machine's end
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A node that is killed in mid-request is nobody's error; anything else is printed with its traceback."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class MetadataService:
+    """`metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the address to
+    listen on, unless `listen` returns a listening socket.
+    """
+
+    def __init__(
+        self,
+        metadata: Callable[[], Tree],
+        host: str = "127.0.0.1",
+        listen: Callable[[], socket.socket] | None = None,
+        tokens_required: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.metadata = metadata
+        self.tokens_required = tokens_required
+        self._host = host
+        self._listen = listen
+        self.tokens = Tokens()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> str:
+        """Returns the base URL."""
+        handler = type("Handler", (_Handler,), {"service": self})
+        if self._listen is None:
+            self._server = _Server((self._host, 0), handler)
+        else:
+            self._server = _Server((self._host, 0), handler, bind_and_activate=False)
+            self._server.socket.close()
+            self._server.socket = self._listen()
+            self._server.server_address = self._server.socket.getsockname()
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="imds", daemon=True)
+        self._thread.start()
+        return "http://{}:{}".format(*self._server.server_address[:2])
+
+    def stop(self) -> None:
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(5.0)
+            self._server = None
+
+
+def as_document(fields: dict[str, Any]) -> str:
+    """As AWS formats it; the signature is over these very bytes."""
+    return json.dumps(fields, indent=2)

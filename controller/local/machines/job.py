@@ -1,0 +1,22 @@
+"""A job's program on a machine that is a process: what the user data would start, but for the user whom it makes and
+the packages that it installs.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dyntrain.controller.jobs.submission.user_data import program_of
+
+
+def job_command(user_data: str, root: Path) -> tuple[str, ...]:
+    """Empty for a machine that is no node of a job. The program is put where the user data would put it."""
+    found = program_of(user_data)
+    if found is None:
+        return ()
+    program, arguments = found
+    place = root / "opt" / "dyntrain-job" / "node.pyz"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(program)
+    return (sys.executable, str(place), *arguments)

@@ -1,0 +1,142 @@
+"""A machine as the cloud sees it: its init process, its metadata service and its root folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.controller.local.machines.imds import MetadataService, Tree
+from dyntrain.controller.local.machines.init_process import OFF_BY_ITSELF
+from dyntrain.controller.local.spawner import Spawner
+from dyntrain.training.host.parentage import kill_all, with_environment
+
+OFF_SECONDS = 5.0
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")  # nothing that says where Python finds modules
+
+
+@dataclass(frozen=True)
+class Place:
+    """`services`: the address at which the machine finds what the cloud serves. `enter`: what is put before a command
+    so that it runs there. `tokens_required`: whether its metadata service answers version 2 only.
+    """
+
+    services: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+    tokens_required: Callable[[], bool] = lambda: True
+
+
+class Machine:
+    """One boot. What runs on it gets no key and no region from its environment: they come from the metadata service, as
+    on EC2.
+    """
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        root: Path,
+        command: tuple[str, ...],
+        endpoint: str,
+        stop_seconds: float,
+        metadata: Callable[[], Tree],
+        place: Place,
+        off_with_program: bool = False,
+    ) -> None:
+        self._spawner = spawner
+        self._off_with_program = off_with_program
+        self.root = root
+        self._command = (*command, "--root", str(root)) if command else ()
+        self._programs = [str(Path(command[0]).parent)] if command else []  # `python` is that of the machine
+        self._endpoint = endpoint
+        self._stop_seconds = stop_seconds
+        self._place = place
+        self._imds = MetadataService(metadata, place.services, tokens_required=place.tokens_required)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._marker = ""
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def console(self) -> Path:
+        return self.root / "var" / "log" / "console.log"
+
+    def start(self) -> None:
+        """Raises OSError when there are no descriptors, ports or processes left."""
+        url = self._imds.start()
+        home = self.root / "root"
+        home.mkdir(parents=True, exist_ok=True)
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | {
+            "HOME": str(home),
+            "PATH": os.pathsep.join([*self._programs, os.environ.get("PATH", os.defpath)]),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+            "AWS_ENDPOINT_URL": self._endpoint,
+            "DYNTRAIN_MACHINE": "1",
+        }
+        options = (
+            "--parent",
+            str(os.getpid()),
+            "--command",
+            json.dumps(self._command),
+            "--stop-seconds",
+            str(self._stop_seconds),
+            *(("--off-with-program",) if self._off_with_program else ()),
+        )
+        init = (sys.executable, "-m", "dyntrain.controller.local.machines.init_process", *options)
+        self._power_up((*self._place.enter, *init), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={url}")
+
+    def _power_up(self, argv: tuple[str, ...], environment: dict[str, str], marker: str) -> None:
+        """`marker` is an entry of the environment that no other machine has."""
+        self._marker = marker
+        self.console.parent.mkdir(parents=True, exist_ok=True)
+        with self.console.open("ab") as console:
+            self._process = self._spawner.spawn(
+                argv, environment=environment, directory=self.root, stdin=subprocess.DEVNULL, output=console
+            )
+
+    @property
+    def on(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def switched_itself_off(self) -> bool:
+        """As a system does that is told `poweroff`, not by a kernel panic or a killed init."""
+        return self._process is not None and self._process.poll() == OFF_BY_ITSELF
+
+    def shut_down(self) -> None:
+        """Orderly; `on` turns false within the stop time and a little."""
+        self._signal(signal.SIGTERM)
+
+    def cut_power(self) -> None:
+        self._signal(signal.SIGUSR1)
+
+    def close(self) -> None:
+        """Off for good: waits for the init process, kills what is left of the machine, closes the metadata port."""
+        if self._process is not None:
+            self.cut_power()
+            try:
+                self._process.wait(OFF_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            until = time.monotonic() + OFF_SECONDS
+            # Only when init itself was killed can anything be left: it is known by the metadata address in its
+            # environment.
+            while (left := with_environment(self._marker)) and time.monotonic() < until:
+                kill_all(left)
+                time.sleep(0.01)
+            self._process = None
+        self._imds.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)

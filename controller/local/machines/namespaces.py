@@ -1,0 +1,261 @@
+"""Hosts as network namespaces: each machine has an address and a link of its own, and a link can be cut. Linux, root
+and iproute2 only.
+
+A bridge on this host stands for the network; the cloud's endpoint and the metadata services listen on its address.
+Names begin with the id of the process that owns them, so that what a killed owner left is known, and swept by the next
+one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from dyntrain.controller.local.errors import LocalCloudError
+from dyntrain.training.host.parentage import ended
+
+NETWORKS = (
+    512  # /24 networks in 198.18.0.0/15, which RFC 2544 sets aside for tests: no route of a real host leads there
+)
+COMMAND_SECONDS = 20.0
+BUCKET = ("burst", "256kb", "latency", "50ms")  # of the filter that makes a link slow
+CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
+OWNED = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
+_numbers = itertools.count()
+
+
+class NamespacesUnavailable(LocalCloudError):
+    """This host or user cannot make network namespaces."""
+
+
+def available() -> bool:
+    """Whether this user on this host may be expected to make namespaces."""
+    return os.geteuid() == 0 and shutil.which("ip") is not None
+
+
+class Namespaces:
+    """One network of hosts. Methods may be called from any thread; `stop` removes everything, and may be called
+    twice.
+    """
+
+    def __init__(self) -> None:
+        self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
+        self._prefix = ""
+        self._links: dict[str, str] = {}
+        self._made = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @property
+    def gateway(self) -> str:
+        """This host's address in the network."""
+        return f"{self._prefix}.1"
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of the hosts."""
+        return [f"{self._prefix}.{host}" for host in range(2, 255)]
+
+    def start(self) -> None:
+        """Raises NamespacesUnavailable."""
+        if not available():
+            raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
+        sweep()
+        self._prefix = _free_prefix(os.getpid())
+        try:
+            _ip(
+                f"link add name {self.name} type bridge",
+                f"address add {self.gateway}/24 dev {self.name}",
+                f"link set dev {self.name} up",
+            )
+        except NamespacesUnavailable:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        for host in list(self._links):
+            self.remove(host)
+        if (Path("/sys/class/net") / self.name).exists():
+            _ip(f"link delete dev {self.name}")
+
+    @property
+    def hosts(self) -> list[str]:
+        return list(self._links)
+
+    def entrance(self, host: str, address: str) -> tuple[str, ...]:
+        """What is put before a command to run it on the host, which is made when it is new. Raises
+        NamespacesUnavailable.
+        """
+        with self._lock:
+            link = self._links.get(host)
+            if link is None:
+                link = f"{self.name}v{next(self._made)}"
+                self._make(link, address)
+                self._links[host] = link
+        return ("ip", "netns", "exec", link)
+
+    def _make(self, link: str, address: str) -> None:
+        """All of it or nothing."""
+        inner = (
+            "link set dev lo up",
+            f"address add {address}/24 dev eth0",
+            "link set dev eth0 up",
+            f"route add default via {self.gateway}",
+        )
+        try:
+            _ip(f"netns add {link}")
+            _ip(
+                f"link add name {link} type veth peer name eth0 netns {link}",
+                f"link set dev {link} master {self.name} up",
+            )
+            _ip(*inner, inside=link)
+        except NamespacesUnavailable:
+            _remove(link)
+            raise
+
+    def remove(self, host: str) -> None:
+        """The host's processes must have ended: a namespace lives as long as they do. Nothing happens for an unknown
+        host.
+        """
+        with self._lock:
+            link = self._links.pop(host, None)
+        if link is not None:
+            _remove(link)
+
+    def service(self, host: str, address: str, port: int) -> socket.socket:
+        """A listening socket of this process at an address that only the host sees, such as a metadata service's. The
+        host's own default route goes: what bare machines reach the world through comes in its place. Raises
+        NamespacesUnavailable or OSError.
+        """
+        link = self._links[host]
+        with contextlib.suppress(NamespacesUnavailable):  # an earlier boot did it
+            _ip(f"address add {address}/32 dev lo", "route del default", inside=link)
+        with ThreadPoolExecutor(1) as thread:  # the thread enters the namespace, and ends there
+            return thread.submit(_listen_inside, f"/run/netns/{link}", address, port).result(COMMAND_SECONDS)
+
+    def link(self, host: str) -> str | None:
+        """The name of the host's link on this side: `ip link set NAME down` cuts the host off."""
+        return self._links.get(host)
+
+    def cut(self, host: str) -> bool:
+        """Nothing comes through from or to the host any more, and nobody is told. False for an unknown host."""
+        return self._set(host, "down")
+
+    def mend(self, host: str) -> bool:
+        return self._set(host, "up")
+
+    def _set(self, host: str, state: str) -> bool:
+        link = self._links.get(host)
+        if link is not None:
+            with contextlib.suppress(NamespacesUnavailable):  # the host was removed meanwhile
+                _ip(f"link set dev {link} {state}")
+                return True
+        return False
+
+    def slow(self, host: str, megabits: float) -> bool:
+        """So many megabits a second come through from and to the host. False for an unknown one."""
+        link = self._links.get(host)
+        if link is None:
+            return False
+        ends = [
+            _tc(where, "replace", "dev", device, "root", "tbf", "rate", f"{megabits:g}mbit", *BUCKET)
+            for where, device in ((None, link), (link, "eth0"))
+        ]
+        if not all(ends):  # the host is going
+            self.speed_up(host)
+        return all(ends)
+
+    def speed_up(self, host: str) -> bool:
+        link = self._links.get(host)
+        if link is None:
+            return False
+        ends = [_tc(where, "delete", "dev", device, "root") for where, device in ((None, link), (link, "eth0"))]
+        return all(ends)
+
+
+def sweep() -> list[str]:
+    """Removes what owners that are gone have left; returns the names."""
+    left = []
+    for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
+        owned = OWNED.match(name)
+        if owned and ended(int(owned[1], 16)):
+            _remove(name)
+            left.append(name)
+    return left
+
+
+def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
+    """Only for a thread that ends afterwards."""
+    with open(namespace, "rb") as entry:
+        if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
+            code = ctypes.get_errno()
+            raise OSError(code, f"{namespace}: {os.strerror(code)}")
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _names(folder: str) -> set[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return set(os.listdir(folder))
+    return set()
+
+
+def _remove(name: str) -> None:
+    """The link first: it ends at once, while a namespace stays until its last process and socket are gone."""
+    for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
+        subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
+
+
+def _free_prefix(start: int) -> str:
+    """The first three bytes of a network that no interface of this host has."""
+    answer = subprocess.run(
+        ["ip", "-json", "address"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+    used = {
+        ".".join(one["local"].split(".")[:3])
+        for link in json.loads(answer.stdout or "[]")
+        for one in link.get("addr_info", [])
+    }
+    for number in range(NETWORKS):
+        block = (start + number) % NETWORKS
+        prefix = f"198.{18 + block // 256}.{block % 256}"
+        if prefix not in used:
+            return prefix
+    raise NamespacesUnavailable("all networks in 198.18.0.0/15 are taken by interfaces of this host")
+
+
+def _tc(namespace: str | None, *command: str) -> bool:
+    """False where there is nothing of the name any more, or the host is too busy."""
+    where = [] if namespace is None else ["-n", namespace]
+    argv = ["tc", *where, "qdisc", *command]
+    try:
+        return subprocess.run(argv, capture_output=True, timeout=COMMAND_SECONDS, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _ip(*commands: str, inside: str | None = None) -> None:
+    """Raises NamespacesUnavailable with what `ip` said. Stops at the first command that fails."""
+    where = [] if inside is None else ["-netns", inside]
+    argv = ["ip", *where, "-batch", "-"]
+    done = subprocess.run(
+        argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+    )
+    if done.returncode:
+        raise NamespacesUnavailable(f"{' '.join(argv)} ({'; '.join(commands)}): {' '.join(done.stderr.split())}")

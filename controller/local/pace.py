@@ -1,0 +1,85 @@
+"""How slow this host is at the moment, for bounds on what runs on it: a cloud's machines are never as busy as a laptop
+or a shared builder can be.
+
+Every bound in the tests goes by it too: written for an idle host, generously, and stretched by how slow this one is. A
+bound is there to end a hang; none is a verdict on speed.
+
+Measured is how long a process takes that starts and imports a little, against what it took on the idle host for which
+the bounds are written. It runs behind others, as the machines of the embedded cloud do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+BEHIND_THE_CLOUD = 5  # niceness of machines: AWS has processors of its own, so training must not hold up the handlers
+WORK = (sys.executable, "-S", "-c", f"import os; os.nice({BEHIND_THE_CLOUD}); import asyncio, ssl, email.message")
+REFERENCE = 0.15  # seconds, of WORK on that host
+HEADROOM = 2.0  # load comes and goes within what is waited for
+FRESH = 20.0  # a measurement is the present for so long
+RECENT = 180.0  # and is remembered for so long: what is waited for began then
+LONGEST = 60.0  # a host on which WORK takes longer is as good as hung
+
+
+class Pace:
+    """Safe to use from any thread. `measure` gives the seconds that WORK takes; it is asked once in FRESH seconds at
+    most.
+    """
+
+    def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        self._measure, self.clock = measure, clock
+        self._measured: list[tuple[float, float]] = []
+        self._lock = threading.Lock()
+
+    def slowness(self, look: bool = True) -> float:
+        """How many times slower than the reference this host was at its slowest of late; never less than 1. `look`
+        false never measures, which takes a moment.
+        """
+        with self._lock:
+            if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
+                factor = self._measure() / REFERENCE
+                self._measured.append((self.clock(), factor))
+            self._measured = [(at, factor) for at, factor in self._measured if self.clock() - at < RECENT]
+            return max([1.0, *(factor for _, factor in self._measured)])
+
+    def patient(self, seconds: float) -> float:
+        """An upper bound, which costs nothing when all is well."""
+        return seconds * HEADROOM * self.slowness()
+
+    def paced(self, seconds: float) -> float:
+        """A duration that is waited out."""
+        return seconds * self.slowness()
+
+
+def seconds_of_work() -> float:
+    began = time.monotonic()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # what it took so far says enough
+        subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
+    return time.monotonic() - began
+
+
+HERE = Pace(seconds_of_work)
+slowness, patient, paced = HERE.slowness, HERE.patient, HERE.paced
+
+
+class Deadline:
+    """`passed` looks at the host once more before it says so: the load may have come after the bound was set."""
+
+    def __init__(self, seconds: float, pace: Pace = HERE, headroom: float = HEADROOM) -> None:
+        self._pace, self._seconds, self._began = pace, seconds * headroom, pace.clock()
+        self.bound = self._seconds * pace.slowness(look=False)
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is worth asking whether it has passed."""
+        return max(0.0, self._began + self.bound - self._pace.clock())
+
+    def passed(self) -> bool:
+        if not self.left:
+            self.bound = max(self.bound, self._pace.paced(self._seconds))
+        return not self.left

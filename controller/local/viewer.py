@@ -1,0 +1,70 @@
+"""The dashboard beside the embedded cloud: a process of its own, as a person would run it, with the cloud's keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dyntrain.controller.local.errors import LocalCloudError
+from dyntrain.controller.local.lines import read_line
+from dyntrain.controller.local.pace import Deadline, patient
+from dyntrain.training.host import exec_child
+
+EVERY_SECONDS = 0.5  # nobody pays for these reads
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+@contextmanager
+def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
+    """Its address; it ends with the block, and with this process. `files` is the cloud's directory. Enter it on a
+    thread that lives as long. Raises LocalCloudError with what the command said when it does not come up.
+    """
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
+    command = (
+        "-m",
+        "dyntrain",
+        "dashboard",
+        "--port",
+        str(port),
+        "--every",
+        str(EVERY_SECONDS),
+        "--directory",
+        str(files),
+        *(("--allow-changes",) if allow_changes else ()),
+    )
+    argv = (sys.executable, exec_child.__file__, str(os.getpid()), "0", sys.executable, *command)
+    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads what it may say later
+    log.parent.mkdir(exist_ok=True)
+    with (
+        log.open("w") as complaints,
+        subprocess.Popen(
+            argv,
+            env={**plain, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            start_new_session=True,  # Ctrl-C is the cloud's, which ends it in order
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            try:
+                said, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
+            except (TimeoutError, EOFError):
+                said = b""
+            found = re.search(r"http://\S+", said.decode())
+            if found is None:
+                raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it said nothing'}")
+            yield found[0]
+        finally:
+            process.terminate()
+            try:
+                process.wait(patient(STOP_SECONDS))
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,1 @@
+"""What the handlers run: gather, decide, apply. AWS is reached through `ports`."""

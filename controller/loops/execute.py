@@ -1,0 +1,204 @@
+"""Does planned actions one after the other, and says what took effect. Decides nothing.
+
+Every action of the controller is done here, whoever planned it: converge, the answer to failed launches, the reserved
+pool.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from dyntrain.controller.contract.errors import ControllerError, Disputed, Refused
+from dyntrain.controller.contract.messages import OWNER_TAG, STATUS_TAG
+from dyntrain.controller.core.decisions.actions import (
+    Action,
+    CompleteLifecycle,
+    HeartbeatLifecycle,
+    Protect,
+    PublishTarget,
+    ResumeReplacement,
+    SetDesiredCapacity,
+    SetStatusTag,
+    StampOwner,
+    StartInstances,
+    StopBase,
+    StopInstances,
+    SuspendReplacement,
+    TagElastic,
+    Terminate,
+    TerminateInGroup,
+    UntagElastic,
+    acknowledgement,
+    instances,
+    overdue,
+    refusal,
+)
+from dyntrain.controller.core.history.trail import ActionDone, ActionRefused, CapacitySet, Entry, TargetPublished
+from dyntrain.controller.core.known.acks import NONE, Acks
+from dyntrain.controller.loops.ports import ALL_DONE, Batch, Ports
+from dyntrain.controller.loops.publish import publish
+
+log = logging.getLogger("dyntrain.execute")
+
+# what must have taken effect on an instance before the others may be done to it
+_CONDITIONS = (StampOwner, SetStatusTag, StartInstances, SuspendReplacement)
+_CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, StopBase)
+
+
+@dataclass
+class Performed:
+    """`acks` by instance; `trail` for the audit; `failures` are worth a retry, what was `refused` is not; `done` took
+    effect.
+    """
+
+    acks: dict[str, Acks] = field(default_factory=dict)
+    trail: list[Entry] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    refused: list[ActionRefused] = field(default_factory=list)
+    done: list[Action] = field(default_factory=list)
+    held_back: set[str] = field(default_factory=set)
+
+    def remember(self, instance: str, acks: Acks) -> None:
+        if acks != NONE:
+            self.acks[instance] = self.acks.get(instance, NONE).join(acks)
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """On which `instances` it took effect; `acks` is what each remembers, `entries` what the audit does."""
+
+    instances: tuple[str, ...] = ()
+    acks: Acks = NONE
+    entries: tuple[Entry, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def perform(ports: Ports, cluster: str, actions: Sequence[Action], why: str = "") -> Performed:
+    """One failing action does not keep the others from being done, except those that it is a condition of: nothing is
+    ended whose tags could not be written first, nothing is asked to join that could not be started.
+
+    `why` goes into the audit trail.
+    """
+    performed = Performed()
+    for planned in actions:
+        action = _unhindered(planned, performed.held_back)
+        if action is not None:
+            _one(ports, cluster, action, why, performed)
+    return performed
+
+
+def _unhindered(action: Action, held_back: set[str]) -> Action | None:
+    if not held_back or not isinstance(action, _CONDITIONAL):
+        return action
+    remaining = tuple(instance for instance in instances(action) if instance not in held_back)
+    if not remaining:
+        return None
+    return replace(action, instances=remaining) if isinstance(action, Terminate | TagElastic | StopBase) else action
+
+
+def _one(ports: Ports, cluster: str, action: Action, why: str, performed: Performed) -> None:
+    kind = type(action).__name__
+    fields = {"cluster": cluster, "action": repr(action)}
+    try:
+        effect = _execute(ports, cluster, action, why)
+    except (Refused, Disputed) as error:
+        log.error("action refused", extra={**fields, "problem": str(error)})
+        performed.refused.append(ActionRefused(kind=kind, detail=str(error)))
+        if isinstance(action, StartInstances | SuspendReplacement):
+            performed.held_back.update(action.instances)
+        for instance in instances(action):
+            performed.remember(instance, refusal(action, str(error), ports.clock()))
+        return
+    except ControllerError as error:
+        performed.failures.append(f"{kind}: {error}")
+        performed.held_back.update(instances(action) if isinstance(action, _CONDITIONS) else ())
+        return
+    if isinstance(action, StartInstances):
+        performed.held_back.update(set(action.instances) - set(effect.instances))
+    for instance, problem in effect.refused.items():
+        log.error(
+            "action refused", extra={"cluster": cluster, "action": kind, "instance": instance, "problem": problem}
+        )
+        performed.refused.append(ActionRefused(kind=kind, instance=instance, detail=problem))
+        performed.remember(instance, refusal(action, problem, ports.clock()))
+    for instance in effect.instances:
+        performed.remember(instance, effect.acks)
+    performed.trail += effect.entries
+    performed.done.append(action)
+    log.info("done", extra=fields)
+
+
+def _execute(ports: Ports, cluster: str, action: Action, why: str) -> _Effect:
+    """Raises what the ports raise."""
+    match action:
+        case PublishTarget():
+            return _published(ports, cluster, action)
+        case SetDesiredCapacity():
+            ports.groups.set_desired(action.group, action.desired)
+            entry = CapacitySet(group=action.group, value=action.desired, why=action.why, detail=action.detail)
+            return _Effect(entries=(entry,))
+        case StampOwner():
+            return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
+        case SetStatusTag():
+            tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status)
+            return _effect(ports, action, why, replace(tagged, missing=frozenset()) if action.gone else tagged)
+        case Protect():
+            ports.groups.protect(action.instances, action.group)
+        case CompleteLifecycle():
+            if not ports.groups.complete(action.instance, action.group, action.hook, action.token, action.result):
+                return _over(ports, action)
+        case HeartbeatLifecycle():
+            if not ports.groups.heartbeat(action.instance, action.group, action.hook, action.token):
+                return _over(ports, action)
+        case TerminateInGroup():
+            if not ports.groups.terminate(action.instance, action.group, decrement=action.decrement):
+                # The group has let it go: whether it ended or was detached, the next reading of groups will tell.
+                return _Effect()
+        case Terminate():
+            return _effect(ports, action, why, ports.instances.terminate(action.instances))
+        case StopBase():
+            return _effect(ports, action, why, ports.instances.stop(action.instances))
+        case SuspendReplacement():
+            ports.groups.suspend_replacement(action.group)
+        case ResumeReplacement():
+            ports.groups.resume_replacement(action.group)
+        case StartInstances():
+            return _effect(ports, action, why, ports.instances.start(action.instances))
+        case StopInstances():
+            return _effect(ports, action, why, ports.instances.stop(action.instances))
+        case TagElastic():
+            return _effect(ports, action, why, ports.instances.tag(action.instances, action.key, ""))
+        case UntagElastic():
+            return _effect(ports, action, why, ports.instances.untag(action.instances, action.key))
+        case _:
+            assert_never(action)
+    return _effect(ports, action, why)
+
+
+def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
+    try:
+        membership = publish(ports, cluster, action.membership.revision)
+    except Refused as error:  # a target that nobody can read is asked for until it is there
+        raise ControllerError(str(error)) from error
+    if membership is None:
+        return _Effect()
+    entry = TargetPublished(revision=membership.revision, members=" ".join(membership.members))
+    return _Effect(entries=(entry,))
+
+
+def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE) -> _Effect:
+    absent = batch.missing | set(batch.refused)
+    effective = tuple(instance for instance in instances(action) if instance not in absent)
+    value: str = action.status if isinstance(action, SetStatusTag) else ""
+    value = action.result if isinstance(action, CompleteLifecycle) else value
+    kind = type(action).__name__
+    entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in effective)
+    return _Effect(effective, acknowledgement(action, ports.clock()), entries, batch.refused)
+
+
+def _over(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:
+    entry = ActionDone(kind=type(action).__name__, instance=action.instance, value="stale")
+    return _Effect((action.instance,), overdue(action, ports.clock()), (entry,))

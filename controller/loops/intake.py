@@ -1,0 +1,174 @@
+"""Events only write facts: parse, read one item, merge, write it once if anything is new.
+
+1. observe: what does the payload say (pure)
+2. gather: the item it is about
+3. merge and write on the version that was read; a lost race starts over
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import Conflict, RetryLater
+from dyntrain.controller.contract.instance_identity import Keys
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.core.heard.events import Dropped, Observation, Several, observe
+from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.known.job import JobFacts, gauges_of, matters, may_lead
+from dyntrain.controller.loops.ports import Ports, StoredGroup, StoredNode
+
+log = logging.getLogger("dyntrain.intake")
+
+ATTEMPTS = 8
+NOT_BASE = "it is not known as the node that runs the cluster's coordinator; it is asked again with its next report"
+UNNAMED_SECONDS = 86_400.0  # facts of an instance that no cluster has claimed
+GONE_SECONDS = 7 * 86_400.0  # a tombstone outlives every replayed event we expect
+
+
+@dataclass(frozen=True)
+class IntakeOutcome:
+    """What became of an event; `reason` is empty when there is nothing to explain."""
+
+    kind: Literal["applied", "unchanged", "stale", "ignored", "quarantined"]
+    reason: str = ""
+    instance: str = ""
+    cluster: str = ""
+
+
+def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
+    """`keys` as for `observe`. Raises RetryLater when the table cannot be written, for the event to be delivered
+    again.
+    """
+    outcome = _take_in(ports, observe(event, elastic, keys), elastic, proven=bool(keys))
+    level = logging.ERROR if outcome.kind == "quarantined" else logging.INFO
+    extra = {
+        "outcome": outcome.kind,
+        "reason": outcome.reason,
+        "instance": outcome.instance,
+        "cluster": outcome.cluster,
+    }
+    log.log(
+        level,
+        "event",
+        extra={**extra, "detail_type": str(event.get("detail-type", "")), "event_id": str(event.get("id", ""))},
+    )
+    return outcome
+
+
+def _take_in(ports: Ports, news: Observation, elastic: ElasticTag, proven: bool) -> IntakeOutcome:
+    if isinstance(news, Dropped):
+        return IntakeOutcome(news.outcome, news.reason, news.instance)
+    if isinstance(news, JobFacts):
+        if proven and (reason := _not_the_coordinators(ports, news.report, elastic)):
+            return IntakeOutcome("ignored", reason, news.report.instance_id, news.report.cluster)
+        return _job(ports, news)
+    if isinstance(news, GroupFacts):
+        applied = merge_group(ports, news, wake=True)
+        return IntakeOutcome("applied" if applied else "unchanged", f"group {news.group} could not launch an instance")
+    if isinstance(news, Several):
+        return _together([_node(ports, node) for node in news.nodes])
+    return _node(ports, news)
+
+
+def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
+    """The outcome of an event about several instances: applied if it was news for one of them."""
+    kinds = {outcome.kind for outcome in outcomes}
+    kind: Literal["applied", "unchanged", "stale"] = (
+        "applied" if "applied" in kinds else "stale" if "stale" in kinds else "unchanged"
+    )
+    return IntakeOutcome(kind, instance=" ".join(outcome.instance for outcome in outcomes))
+
+
+def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
+    cluster = news.named.cluster if news.named is not None else ""
+    before = merge(ports, news, wake=True)
+    if before is None:
+        return IntakeOutcome("applied", instance=news.instance, cluster=cluster)
+    if before.supersedes(news):
+        return IntakeOutcome("stale", "something newer is known", news.instance, cluster)
+    return IntakeOutcome("unchanged", instance=news.instance, cluster=cluster)
+
+
+def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None = None) -> NodeFacts | None:
+    """Join `news` into the node's item; `known` saves the first read.
+
+    Returns None when it was written, else the facts that already held all of it. Raises RetryLater after too many lost
+    races.
+    """
+    for _ in range(ATTEMPTS):
+        stored = known or ports.nodes.get(news.instance) or StoredNode(NodeFacts(instance=news.instance), 0)
+        known = None
+        merged = stored.facts.join(news)
+        if merged == stored.facts and stored.version:
+            return merged
+        placed = merged.named is not None or merged.group_event is not None
+        try:
+            ports.nodes.put(
+                StoredNode(merged, stored.version), wake=wake and placed, expires=_expires(merged, ports.clock())
+            )
+        except Conflict:
+            continue
+        return None
+    raise RetryLater(
+        f"the facts of {news.instance} were written by others {ATTEMPTS} times in a row; deliver the event again"
+    )
+
+
+def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
+    """Whether it was news. Raises RetryLater after too many lost races."""
+    for _ in range(ATTEMPTS):
+        stored = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
+        merged = stored.facts.join(news)
+        if merged == stored.facts and stored.version:
+            return False
+        try:
+            ports.group_records.put(StoredGroup(merged, stored.version), wake=wake)
+        except Conflict:
+            continue
+        return True
+    raise RetryLater(
+        f"the facts of group {news.group} were written by others {ATTEMPTS} times in a row; deliver the event again"
+    )
+
+
+def _expires(facts: NodeFacts, now: float) -> float | None:
+    if facts.terminated:
+        return now + GONE_SECONDS
+    return None if facts.named is not None or facts.group_event is not None else now + UNNAMED_SECONDS
+
+
+def _not_the_coordinators(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
+    """Why a report that is genuine does not count; empty when it does. One that does is repeated until it is heard."""
+    membership = ports.clusters.get(report.cluster).membership
+    if membership.coordinator is not None:
+        if membership.coordinator == report.instance_id:
+            return ""
+        heard, _ = ports.jobs.get(report.cluster)
+        if heard is not None and (heard.report.job, heard.report.instance_id) == (report.job, report.instance_id):
+            return ""  # nobody has taken the job over yet: a nomination alone moves nothing
+        return "another node is nominated to run the coordinator"
+    node = ports.nodes.get(report.instance_id)
+    return "" if node is not None and may_lead(node.facts, report.cluster, membership.term, elastic) else NOT_BASE
+
+
+def _job(ports: Ports, news: JobFacts) -> IntakeOutcome:
+    cluster = news.report.cluster
+    for _ in range(ATTEMPTS):
+        known, version = ports.jobs.get(cluster)
+        merged = known.join(news) if known is not None else news
+        if merged == known:
+            return IntakeOutcome("unchanged" if known == news else "stale", cluster=cluster)
+        try:
+            ports.jobs.put(cluster, merged, version, wake=matters(known, merged))
+        except Conflict:
+            continue
+        ports.metrics.gauges(cluster, gauges_of(merged.report))
+        return IntakeOutcome("applied", cluster=cluster)
+    raise RetryLater(
+        f"the job report of {cluster} was written by others {ATTEMPTS} times in a row; deliver the event again"
+    )

@@ -1,0 +1,269 @@
+"""What the shell needs of the world. Adapters implement these for AWS, the tests' fakes in memory.
+
+Every method may raise errors.RetryLater (throttled, network) or errors.GiveUp (refused, misconfigured). A read that
+returns, returns everything: a failed or missing page is an error, never a shorter answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.core.history.trail import Entry
+from dyntrain.controller.core.known.facts import InstanceState, Market, NodeFacts, Phase, Transition
+from dyntrain.controller.core.known.groups import GroupFacts, GroupSize
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class StoredNode:
+    """`version` is what a conditional write must still find; 0: the item does not exist yet. `pending`: its last write
+    woke the stream.
+    """
+
+    facts: NodeFacts
+    version: int
+    pending: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class StoredMembership:
+    """`published` is the revision that was last seen to be in the parameter store."""
+
+    membership: Membership
+    published: int
+    version: int
+
+
+@dataclass(frozen=True)
+class SeenInstance:
+    """One instance of a describe call, with all its tags."""
+
+    instance: str
+    state: InstanceState
+    tags: Mapping[str, str]
+    launched_at: float | None
+    private_ip: str | None
+    profile: str | None = None
+    type: str = ""
+    market: Market = "on-demand"
+
+
+@dataclass(frozen=True)
+class SeenMember:
+    """One member of an Auto Scaling group. `waits`: a lifecycle action is pending for this transition. `protected`:
+    from scale-in.
+    """
+
+    instance: str
+    group: str
+    phase: Phase
+    waits: Transition | None
+    protected: bool | None = None
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """As `StoredNode`."""
+
+    facts: GroupFacts
+    version: int
+
+
+@dataclass(frozen=True)
+class TrailEntry:
+    at: float
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Wake:
+    """What a batch of stream records asks for. `ticked`: look also at what only time or a lost write can have
+    changed. `surveyed`: those of `ticked` of which a complete resync has just written what it saw.
+    """
+
+    nodes: Mapping[str, StoredNode] = field(default_factory=dict)
+    clusters: frozenset[str] = frozenset()
+    ticked: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    surveyed: frozenset[str] = frozenset()
+
+
+class Nodes(Protocol):
+    """The facts, one item an instance."""
+
+    def get(self, instance: str) -> StoredNode | None:
+        """A consistent read."""
+
+    def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
+        """Consistent reads; instances without facts are left out."""
+
+    def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
+        """Write over version `node.version`. Raises Conflict when the item has another one."""
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
+        """By the index, so a moment old; consistent reads confirm what matters."""
+
+
+class GroupRecords(Protocol):
+    """The facts about Auto Scaling groups, one item a group."""
+
+    def get(self, group: str) -> StoredGroup | None:
+        """A consistent read."""
+
+    def put(self, stored: StoredGroup, *, wake: bool) -> None:
+        """Write over `stored.version`. Raises Conflict."""
+
+    def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
+        """The groups that carry the cluster's tag; by the index, so a moment old."""
+
+
+class Jobs(Protocol):
+    def get(self, cluster: str) -> tuple[JobFacts | None, int]:
+        """The latest report with the item's version (0: none)."""
+
+    def put(self, cluster: str, job: JobFacts, version: int, *, wake: bool) -> None:
+        """Write over `version`. Raises Conflict."""
+
+
+class Clusters(Protocol):
+    """Each cluster's own items: its membership, ticks and audit trail."""
+
+    def get(self, cluster: str) -> StoredMembership:
+        """A consistent read; an empty membership of version 0 when there is none."""
+
+    def put(self, cluster: str, stored: StoredMembership) -> None:
+        """Write over `stored.version`. Raises Conflict."""
+
+    def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
+        """Have the cluster looked at, though nothing was seen. `surveyed`: a complete resync was written before."""
+
+    def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
+        """Add to the audit trail."""
+
+    def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
+        """The audit trail from `since` on, oldest first."""
+
+    def pointer(self, cluster: str) -> str:
+        """Which item holds the full list, as `<pk>/<sk>`, for `Target.pointer`."""
+
+
+class Parameters(Protocol):
+    def policies(self) -> Mapping[str, str]:
+        """The JSON of every cluster's policy parameter, by cluster name."""
+
+    def stages(self) -> Mapping[str, str]:
+        """All parameters below `STAGES`, by name: where the controllers of this account have their things."""
+
+    def target(self, cluster: str) -> str | None:
+        """The JSON in the parameter `target`."""
+
+    def put_target(self, cluster: str, target: Target, pointer: str) -> None: ...
+
+    def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
+        """False: there is one already, and it was not to be overwritten."""
+
+    def delete(self, cluster: str) -> Sequence[str]:
+        """Delete all parameters of the cluster; returns their names."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """For which instances a call had no effect: EC2 does not know (of) them, or it refused them for a reason."""
+
+    missing: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+ALL_DONE = Batch()
+
+
+class Instances(Protocol):
+    def tagged(self, keys: Iterable[str]) -> Sequence[SeenInstance]:
+        """All instances that carry any of the tag keys."""
+
+    def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
+        """All instances that were launched from launch templates of these names, by name."""
+
+    def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
+        """Those of the instances that EC2 shows; one that is missing proves nothing."""
+
+    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
+        """Tag many at once. One that cannot be tagged does not keep the others from being tagged."""
+
+    def untag(self, instances: Sequence[str], key: str) -> Batch:
+        """As `tag`."""
+
+    def terminate(self, instances: Sequence[str]) -> Batch:
+        """As `tag`."""
+
+    def start(self, instances: Sequence[str]) -> Batch:
+        """As `tag`."""
+
+    def stop(self, instances: Sequence[str]) -> Batch:
+        """As `tag`. The instances keep their disks."""
+
+    def give_profile(self, instance: str, profile: str) -> None:
+        """Its instance profile from now on, by ARN, in the place of the one that it has. Raises Refused."""
+
+
+class Groups(Protocol):
+    def members(self, groups: Iterable[str]) -> Sequence[SeenMember]: ...
+
+    def hooks(self, group: str) -> Mapping[str, Transition]:
+        """The group's lifecycle hooks by name."""
+
+    def complete(
+        self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
+    ) -> bool:
+        """False: there was no such action any more, which is as good as done."""
+
+    def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
+        """False: there is no such action any more."""
+
+    def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
+        """False: it is no member of the group any more. Raises Refused, with `decrement` for one at its minimum."""
+
+    def protect(self, instances: Sequence[str], group: str) -> None: ...
+
+    def tagged(self, key: str) -> Mapping[str, str]:
+        """The groups that carry the tag key, with its value."""
+
+    def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
+        """Groups that do not exist are left out."""
+
+    def suspend_replacement(self, group: str) -> None:
+        """From here on it replaces no member that does not run. It launches and ends as it is told all the same."""
+
+    def resume_replacement(self, group: str) -> None:
+        """As before; a member that does not run now is replaced."""
+
+    def set_desired(self, group: str, desired: int) -> None:
+        """At once, without the group's cool-down."""
+
+
+class Metrics(Protocol):
+    """Counts that alarms are set on, and the curves of each cluster's job."""
+
+    def count(self, name: str, cluster: str, value: int = 1) -> None: ...
+
+    def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
+        """How things stand, by name."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    nodes: Nodes
+    jobs: Jobs
+    clusters: Clusters
+    parameters: Parameters
+    instances: Instances
+    groups: Groups
+    clock: Clock
+    group_records: GroupRecords
+    metrics: Metrics

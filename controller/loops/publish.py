@@ -1,0 +1,92 @@
+"""Puts a cluster's target where the coordinator reads it, and knows whether it is there.
+
+The parameter store has no compare-and-set. So the membership is settled in the cluster's item first; whoever then
+writes the parameter looks at the item again afterwards, and writes once more if it has moved on: the last writer always
+leaves the newest revision.
+
+A revision has one content, as far as this table knows. Where the parameter says otherwise somebody else writes it, or
+the table is of a backup: it is not overwritten, people are told, and the next tick goes on above it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dyntrain.controller.contract.errors import Conflict, Disputed, RetryLater
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.core.decisions.alarms import TARGET_DISPUTED
+from dyntrain.controller.core.views.target import Membership
+from dyntrain.controller.loops.ports import Ports, StoredMembership
+from pydantic import ValidationError
+
+ATTEMPTS = 5
+
+
+def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
+    """At least `revision`. Returns the membership that was put into the parameter; None when another run has published
+    a later one.
+
+    Raises Disputed, RetryLater when it does not come to rest, and what the ports raise.
+    """
+    stored = ports.clusters.get(cluster)
+    if stored.published > revision:
+        return None
+    if stored.membership.revision < revision:
+        raise RetryLater(f"the membership of {cluster} was lost before it was published; the next tick rebuilds it")
+    try:
+        return _put(ports, cluster, stored)
+    except Disputed:
+        ports.metrics.count(TARGET_DISPUTED, cluster)
+        raise
+
+
+def _put(ports: Ports, cluster: str, stored: StoredMembership) -> Membership:
+    published_revision(ports, cluster, stored.membership)
+    for _ in range(ATTEMPTS):
+        ports.parameters.put_target(cluster, stored.membership.target, ports.clusters.pointer(cluster))
+        present = published_revision(ports, cluster, stored.membership)
+        latest = ports.clusters.get(cluster)
+        if present >= stored.membership.revision == latest.membership.revision:
+            try:
+                ports.clusters.put(cluster, replace(latest, published=latest.membership.revision))
+                return latest.membership
+            except Conflict:
+                latest = ports.clusters.get(cluster)
+        stored = latest
+    raise RetryLater(
+        f"the target of {cluster} was written by others {ATTEMPTS} times in a row; the next pass publishes it"
+    )
+
+
+def published_revision(ports: Ports, cluster: str, membership: Membership) -> int:
+    """The revision in the parameter; -1 when there is none. Raises Disputed when it is the membership's own revision,
+    with other content.
+    """
+    found = parameter_target(ports, cluster)
+    if found is None:
+        return -1
+    problem = disputed(cluster, found, membership)
+    if problem:
+        raise Disputed(problem)
+    return found.revision
+
+
+def disputed(cluster: str, found: Target, membership: Membership) -> str:
+    """Says that `found` is of the membership's revision, with other content; "" when it is not. Pure."""
+    if not found.contradicts(membership.target):
+        return ""
+    by = f"the controller of stage {found.stage}" if found.stage else "somebody who names no stage"
+    return (
+        f"the parameter target of {cluster} holds revision {found.revision} with {found.count} members, written by "
+        f"{by}, and this controller's revision {found.revision} has {len(membership.members)}: two controllers "
+        "serve this cluster (name its stage in its policy), or somebody wrote the parameter by hand"
+    )
+
+
+def parameter_target(ports: Ports, cluster: str) -> Target | None:
+    """What the parameter holds; None when there is none or it is not a target."""
+    text = ports.parameters.target(cluster)
+    try:
+        return Target.model_validate_json(text) if text is not None else None
+    except ValidationError:
+        return None

@@ -1,0 +1,109 @@
+"""A controller whose table is empty, under a job that runs: it takes over what it once published, and decides nothing
+before it knows again what it knew.
+
+1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as ever; its tick says that it was complete
+2. at that tick the membership is taken over from the parameter `target`, and its members count as prepared, or they
+   would not be in it
+3. until the coordinator was heard, or has been silent for as long as one that is lost, nothing is published or ended
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
+from dyntrain.controller.contract.messages import ClusterPolicy, Target
+from dyntrain.controller.core.history.trail import Rebuilt
+from dyntrain.controller.core.known.facts import Named, NodeFacts, Preparation
+from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.views.target import Membership, completed, taken_over
+from dyntrain.controller.core.views.view import Rules, view
+from dyntrain.controller.loops.intake import merge
+from dyntrain.controller.loops.ports import Ports, StoredMembership
+from pydantic import ValidationError
+
+log = logging.getLogger("dyntrain.rebuild")
+
+
+def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMembership | None:
+    """The cluster's membership; None: it has been lost, and cannot be rebuilt yet. `surveyed`: a complete resync has
+    just written what it saw.
+    """
+    stored = ports.clusters.get(cluster)
+    if stored.version:
+        return stored
+    text = ports.parameters.target(cluster)
+    if text is None:
+        return stored  # a new cluster
+    if not surveyed:
+        log.warning("the table has lost this cluster: waiting for a complete resync", extra={"cluster": cluster})
+        return None
+    return _rebuilt(ports, cluster, _target(cluster, text), stored)
+
+
+def awaits_job(membership: Membership, heard: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
+    """Whether a rebuilt membership still waits for its coordinator's word."""
+    if membership.rebuilt_at is None or membership.finished or heard is not None:
+        return False
+    return now - membership.rebuilt_at <= policy.takeover_seconds
+
+
+def take_members(
+    ports: Ports, rules: Rules, stored: StoredMembership, heard: JobFacts | None, nodes: Iterable[NodeFacts]
+) -> None:
+    """Where the target did not list its members: their list was in the table. A lost race is left to its winner."""
+    cluster = rules.policy.cluster
+    now = ports.clock()
+    membership = completed(stored.membership, heard, _wished(nodes, rules, now))
+    _believe(ports, cluster, membership.members, now)
+    with suppress(Conflict):
+        ports.clusters.put(cluster, replace(stored, membership=membership))
+
+
+def _wished(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
+    """Base nodes first."""
+    views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
+    base = [seen.instance for seen in views if seen.base and seen.owned]
+    elastic = [seen.instance for seen in views if seen.elastic and not seen.base]
+    return [*base, *elastic]
+
+
+def _target(cluster: str, text: str) -> Target:
+    try:
+        return Target.model_validate_json(text)
+    except ValidationError as error:
+        raise GiveUp(
+            f"the table has lost {cluster}, and its parameter `target` cannot be read to rebuild it "
+            f"({error.error_count()} problems): put its last good version back (`aws ssm get-parameter-history`), "
+            "or delete it to begin anew"
+        ) from error
+
+
+def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
+    now = ports.clock()
+    membership = taken_over(target, ports.nodes.of_cluster(cluster), now)
+    _believe(ports, cluster, membership.members, now)  # first: written twice does no harm, and left out it would
+    taken = replace(stored, membership=membership, published=membership.revision)
+    try:
+        ports.clusters.put(cluster, taken)
+    except Conflict as error:
+        raise RetryLater(f"{cluster} is being rebuilt by another run") from error
+    entry = Rebuilt(
+        revision=membership.revision,
+        members=" ".join(membership.members),
+        detail="the table was empty: taken over from the published target",
+    )
+    ports.clusters.record(cluster, now, [entry])
+    log.error("rebuilt", extra={"cluster": cluster, **entry.fields()})
+    return replace(taken, version=stored.version + 1)
+
+
+def _believe(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
+    """Attempt 0: any report of a node itself overrules it."""
+    said = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
+    for instance in members:
+        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=said)
+        merge(ports, facts, wake=False)

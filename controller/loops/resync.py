@@ -1,0 +1,315 @@
+"""Level, not edge: reads EC2 and Auto Scaling, turns what differs into facts, and has every cluster looked at.
+
+1. tick: each cluster is looked at this period, whatever the reads do
+2. gather: all instances and group members of all clusters; a read that fails changes nothing
+3. decide: which nodes look different with what was read
+4. apply: write those facts
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import ControllerError
+from dyntrain.controller.contract.messages import (
+    OWNER_TAG,
+    STATUS_TAG,
+    ClusterPolicy,
+    launch_template_name,
+)
+from dyntrain.controller.core.decisions.alarms import READ_FAILED
+from dyntrain.controller.core.heard.events import named_by, read_tags
+from dyntrain.controller.core.known.acks import NONE, Acks, Doubt, Unseen
+from dyntrain.controller.core.known.facts import (
+    GroupRead,
+    Hook,
+    InstanceState,
+    Machine,
+    Named,
+    NodeFacts,
+    Phase,
+    Preparation,
+    StateRead,
+    TagsRead,
+    base_tag,
+    join_all,
+)
+from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.views.view import Rules, ask_again_at, unseen_times, view
+from dyntrain.controller.loops.doubts import Doubts, doubted
+from dyntrain.controller.loops.intake import merge, merge_group
+from dyntrain.controller.loops.ports import Ports, SeenInstance, SeenMember, StoredNode
+from dyntrain.controller.loops.registry import Registry
+
+log = logging.getLogger("dyntrain.resync")
+
+
+@dataclass(frozen=True)
+class Resynced:
+    """`complete` False: a read failed, and nothing but the ticks was written. `held`: clusters whose losses wait for a
+    second reading.
+    """
+
+    clusters: int
+    seen: int
+    written: int
+    complete: bool
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResyncReading:
+    """Everything that one resync read. `owners`: the cluster of each group, registered or found by its tag; `asked`: by
+    id, seen or not; `templates`: the cluster from whose launch template an instance came.
+    """
+
+    started: float
+    instances: Sequence[SeenInstance]
+    members: Sequence[SeenMember]
+    hooks: Mapping[str, Mapping[str, str]]
+    owners: Mapping[str, str]
+    asked: frozenset[str]
+    templates: Mapping[str, str]
+
+
+def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
+    policies = registry.all()
+    started = ports.clock()
+    try:
+        stored = {instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()}
+        reading = _read(ports, policies, stored, started, elastic)
+        _record_groups(ports, policies, reading)
+    except ControllerError as error:
+        _tick(ports, policies, surveyed=False)
+        log.error("a read failed: the last good view stands", extra={"problem": str(error)})
+        for cluster in policies:
+            ports.metrics.count(READ_FAILED, cluster)
+        return Resynced(len(policies), 0, 0, complete=False)
+    different: list[tuple[NodeFacts, StoredNode | None]] = []
+    for news in _news(policies, stored, reading, elastic):
+        known = stored.get(news.instance) or ports.nodes.get(news.instance)
+        if _differs(known, news, policies, elastic, started):
+            different.append((news, known))
+    doubts = doubted(ports, policies, stored, different, elastic, started)
+    written = sum(
+        merge(ports, news, wake=True, known=known) is None
+        for news, known in different
+        if news.instance not in doubts.instances
+    )
+    _remember(ports, stored, reading, doubts)
+    _tick(ports, policies, surveyed=not doubts.clusters)
+    log.info("resync", extra={"clusters": len(policies), "seen": len(reading.instances), "written": written})
+    return Resynced(len(policies), len(reading.instances), written, complete=True, held=doubts.clusters)
+
+
+def facts_of_instance(
+    seen: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
+) -> NodeFacts:
+    """What a describe call that began at `started` says of an instance. `template`: the cluster whose launch template
+    it came from, if known.
+    """
+    cluster = named_by(seen.tags, [], elastic) or template
+    return NodeFacts(
+        instance=seen.instance,
+        named=Named(at=started, cluster=cluster) if cluster else None,
+        template=Named(at=started, cluster=template) if template else None,
+        based=base_tag(seen.tags, started),
+        tags_read=TagsRead(started=started, tags=read_tags(seen.tags, elastic)),
+        state_read=StateRead(
+            started=started, state=seen.state, launched_at=seen.launched_at, private_ip=seen.private_ip
+        ),
+        machine=Machine(started=started, type=seen.type, market=seen.market) if seen.type else None,
+        terminated=seen.state == "terminated",
+    )
+
+
+def facts_of_member(seen: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
+    """`hooks` are those of the group whose events may have been lost: a member that waits is then answered by instance
+    id.
+    """
+    waiting = {
+        f"{name}@{started:.0f}": Hook(at=started, group=seen.group, hook=name, transition=seen.waits, token=None)
+        for name, transition in hooks.items()
+        if seen.waits is not None and transition == seen.waits
+    }
+    return NodeFacts(
+        instance=seen.instance,
+        named=Named(at=started, cluster=cluster),
+        group_read=GroupRead(started=started, group=seen.group, phase=seen.phase, protected=seen.protected),
+        hooks=waiting,
+    )
+
+
+def _read(
+    ports: Ports,
+    policies: Mapping[str, ClusterPolicy],
+    stored: Mapping[str, StoredNode],
+    started: float,
+    elastic: ElasticTag,
+) -> ResyncReading:
+    owners = (
+        {group: cluster for group, cluster in ports.groups.tagged(OWNER_TAG).items() if cluster in policies}
+        if policies
+        else {}
+    )
+    owners.update({group: cluster for cluster in sorted(policies, reverse=True) for group in policies[cluster].groups})
+    members = ports.groups.members(sorted(owners)) if owners else ()
+    hooks = {
+        group: ports.groups.hooks(group)
+        for group in sorted({member.group for member in members if member.waits is not None})
+    }
+    keys = [OWNER_TAG, *(elastic.of(cluster) for cluster in policies)]
+    tagged = ports.instances.tagged(keys) if policies else ()
+    of_templates = ports.instances.of_templates(map(launch_template_name, policies)) if policies else {}
+    launched = {seen.instance: seen for group in of_templates.values() for seen in group}
+    clusters = {launch_template_name(cluster): cluster for cluster in policies}
+    templates = {seen.instance: clusters[name] for name, group in of_templates.items() for seen in group}
+    living = {instance for instance, node in stored.items() if not node.facts.terminated} | {
+        member.instance for member in members
+    }
+    seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
+    missed = living - set(seen_by_now)
+    asked = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
+    found = ports.instances.by_id(sorted(asked)) if asked else ()
+    return ResyncReading(started, [*seen_by_now.values(), *found], members, hooks, owners, asked, templates)
+
+
+def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
+    if node is None or node.facts.named is None:
+        return True
+    return ask_again_at(node.facts, policies[node.facts.named.cluster].resync_seconds) <= now
+
+
+def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
+    """Which groups carry a cluster's tag, for those who have only a group's name. Written when it changes."""
+    registered = {group for policy in policies.values() for group in policy.groups}
+    tagged = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
+    known = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(tagged.keys() | known.keys()):
+        cluster = tagged.get(group, "")
+        if known.get(group, "") != cluster:
+            merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
+
+
+def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
+    """Who was not to be seen, and whose loss waits for a second reading: notes that wake nobody."""
+    seen = {instance.instance for instance in reading.instances}
+    for instance, node in stored.items():
+        times = unseen_times(node.facts)
+        unseen = doubt = None
+        if instance in reading.asked and instance not in seen:
+            unseen = Unseen(at=reading.started, times=times + 1)
+            log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
+        elif times and instance in seen:
+            unseen = Unseen(at=reading.started, times=0)
+        if instance in doubts.notes:
+            doubt = Doubt(at=reading.started, lost=doubts.notes[instance])
+        notes = Acks(unseen=unseen, doubt=doubt)
+        if notes != NONE:
+            merge(ports, NodeFacts(instance=instance, acks=notes), wake=False)
+
+
+def _news(
+    policies: Mapping[str, ClusterPolicy], stored: Mapping[str, StoredNode], reading: ResyncReading, elastic: ElasticTag
+) -> list[NodeFacts]:
+    news: dict[str, list[NodeFacts]] = {}
+    started = reading.started
+    for seen in reading.instances:
+        news.setdefault(seen.instance, []).append(
+            facts_of_instance(seen, started, elastic, reading.templates.get(seen.instance))
+        )
+    for member in reading.members:
+        policy = policies[reading.owners[member.group]]
+        unheard = (
+            reading.hooks.get(member.group, {})
+            if _unheard(stored.get(member.instance), member, started - policy.settling_seconds)
+            else {}
+        )
+        news.setdefault(member.instance, []).append(facts_of_member(member, started, policy.cluster, unheard))
+    in_groups = {member.instance for member in reading.members}
+    for instance, node in stored.items():
+        known = node.facts.group_event or node.facts.group_read
+        if (
+            known is not None
+            and known.group in reading.owners
+            and instance not in in_groups
+            and not node.facts.terminated
+        ):
+            news.setdefault(instance, []).append(
+                NodeFacts(instance=instance, group_read=GroupRead(started=started, group=None, phase=None))
+            )
+    return [join_all(parts[0], parts[1:]) for parts in news.values()]
+
+
+def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
+    """Whether the member waits for an action that nobody told of, and was not answered a moment ago either."""
+    hooks = known.facts.hooks if known is not None else {}
+    acks = known.facts.acks if known is not None else NONE
+    answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
+    return all(answer is not None and answer.at < settled for answer in answers)
+
+
+def _differs(
+    known: StoredNode | None, news: NodeFacts, policies: Mapping[str, ClusterPolicy], elastic: ElasticTag, now: float
+) -> bool:
+    """Whether the node would look different, were this read written down; a read that confirms what is known is not."""
+    before = known.facts if known is not None else NodeFacts(instance=news.instance)
+    after = before.join(news)
+    cluster = after.named.cluster if after.named is not None else None
+    if cluster is None or cluster not in policies:
+        return False
+    rules = Rules(policies[cluster], elastic)
+    return before.named is None or _appearance(before, rules, now) != _appearance(after, rules, now)
+
+
+@dataclass(frozen=True)
+class _Appearance:
+    """What of a node's facts anybody decides by. `pending`: its lifecycle actions; `unprotected`: its group may end it,
+    although it is a base node.
+    """
+
+    cluster: str | None
+    tags: Mapping[str, str] | None
+    elastic: bool
+    base: bool
+    state: InstanceState | None
+    terminated: bool
+    group: str | None
+    phase: Phase | None
+    mirror: str | None
+    preparation: Preparation | None
+    pending: frozenset[tuple[str, str, str]]
+    unprotected: bool
+    launched: bool
+    machine: tuple[str, str] | None
+    closed: bool
+
+
+def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
+    seen = view(facts, rules, now)
+    return _Appearance(
+        cluster=facts.named.cluster if facts.named is not None else None,
+        tags={k: v for k, v in seen.tags.items() if k != STATUS_TAG} if seen.tags is not None else None,
+        elastic=seen.elastic,
+        base=seen.base,
+        state=seen.state,
+        terminated=seen.terminated,
+        group=seen.group,
+        phase=seen.phase,
+        mirror=seen.mirror,
+        preparation=seen.preparation,
+        pending=frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values()),
+        unprotected=seen.base and facts.group_read is not None and facts.group_read.protected is False,
+        launched=seen.launched,
+        machine=(facts.machine.type, facts.machine.market) if facts.machine is not None else None,
+        closed=seen.closed is not None,
+    )
+
+
+def _tick(ports: Ports, policies: Mapping[str, ClusterPolicy], *, surveyed: bool) -> None:
+    now = ports.clock()
+    for cluster in policies:
+        ports.clusters.tick(cluster, now, surveyed=surveyed)

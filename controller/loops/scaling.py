@@ -1,0 +1,85 @@
+"""Answers failed launches of a cluster's groups (the decisions are in `capacity`).
+
+1. gather: the group's facts; its size, only when something may have to be decided
+2. decide: pure
+3. apply: remember what is about to be set, set it, remember that it was set
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from dyntrain.controller.contract.errors import Conflict, GiveUp, RetryLater
+from dyntrain.controller.core.decisions.actions import SetDesiredCapacity, TerminateInGroup
+from dyntrain.controller.core.decisions.alarms import LAUNCH_FAILED
+from dyntrain.controller.core.decisions.capacity import CapacityPlan, due, plan_capacity
+from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.views.view import Rules
+from dyntrain.controller.loops.execute import perform
+from dyntrain.controller.loops.ports import Ports, StoredGroup
+
+log = logging.getLogger("dyntrain.scaling")
+
+
+def settle_capacity(
+    ports: Ports, rules: Rules, decision: Decision, concerned: frozenset[str], *, every: bool
+) -> tuple[SetDesiredCapacity, ...]:
+    """The groups in `concerned`, or `every` group of the cluster, except those whose size `decision` has just lowered:
+    the next tick knows how far. Returns what was set. Raises RetryLater; a lost race is left to its winner.
+    """
+    moving = {action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement}
+    done: list[SetDesiredCapacity] = []
+    for group in rules.groups:
+        if group in moving or (not every and group not in concerned):
+            continue
+        stored = ports.group_records.get(group)
+        now = ports.clock()
+        if stored is None or not due(stored.facts, rules.policy, now):
+            continue
+        size = ports.groups.sizes([group]).get(group)
+        if size is None:
+            continue
+        plan = plan_capacity(stored.facts, size, rules.policy, now, _lowered(decision, stored.facts))
+        if plan is not None and not (_rests(decision) and (plan.desired or 0) > size.desired):
+            done += _apply(ports, rules, stored, plan)
+    return tuple(done)
+
+
+def _rests(decision: Decision) -> bool:
+    """After the job, and in a closed cluster, a group is not filled back: what it launches would be ended at once."""
+    return decision.job.over or decision.ending is not None
+
+
+def _lowered(decision: Decision, group: GroupFacts) -> int:
+    """How many members the controller has ended with their places, since it last set the group's size."""
+    since = group.capacity.at if group.capacity is not None else 0.0
+    ends = (node.view.facts.acks.terminate for node in decision.nodes)
+    return sum(end is not None and end.lowered and end.group == group.group and end.at > since for end in ends)
+
+
+def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) -> list[SetDesiredCapacity]:
+    group, cluster = stored.facts.group, rules.policy.cluster
+    try:
+        before = replace(stored, facts=stored.facts.model_copy(update={"capacity": plan.memory}))
+        ports.group_records.put(before, wake=False)
+        if plan.desired is None:
+            return []
+        reason = stored.facts.failed.message if stored.facts.failed is not None else ""
+        action = SetDesiredCapacity(group, plan.desired, plan.why, reason)
+        performed = perform(ports, cluster, [action])
+        if performed.failures:
+            raise RetryLater("; ".join(performed.failures))
+        if performed.refused:
+            raise GiveUp(performed.refused[0].detail)
+        after = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
+        ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
+    except Conflict:
+        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        return []
+    ports.clusters.record(cluster, ports.clock(), performed.trail)
+    if plan.why == "LOWERED":
+        ports.metrics.count(LAUNCH_FAILED, cluster)
+    log.warning("desired capacity set", extra={"cluster": cluster, **performed.trail[0].fields()})
+    return [action]

@@ -1,0 +1,1 @@
+"""The loop that hands idle reserved instances to clusters: gather, decide, apply."""

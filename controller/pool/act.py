@@ -1,0 +1,72 @@
+"""Brings AWS in line with a pool's decision: desired capacity, or starting and tagging, untagging and stopping.
+Terminates nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import ControllerError
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.decisions.actions import (
+    Action,
+    SetDesiredCapacity,
+    StartInstances,
+    StopInstances,
+    TagElastic,
+    UntagElastic,
+)
+from dyntrain.controller.core.pool.instances import InstancePlan
+from dyntrain.controller.core.pool.plan import PoolDecision
+from dyntrain.controller.loops.execute import perform
+from dyntrain.controller.pool.gather import group_of
+from dyntrain.controller.pool.ports import PoolPorts
+
+log = logging.getLogger("dyntrain.pools")
+
+
+@dataclass(frozen=True)
+class Acted:
+    """`failures` are worth a retry; what AWS refused is in the log and the audit trail, and is asked for again at the
+    next run.
+    """
+
+    cluster: str
+    changed: bool
+    failures: tuple[str, ...]
+
+
+def act(
+    world: PoolPorts, policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
+) -> Acted:
+    """Never raises for what AWS or the table answers."""
+    ports, cluster = world.ports, policy.cluster
+    performed = perform(ports, cluster, _actions(policy, decision, chosen, elastic), why="POOL")
+    trail = [*performed.trail, *performed.refused]
+    if trail:
+        try:
+            ports.clusters.record(cluster, ports.clock(), trail)
+        except ControllerError as error:
+            log.error("not recorded", extra={"cluster": cluster, "problem": str(error)})
+    return Acted(cluster, bool(performed.done), tuple(f"{cluster}: {failure}" for failure in performed.failures))
+
+
+def _actions(
+    policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
+) -> list[Action]:
+    """Untagging before stopping, starting before tagging: a stopped machine with the tag would look like one that
+    broke down.
+    """
+    actions: list[Action] = []
+    group = group_of(policy)
+    if group is not None and decision.acts:
+        actions.append(SetDesiredCapacity(group, decision.target, f"POOL_{decision.reason}"))
+    if chosen is not None:
+        key = elastic.of(policy.cluster)
+        actions += [UntagElastic(chosen.untag, key)] if chosen.untag else []
+        actions += [StopInstances(chosen.stop)] if chosen.stop else []
+        actions += [StartInstances(chosen.start)] if chosen.start else []
+        actions += [TagElastic(chosen.tag, key)] if chosen.tag else []
+    return actions

@@ -1,0 +1,254 @@
+"""Gathers what the reserved pool decides on: reservations, all instances of the account, groups and listed instances of
+every pool.
+
+Any read that fails, and any that contradicts another, leaves a problem in the reading, and nothing is decided on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import ControllerError
+from dyntrain.controller.contract.messages import OWNER_TAG, ClusterPolicy
+from dyntrain.controller.contract.pool_policy import POOL_TAG, PoolPolicy
+from dyntrain.controller.core.decisions.windows import next_opening
+from dyntrain.controller.core.known.groups import GroupSize
+from dyntrain.controller.core.planning import Decision, decide
+from dyntrain.controller.core.pool.inputs import Capacity, Claim, Inputs, Pool, Reserved, Usage, platform_of
+from dyntrain.controller.core.pool.instances import Listed, at_most, wanted_now
+from dyntrain.controller.core.views.reasons import Reason
+from dyntrain.controller.core.views.view import GIVEN_UP_AFTER, Rules, unseen_times
+from dyntrain.controller.loops.ports import Ports
+from dyntrain.controller.loops.registry import Registry
+from dyntrain.controller.pool.ports import PoolPorts, SeenMachine, StoredLedger
+
+COPIED = (
+    "instance_type",
+    "zone",
+    "platform",
+    "tenancy",
+    "capacity_reservations",
+    "min",
+    "max",
+    "base",
+    "headroom",
+    "readings",
+)
+ALSO_COPIED = ("reading_seconds", "lease_seconds", "priority", "dry_run")
+
+
+@dataclass(frozen=True)
+class PoolReading:
+    """`holders`: the cluster whose pool holds an instance. `sizes` by cluster; `waiting`: whose group answers failed
+    launches; `lost`: an instance that the cluster's pool holds and EC2 does not show; `closed`: why a cluster has no
+    use for any.
+    """
+
+    at: float
+    reserved: Sequence[Reserved] = ()
+    capacity: Sequence[Capacity] = ()
+    machines: Sequence[SeenMachine] = ()
+    holders: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, GroupSize] = field(default_factory=dict)
+    listed: Mapping[str, Sequence[Listed]] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    closed: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def group_of(policy: ClusterPolicy) -> str | None:
+    """The group whose capacity the pool decides; None: it has none, or it cannot be told which."""
+    assert policy.pool is not None
+    if policy.pool.instances:
+        return None
+    return policy.pool.group or (policy.groups[0] if len(policy.groups) == 1 else None)
+
+
+def read_pools(
+    world: PoolPorts,
+    registry: Registry,
+    policies: Mapping[str, ClusterPolicy],
+    stored: StoredLedger,
+    elastic: ElasticTag,
+) -> PoolReading:
+    """Never raises for a read that failed: the reading says so."""
+    at = world.ports.clock()
+    groups = {
+        group: cluster
+        for cluster, policy in sorted(policies.items(), reverse=True)
+        if (group := group_of(policy)) is not None
+    }
+    try:
+        reserved, capacity, machines = (
+            world.reservations.reserved(),
+            world.reservations.capacity(),
+            world.reservations.machines(),
+        )
+        members = world.ports.groups.members(sorted(groups)) if groups else ()
+        sizes = world.ports.groups.sizes(sorted(groups)) if groups else {}
+        waiting = frozenset(cluster for group, cluster in groups.items() if _waits(world.ports, group))
+        seen = {machine.instance: machine for machine in machines}
+        decided = {name: _decided(world.ports, policy, elastic) for name, policy in policies.items()}
+        listed = {
+            name: _listed(policy, seen, stored.claims.get(name), elastic, decided[name])
+            for name, policy in policies.items()
+            if policy.pool is not None
+            and (policy.pool.instances or (name in stored.claims and stored.claims[name].held))
+        }
+        lost = {name: one for name in listed if (one := _lost(world.ports, stored.claims.get(name), seen)) is not None}
+    except ControllerError as error:
+        return PoolReading(at, problem=" ".join(str(error).split()))
+    unseen = [member.instance for member in members if member.phase == "in_service" and member.instance not in seen]
+    if unseen:
+        return PoolReading(at, problem=f"EC2 does not show {unseen[0]}, which is in service in its group")
+    holders = {member.instance: groups[member.group] for member in members}
+    holders.update({one: name for name, claim in stored.claims.items() for one in claim.held})
+    by_cluster = {groups[group]: size for group, size in sizes.items()}
+    closed = {name: why for name, decision in decided.items() if (why := _closed(decision))}
+    return PoolReading(at, reserved, capacity, machines, holders, by_cluster, listed, waiting, lost, closed)
+
+
+def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
+    """Pure. Instances that are alike become one line."""
+    counted = Counter(
+        Usage(
+            instance_type=machine.instance_type,
+            zone=machine.zone,
+            platform=platform_of(machine.platform),
+            tenancy=machine.tenancy,
+            state=machine.state,
+            lifecycle=machine.lifecycle,
+            capacity_reservation=machine.capacity_reservation,
+            pool=reading.holders.get(machine.instance),
+        )
+        for machine in reading.machines
+        if machine.state != "terminated"
+    )
+    usage = [line.model_copy(update={"count": count}) for line, count in counted.items()]
+    return Inputs(
+        at=reading.at,
+        end_margin_seconds=max(
+            (policy.pool.end_margin_seconds for policy in policies.values() if policy.pool is not None), default=0.0
+        ),
+        reserved=tuple(reading.reserved),
+        capacity=tuple(reading.capacity),
+        usage=tuple(sorted(usage, key=lambda line: line.model_dump_json())),
+        pools=tuple(_pool(name, policy, reading, stored.claims.get(name)) for name, policy in sorted(policies.items())),
+        claims=dict(stored.claims),
+        problem=reading.problem,
+    )
+
+
+def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Claim | None) -> Pool:
+    assert policy.pool is not None
+    fields = {name: getattr(policy.pool, name) for name in (*COPIED, *ALSO_COPIED)} | {
+        "platform": platform_of(policy.pool.platform),
+        "opens": opening.text if (opening := next_opening(policy.leave_windows, reading.at)) is not None else "",
+        "closed": (closed := reading.closed.get(cluster, "")),
+    }
+    if cluster in reading.lost:
+        return Pool(
+            cluster=cluster,
+            current=wanted_now(claim),
+            frozen=f"EC2 does not show {reading.lost[cluster]}, which the pool holds",
+            **fields,
+        )
+    if policy.pool.instances:
+        most = at_most(reading.listed.get(cluster, ()), claim)
+        return Pool(cluster=cluster, current=wanted_now(claim), most=max(most, wanted_now(claim)), **fields)
+    group = group_of(policy)
+    size = reading.sizes.get(cluster)
+    if group is None:
+        return Pool(cluster=cluster, frozen="pool.group: name one of the cluster's groups, or list instances", **fields)
+    if size is None:
+        return Pool(
+            cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **fields
+        )
+    growable = cluster not in reading.waiting
+    # Of a closed cluster's group each member gives up its place with its end, which is none of the pool's.
+    least = size.desired if closed else size.minimum
+    return Pool(cluster=cluster, current=size.desired, least=least, most=size.maximum, growable=growable, **fields)
+
+
+def _waits(ports: Ports, group: str) -> bool:
+    """Whether failed launches of the group are being answered: to ask for more would undo that."""
+    stored = ports.group_records.get(group)
+    memory = stored.facts.capacity if stored is not None else None
+    return memory is not None and (not memory.done or memory.wanted > memory.desired)
+
+
+def _closed(decision: Decision) -> str:
+    """Why nothing can be of use to the cluster; "": it may be."""
+    if decision.ending is not None:
+        return decision.ending.reason.sentence
+    return Reason.JOB_OVER.sentence if decision.job.over else ""
+
+
+def _listed(
+    policy: ClusterPolicy,
+    seen: Mapping[str, SeenMachine],
+    claim: Claim | None,
+    elastic: ElasticTag,
+    decision: Decision,
+) -> tuple[Listed, ...]:
+    """Those of the policy, then those that are held but no longer listed, which are let go."""
+    assert policy.pool is not None
+    key = elastic.of(policy.cluster)
+    held = claim.held if claim is not None else ()
+    releasing = claim.releasing if claim is not None else ()
+    names = dict.fromkeys((*policy.pool.instances, *held))
+    going = [name for name in names if name in releasing]
+    left = _left(going, decision)
+    found = []
+    for name in names:
+        machine = seen.get(name)
+        if machine is not None:
+            allowed = name in policy.pool.instances and _allowed(machine, policy.cluster, policy.pool)
+            found.append(Listed(name, machine.state, key in machine.tags, allowed, name in left))
+    return tuple(found)
+
+
+def _lost(ports: Ports, claim: Claim | None, seen: Mapping[str, SeenMachine]) -> str | None:
+    """Not shown proves nothing, until it is known to be terminated or was asked for in vain for long: else a running
+    machine would be forgotten.
+    """
+    for name in claim.held if claim is not None else ():
+        if name not in seen:
+            known = ports.nodes.get(name)
+            if known is None or not (known.facts.terminated or unseen_times(known.facts) >= GIVEN_UP_AFTER):
+                return name
+    return None
+
+
+def _allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
+    kind = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
+    wanted = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
+    # what the cluster owns, it terminates when it leaves
+    ours = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
+    return ours and kind == wanted and pool.zone in (None, machine.zone)
+
+
+def _decided(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
+    """The cluster as the controller itself sees it, by the facts."""
+    cluster = policy.cluster
+    stored = ports.clusters.get(cluster)
+    facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    return decide(
+        facts, stored.membership, ports.jobs.get(cluster)[0], Rules(policy, elastic), ports.clock(), stored.published
+    )
+
+
+def _left(going: Sequence[str], decision: Decision) -> frozenset[str]:
+    """Those that the job does not have and will not be given, once the controller knows of the untagging."""
+    nodes = {node.view.instance: node for node in decision.nodes}
+    unknown = {name for name in going if name not in nodes}
+    gone = {
+        name
+        for name in going
+        if name in nodes and not nodes[name].view.elastic and nodes[name].standing.status in ("REMOVED", "GONE")
+    }
+    return frozenset(unknown | gone) - set(decision.membership.members)

@@ -1,0 +1,139 @@
+"""Hands idle reserved instances to clusters, and gives them back when somebody else needs them.
+
+1. gather: the ledger of claims, then reservations, all instances, the groups; whatever fails makes the reading partial
+2. decide: all pools at once (`reserved`, `reserved_instances`)
+3. apply: store the claims over the version that was read, then record the decision with its inputs, then act on it
+
+The claims are stored first: of two runs at once only one gets to act, and what a crash leaves undone is done by the
+next run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.errors import Conflict, ControllerError, RetryLater
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.history.trail import PoolDecided
+from dyntrain.controller.core.pool.inputs import Inputs
+from dyntrain.controller.core.pool.instances import InstancePlan, plan_instances
+from dyntrain.controller.core.pool.plan import Plan, PoolDecision, plan_pools
+from dyntrain.controller.loops.registry import Registry
+from dyntrain.controller.pool.act import Acted, act
+from dyntrain.controller.pool.gather import PoolReading, inputs_of, read_pools
+from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
+
+log = logging.getLogger("dyntrain.rebalance")
+
+PAUSE_SECONDS = 10.0  # between two runs that events asked for; the schedule's run comes anyway
+
+
+@dataclass(frozen=True)
+class Rebalanced:
+    """`complete` False: a read failed, and nothing was changed. `skipped`: why nothing was looked at."""
+
+    pools: int
+    changed: tuple[str, ...] = ()
+    complete: bool = True
+    skipped: str = ""
+
+
+def rebalance(world: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False) -> Rebalanced:
+    """`prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed; repeating it
+    is safe.
+    """
+    policies = pooled(registry)
+    if not policies:
+        return Rebalanced(0, skipped="no cluster has a pool")
+    stored = world.ledger.get()
+    if prompted:
+        # The look is claimed before anything is read: of a burst of events one reads, also when the reads fail.
+        now = world.ports.clock()
+        if now - stored.at < PAUSE_SECONDS:
+            return Rebalanced(len(policies), skipped="looked at a moment ago")
+        try:
+            world.ledger.put(replace(stored, at=now))
+        except Conflict:
+            return Rebalanced(len(policies), skipped="another run looks at this moment")
+        stored = replace(stored, at=now, version=stored.version + 1)
+    reading = read_pools(world, registry, policies, stored, elastic)
+    inputs = inputs_of(reading, policies, stored)
+    plan = plan_pools(inputs)
+    if inputs.problem:
+        _record(world, plan, inputs)
+        log.error("a read failed: the last good view stands", extra={"problem": inputs.problem})
+        return Rebalanced(len(policies), complete=False)
+    listed = _instance_plans(plan, reading)
+    try:
+        world.ledger.put(_ledger(plan, listed, stored, inputs.at))
+    except Conflict:
+        return Rebalanced(len(policies), skipped="another run decided meanwhile")
+    _record(world, plan, inputs)
+    acted = [
+        act(world, policies[one.pool.cluster], one, listed.get(one.pool.cluster), elastic)
+        for one in plan.decisions
+        if not one.pool.dry_run
+    ]
+    return _finished(plan, acted)
+
+
+def pooled(registry: Registry) -> dict[str, ClusterPolicy]:
+    """The clusters that have a pool."""
+    return {cluster: policy for cluster, policy in registry.all().items() if policy.pool is not None}
+
+
+def _instance_plans(plan: Plan, reading: PoolReading) -> dict[str, InstancePlan]:
+    return {
+        one.pool.cluster: plan_instances(reading.listed[one.pool.cluster], one.claim, one.target)
+        for one in plan.decisions
+        if one.pool.cluster in reading.listed and not one.pool.dry_run and not one.pool.frozen
+    }
+
+
+def _ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger, at: float) -> StoredLedger:
+    claims = dict(plan.claims)
+    for cluster, chosen in listed.items():
+        claims[cluster] = claims[cluster].model_copy(update={"held": chosen.held, "releasing": chosen.releasing})
+    return replace(stored, claims=claims, at=at)
+
+
+def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
+    """The inputs are what `dyntrain pool plan --from-file` takes, so that any decision can be made again by hand."""
+    text = inputs.model_dump_json(exclude_defaults=True)
+    for one in plan.decisions:
+        entry = _told(one, text)
+        try:
+            world.ports.clusters.record(one.pool.cluster, inputs.at, [entry])
+        except (
+            ControllerError
+        ) as error:  # the audit must not keep capacity from being given back; the log has the decision too
+            log.error("not recorded", extra={"cluster": one.pool.cluster, "problem": str(error)})
+        log.info("rebalance", extra={"cluster": one.pool.cluster, **_without_inputs(entry)})
+
+
+def _told(one: PoolDecision, inputs: str) -> PoolDecided:
+    return PoolDecided(
+        why=str(one.reason),
+        detail=one.sentence,
+        dry_run="yes" if one.pool.dry_run else "no",
+        current=one.pool.current,
+        held=one.held,
+        spare=one.spare,
+        proposal=one.proposal,
+        target=one.target,
+        inputs=inputs,
+    )
+
+
+def _without_inputs(entry: PoolDecided) -> dict[str, str]:
+    return {name: value for name, value in entry.fields().items() if name != "inputs"}
+
+
+def _finished(plan: Plan, acted: list[Acted]) -> Rebalanced:
+    failures = [failure for one in acted for failure in one.failures]
+    if failures:
+        raise RetryLater("; ".join(failures))
+    return Rebalanced(len(plan.decisions), tuple(one.cluster for one in acted if one.changed))

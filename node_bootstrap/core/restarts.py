@@ -1,0 +1,52 @@
+"""What to do about a worker process that crashed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+
+
+class RestartAction(Enum):
+    WAIT = "wait"
+    START = "start"
+    GIVE_UP = "give up"
+
+
+class RestartReason(Enum):
+    ORDER_AWAITED = "the coordinator decides about the worker"
+    GIVEN_UP = "the worker failed too often for the coordinator to wait for it"
+    NO_ORDER = "the coordinator did not have the worker restarted in time"
+    BACKING_OFF = "no coordinator is connected; the worker is restarted after a pause"
+    NO_CHANNEL = "no coordinator is connected; the worker is restarted"
+    BUDGET_SPENT = "the worker crashed too often"
+
+
+@dataclass(frozen=True)
+class RestartDecision:
+    action: RestartAction
+    reason: RestartReason
+    due: float  # WAIT: look again then
+
+
+def after_crash(
+    now: float, crashed_at: float, cools_until: float, connected: bool, own_restarts: tuple[float, ...], timing: Timing
+) -> RestartDecision:
+    """`own_restarts` are the times at which the node restarted the worker without being told; before `cools_until` the
+    coordinator orders nothing.
+    """
+    if connected:
+        due = max(crashed_at, cools_until) + timing.order
+        return (
+            RestartDecision(RestartAction.WAIT, RestartReason.ORDER_AWAITED, due)
+            if now < due
+            else RestartDecision(RestartAction.GIVE_UP, RestartReason.NO_ORDER, now)
+        )
+    recent = [at for at in own_restarts if now - at < timing.restart_window]
+    if len(recent) >= timing.restart_budget:
+        return RestartDecision(RestartAction.GIVE_UP, RestartReason.BUDGET_SPENT, now)
+    due = crashed_at + timing.own_restart.delay(len(recent))
+    if now < due:
+        return RestartDecision(RestartAction.WAIT, RestartReason.BACKING_OFF, due)
+    return RestartDecision(RestartAction.START, RestartReason.NO_CHANNEL, now)

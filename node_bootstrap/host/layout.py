@@ -1,0 +1,89 @@
+"""Where things are on the host, below one root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`root` prefixes every file of the host, but not the shared volume: its path comes from the node's
+    configuration.
+    """
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / "var/lib/dyntrain"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "var/log/dyntrain"
+
+    @property
+    def workers(self) -> Path:
+        return self.root / "opt/deeplearning/workers"
+
+    @property
+    def ssh_config(self) -> Path:
+        """Read by `ssh` on both of the template's images; believed, from
+        https://manpages.ubuntu.com/manpages/noble/man5/ssh_config.5.html
+        """
+        return self.root / "etc/ssh/ssh_config.d/60-dyntrain.conf"
+
+    @property
+    def profile(self) -> Path:
+        return self.root / "etc/profile.d/deeplearning.sh"
+
+    @property
+    def gpus(self) -> Path:
+        """One directory a GPU, made by the NVIDIA driver."""
+        return self.root / "proc/driver/nvidia/gpus"
+
+    @property
+    def fstab(self) -> Path:
+        return self.root / "etc/fstab"
+
+    @property
+    def launch_socket(self) -> Path:
+        return self.state / "launch.sock"
+
+    @property
+    def launch_script(self) -> Path:
+        """For people's fingers, which know where AWS Dynamic Training had its launcher."""
+        return self.root / "opt/dyntrain/launch.py"
+
+    @property
+    def agent(self) -> Path:
+        """The CloudWatch agent's control program."""
+        return self.root / "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
+
+    @property
+    def agent_config(self) -> Path:
+        """What the agent has been told of this node's logs."""
+        return self.state / "cloudwatch-agent.json"
+
+    @property
+    def node_log(self) -> Path:
+        return self.logs / "node.log"
+
+    @property
+    def control_file(self) -> Path:
+        return self.state / "control.json"
+
+    @property
+    def attempt(self) -> Path:
+        return self.state / "attempt"
+
+    @property
+    def tries(self) -> Path:
+        return self.state / "prepare.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    def prepare_log(self, attempt: int) -> Path:
+        return self.logs / f"prepare-{attempt}.log"

@@ -1,0 +1,83 @@
+"""Log lines as JSON objects, to a file of bounded size and to stderr (the journal), each with cluster, instance and
+attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+NAME = "dyntrain.node_bootstrap"
+MAX_FILE_BYTES = 20 * 1024 * 1024
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """`context` is shared and grows while the node learns who it is."""
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        super().__init__()
+        self.context = context
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _OWN}
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname,
+            "logger": record.name,
+            **self.context,
+            "message": record.getMessage(),
+            **fields,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """For people: the message, and its fields in brackets."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        fields = [f"{name}: {value}" for name, value in vars(record).items() if name not in _OWN]
+        return super().formatMessage(record) + (f" ({', '.join(fields)})" if fields else "")
+
+
+def log_lines_to_stderr() -> None:
+    """For a node whose output is read by the person who launched it."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+@contextmanager
+def logging_to(path: Path, context: dict[str, Any]) -> Iterator[None]:
+    """Our loggers write to `path` and stderr while the block runs. Raises OSError when the file cannot be opened."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [
+        RotatingFileHandler(path, maxBytes=MAX_FILE_BYTES, backupCount=3, encoding="utf-8"),
+        logging.StreamHandler(sys.stderr),
+    ]
+    logger = logging.getLogger(NAME)
+    level, propagate = logger.level, logger.propagate
+    for handler in handlers:
+        handler.setFormatter(JsonLines(context))
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(level)
+        logger.propagate = propagate

@@ -1,0 +1,134 @@
+"""Who this node is: its instance, address and region, and the cluster its tags name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG_SUFFIX, ElasticTag
+from dyntrain.controller.contract.messages import (
+    BASE_TAG,
+    NODE_TYPE_TAG,
+    OWNER_TAG,
+    SignedDocument,
+    is_base_value,
+)
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import GiveUp, NodeError, Unassigned
+from dyntrain.node_bootstrap.instance.metadata import MetadataClient
+
+SUFFIX_VARIABLE = (
+    "DYNTRAIN_ELASTIC_SUFFIX"  # for instances that no template tags with their cluster; in /etc/dyntrain/node.env
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`signed` proves the rest to others; None where the metadata service has no such document."""
+
+    instance_id: str
+    private_ip: str
+    region: str
+    cluster: str
+    base: bool
+    master: bool
+    tags: Mapping[str, str]
+    signed: SignedDocument | None = None
+
+    @property
+    def launched_at(self) -> float | None:
+        """Of this life of the instance: a start after a stop is another. None: not known.
+
+        Believed, from https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html
+        """
+        try:
+            return datetime.fromisoformat(json.loads(self.signed.document)["pendingTime"]).timestamp()  # type: ignore[union-attr]
+        except (AttributeError, ValueError, KeyError, TypeError):
+            return None
+
+
+def cluster_of(tags: Mapping[str, str], elastic: ElasticTag) -> str:
+    """The ownership tag names the cluster, else the one elastic tag. Raises Unassigned for none, GiveUp for several."""
+    if owner := tags.get(OWNER_TAG):
+        return owner
+    named = sorted(name for key in tags if elastic.has(key) and (name := elastic.cluster(key)))
+    if not named:
+        raise Unassigned(
+            f"the instance has neither the tag {OWNER_TAG} nor one ending in {elastic.suffix}, or its tags are not in "
+            "the metadata: tag it, and set InstanceMetadataTags=enabled in its metadata options; if its controller has "
+            f"another suffix, set {SUFFIX_VARIABLE} in /etc/dyntrain/node.env"
+        )
+    if len(named) > 1:
+        raise GiveUp(
+            f"the instance carries the elastic tags of several clusters ({', '.join(named)}); leave one, or set "
+            f"{OWNER_TAG}"
+        )
+    return named[0]
+
+
+def is_base(tags: Mapping[str, str]) -> bool:
+    return is_base_value(tags.get(BASE_TAG))
+
+
+def is_master(tags: Mapping[str, str]) -> bool:
+    """NodeType=Master alone is not enough: anybody may tag an instance so, and there must be one coordinator."""
+    return is_base(tags) and tags.get(NODE_TYPE_TAG) == "Master"
+
+
+async def read_tags(metadata: MetadataClient) -> dict[str, str]:
+    listing = await metadata.read("meta-data/tags/instance/") or ""
+    tags: dict[str, str] = {}
+    for key in listing.splitlines():
+        if key:
+            value = await metadata.read(f"meta-data/tags/instance/{key}")
+            if value is not None:  # removed since the listing
+                tags[key] = value
+    return tags
+
+
+async def read_identity(metadata: MetadataClient) -> Identity:
+    """Raises MetadataUnavailable, OnlyMetadataV1, Unassigned or GiveUp."""
+    instance_id = await metadata.required("meta-data/instance-id")
+    private_ip = await metadata.required("meta-data/local-ipv4")
+    region = await metadata.required("meta-data/placement/region")
+    tags = await read_tags(metadata)
+    return Identity(
+        instance_id=instance_id,
+        private_ip=private_ip,
+        region=region,
+        cluster=cluster_of(tags, ElasticTag(os.environ.get(SUFFIX_VARIABLE) or ELASTIC_TAG_SUFFIX)),
+        base=is_base(tags),
+        master=is_master(tags),
+        tags=tags,
+        signed=await read_signed_document(metadata),
+    )
+
+
+async def read_signed_document(metadata: MetadataClient) -> SignedDocument | None:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html"""
+    document, signature = [
+        await metadata.read(f"dynamic/instance-identity/{part}") for part in ("document", "signature")
+    ]
+    return SignedDocument(document=document, signature=signature) if document and signature else None
+
+
+async def until_base(metadata: MetadataClient, timing: Timing) -> None:
+    """Returns once the instance carries the base tag; asks every `Timing.notices` seconds. What a node begins then it
+    keeps until it retires, whatever becomes of the tag.
+    """
+    while True:
+        try:
+            value = await metadata.read(f"meta-data/tags/instance/{BASE_TAG}")
+        except NodeError as error:
+            log.warning("cannot look for the base tag", extra={"reason": str(error)})
+        else:
+            if value is not None and is_base({BASE_TAG: value}):
+                log.info("this node is a base node from now on", extra={"tag": value})
+                return
+        await asyncio.sleep(timing.notices)

@@ -1,0 +1,105 @@
+"""The instance metadata service, version 2 only: every read carries a session token.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import random
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import GiveUp, MetadataUnavailable, OnlyMetadataV1
+from dyntrain.training.protocol.clocks import spread
+
+DEFAULT_URL = "http://169.254.169.254"
+TOKEN_SECONDS = 21600
+MAX_ANSWER_BYTES = 256 * 1024
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: str
+
+
+class MetadataClient:
+    """Reads are retried with growing pauses, `Timing.metadata_tries` times in all, and then raise
+    MetadataUnavailable.
+    """
+
+    def __init__(self, url: str, timing: Timing) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise GiveUp(f"the metadata endpoint {url!r} is no http URL; correct AWS_EC2_METADATA_SERVICE_ENDPOINT")
+        self._host, self._port = parts.hostname, parts.port or 80
+        self._url, self._timing = url, timing
+        self._token: str | None = None
+
+    async def read(self, path: str) -> str | None:
+        """The text at `/latest/<path>`, or None when there is none (404)."""
+        problem = ""
+        for tries in range(self._timing.metadata_tries):
+            if tries:
+                await asyncio.sleep(spread(self._timing.metadata.delay(tries - 1), random.random()))
+            try:
+                answer = await self._read_once(path)
+            except (OSError, http.client.HTTPException) as error:
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            if answer.status == 200:
+                return answer.body
+            if answer.status == 404:
+                return None
+            problem = f"HTTP status {answer.status}"
+        raise MetadataUnavailable(
+            f"instance metadata service at {self._url} did not answer {path} in {self._timing.metadata_tries} "
+            f"tries ({problem}); "
+            "check that the metadata endpoint is enabled on the instance and its hop limit allows this process"
+        )
+
+    async def required(self, path: str) -> str:
+        """As `read`, but absence is an error too."""
+        text = await self.read(path)
+        if text is None:
+            raise MetadataUnavailable(f"instance metadata service at {self._url} has no {path}")
+        return text
+
+    async def _read_once(self, path: str) -> Answer:
+        if self._token is None:
+            self._token = await self._new_token()
+        answer = await asyncio.to_thread(self._request, "GET", path, {"X-aws-ec2-metadata-token": self._token})
+        if answer.status == 401:  # expired, or the instance was stopped and started
+            self._token = None
+        return answer
+
+    async def _new_token(self) -> str:
+        answer = await asyncio.to_thread(
+            self._request, "PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
+        )
+        if answer.status == 200:
+            return answer.body
+        if 400 <= answer.status < 500 and answer.status != 429:
+            bare = await asyncio.to_thread(self._request, "GET", "meta-data/instance-id", {})
+            if bare.status == 200:
+                raise OnlyMetadataV1(
+                    f"instance metadata service at {self._url} answers version 1 only (token request: HTTP status "
+                    f"{answer.status}); "
+                    "this node uses version 2: set HttpTokens=required on the instance, or remove the proxy in between"
+                )
+        raise http.client.HTTPException(f"token request: HTTP status {answer.status}")
+
+    def _request(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+        # never through a proxy
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timing.metadata_timeout)
+        try:
+            connection.request(method, f"/latest/{quote(path, safe='/:@+=-_.')}", headers=headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.read(MAX_ANSWER_BYTES).decode("utf-8", "replace"))
+        finally:
+            connection.close()

@@ -1,0 +1,119 @@
+"""What the command writes: into a file, to CloudWatch, and its last lines at hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from botocore.exceptions import ClientError
+from dyntrain.controller.contract.job_files import LOG_GROUP, TAIL_LINES
+from dyntrain.node_bootstrap.job.bucket import PROBLEMS, error_code
+
+# https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutLogEvents.html
+BATCH_BYTES = 1_000_000
+BATCH_EVENTS = 10_000
+EVENT_BYTES = 26  # that CloudWatch adds to each
+LINE_BYTES = 200_000
+WAITING_LINES = 100_000  # of which the oldest go when CloudWatch cannot be reached
+SHIP_SECONDS = 2.0
+LAST_SECONDS = 20.0
+
+
+class Output:
+    """Thread-safe. What CloudWatch refuses is in the file all the same, and said there once. `connect` makes the client
+    of CloudWatch Logs, which is asked every `pause` seconds.
+    """
+
+    def __init__(self, path: Path, stream: str, connect: Callable[[], Any], pause: float = SHIP_SECONDS) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = path.open("ab")
+        self._stream, self._connect, self._pause = stream, connect, pause
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, str]] = deque(maxlen=WAITING_LINES)
+        self._last: deque[str] = deque(maxlen=TAIL_LINES)
+        self._over = threading.Event()
+        self._refused = ""
+        self._logs: Any = None
+        self._shipper = threading.Thread(target=self._ship_until_over, name="logs", daemon=True)
+        self._shipper.start()
+
+    def say(self, text: str) -> None:
+        """A line of the node's own."""
+        self.line(f"dyntrain: {text}".encode())
+
+    def line(self, line: bytes) -> None:
+        text = line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r\n")
+        with self._lock:
+            self._file.write(line.rstrip(b"\r\n") + b"\n")
+            self._file.flush()
+            self._last.append(text)
+            self._waiting.append((int(time.time() * 1000), text or " "))  # CloudWatch takes no empty message
+
+    def tail(self) -> list[str]:
+        with self._lock:
+            return list(self._last)
+
+    def copy(self, source: IO[bytes]) -> None:
+        """Until its end."""
+        for line in iter(lambda: source.readline(LINE_BYTES), b""):
+            self.line(line)
+
+    def close(self) -> None:
+        """Sends the rest, and does not wait for ever."""
+        self._over.set()
+        self._shipper.join(LAST_SECONDS)
+        self._file.flush()
+
+    def _ship_until_over(self) -> None:
+        while not self._over.wait(self._pause):
+            self._ship()
+        self._ship()
+
+    def _ship(self) -> None:
+        while batch := self._batch():
+            try:
+                self._send(batch)
+            except PROBLEMS as error:
+                with self._lock:
+                    room = WAITING_LINES - len(self._waiting)
+                    self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+                if self._refused != str(error):
+                    self._refused = str(error)
+                    with self._lock:
+                        self._file.write(f"dyntrain: CloudWatch does not take the output: {error}\n".encode())
+                return
+
+    def _batch(self) -> list[tuple[int, str]]:
+        batch: list[tuple[int, str]] = []
+        size = 0
+        with self._lock:
+            while self._waiting and len(batch) < BATCH_EVENTS:
+                size += len(self._waiting[0][1].encode()) + EVENT_BYTES
+                if batch and size > BATCH_BYTES:
+                    break
+                batch.append(self._waiting.popleft())
+        return batch
+
+    def _send(self, batch: list[tuple[int, str]]) -> None:
+        if self._logs is None:
+            logs = self._connect()
+            with suppress(ClientError):  # it may be there already, for a role that may not make one
+                logs.create_log_group(logGroupName=LOG_GROUP)
+            try:
+                logs.create_log_stream(logGroupName=LOG_GROUP, logStreamName=self._stream)
+            except ClientError as error:
+                if error_code(error) != "ResourceAlreadyExistsException":
+                    raise
+            self._logs = logs
+        at = 0
+        events = []
+        for moment, text in batch:
+            at = max(at, moment)
+            events.append({"timestamp": at, "message": text})
+        self._logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=self._stream, logEvents=events)

@@ -1,0 +1,174 @@
+"""A node of a job that was launched by hand: the same supervisor as on EC2, without anything of AWS around it.
+
+    python -m dyntrain.node_bootstrap launched      (started by `dyntrain launch`, here or through ssh)
+
+It is a command of this program, which the launcher starts by its name: so the launcher, which is of `training`, imports
+nothing of nodes, a host needs no more than the wheel, and what is killed or counted by its command line is the same on
+every kind of node.
+
+Standard input brings one line (`NodeSpec`), then stays open: its end means that the launcher is gone, and everything
+here ends. Children die with this process, and the process above it lets nothing outlive it
+(`dyntrain.training.host.reaper`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import FAULT, RETIRED, TRY_AGAIN
+from dyntrain.node_bootstrap.host.logs import log_lines_to_stderr
+from dyntrain.node_bootstrap.host.processes import Children, Program
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.reports.config import Access
+from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once, never
+from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
+from dyntrain.node_bootstrap.supervision.group import PsGroup
+from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
+from dyntrain.node_bootstrap.supervision.wiring import joining, make_isolation, make_worker
+from dyntrain.training.dt_scripts import environment
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.protocol.node_spec import NodeSpec
+
+MAX_LINE = 256 * 1024
+LOOK_SECONDS = 0.5
+BLANK = (sys.executable, "-m", "dyntrain.training.engine.blank")
+log = logging.getLogger(__name__)
+
+
+class NoController:
+    """`Status` where nobody manages the node but the coordinator, which hears the same things itself."""
+
+    def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
+        pass
+
+    def listed(self, listed: bool) -> None:
+        pass
+
+
+async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
+    """Until the job has no more use for this host (RETIRED), or it cannot find its coordinator for too long
+    (TRY_AGAIN). On return no process that it started is left.
+    """
+    clocks = Clocks(spec.liveness_seconds, spec.progress_seconds)
+    children = Children(str(folder), 1)
+    try:
+        channel = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
+        supervisor = wire(spec, folder, channel, children, timing, clocks)
+        running = asyncio.create_task(supervisor.run())
+        over = asyncio.create_task(supervisor.until_retired())
+        departed = asyncio.create_task(_departed(supervisor))
+        abandoned = asyncio.create_task(_abandoned(channel, clocks.progress))
+        waiting = (running, over, departed, abandoned)
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()  # it ends by an error alone
+            if abandoned.done():
+                log.error("no coordinator at %s for %.0f s", spec.endpoint.url, clocks.progress)
+                return TRY_AGAIN
+            await supervisor.retire(over.result() if over.done() else "the host was taken out of the job")
+            return RETIRED
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+    finally:
+        await children.stop_all(timing.grace)
+
+
+def wire(
+    spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
+) -> Supervisor:
+    """Its processes write where this one writes: to the person who launched the job."""
+    status, control_file = NoController(), folder / "control.json"
+    identity = Identity(
+        instance_id=spec.instance_id,
+        private_ip=spec.private_ip,
+        region="",
+        cluster=spec.endpoint.cluster,
+        base=spec.base,
+        master=False,
+        tags={},
+    )
+    variables = environment(spec.worker_environment, os.environ) if spec.dt_scripts else spec.worker_environment
+    program = Program(spec.command, variables, None, str(Path.cwd()))
+    worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
+    isolation = make_isolation(worker, _wanted, status, clocks.patience, timing)
+    base = None
+    if spec.servers:
+        # by its address: ps-lite would pick an interface by itself
+        blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
+        group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.tell, timing)
+        base = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
+    node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks)
+    return Supervisor(node, channel, status, worker, isolation, base)
+
+
+async def _access(spec: NodeSpec) -> Access | None:
+    return Access(spec.endpoint, spec.token)
+
+
+async def _wanted() -> bool:
+    """A coordinator that is there again wants the node: it is the launcher itself, which ends those that it does not
+    want.
+    """
+    return True
+
+
+async def _departed(supervisor: Supervisor) -> None:
+    """Returns once the host was taken out of the job and its worker has left. On EC2 the controller would see to it."""
+    while not (supervisor.unlisted.is_set() and supervisor.worker.left.is_set()):
+        await supervisor.unlisted.wait()
+        await supervisor.worker.left.wait()
+
+
+async def _abandoned(channel: ControlChannel, seconds: float) -> None:
+    """Returns once there was no coordinator for so long: the launcher's machine is gone or cut off, and the end of our
+    input may never come.
+    """
+    heard = now = time.monotonic()
+    while now - heard <= seconds:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = time.monotonic()
+        heard = now if channel.connected else heard
+
+
+async def _serve(folder: Path) -> int:
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MAX_LINE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    # the launcher's to act on; ignored, children would inherit that
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    stopped = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)  # from the process above, or because that is gone
+    line = await reader.readline()
+    if not line:
+        return RETIRED
+    node = asyncio.create_task(run_launched(NodeSpec.model_validate_json(line), folder, Timing()))
+    ends = [asyncio.create_task(reader.read()), asyncio.create_task(stopped.wait())]
+    await asyncio.wait([node, *ends], return_when=asyncio.FIRST_COMPLETED)
+    for task in (node, *ends):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await node
+    return RETIRED
+
+
+def run(folder: Path) -> int:
+    """The exit code. `folder` is the node's own, and gone on return: the token is in it."""
+    log_lines_to_stderr()
+    try:
+        return asyncio.run(_serve(folder))
+    except Exception:
+        log.exception("the node failed")
+        return FAULT
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # is the process above gone, nobody else does

@@ -1,0 +1,1 @@
+"""What the node reads from AWS and tells it."""

@@ -1,0 +1,65 @@
+"""The node's two services of AWS: parameters and the event bus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.messages import NODE_SOURCE, source_of
+from dyntrain.controller.contract.reports import NodeReport
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.training.host.aws import SETTINGS, session
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_ssm import SSMClient
+
+
+class SsmParameters:
+    """`Parameters` on SSM."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._client: SSMClient | None = None
+
+    def get(self, name: str, *, secret: bool = False) -> str | None:
+        try:
+            if self._client is None:
+                self._client = session(self._region).client("ssm", config=SETTINGS)
+            return self._client.get_parameter(Name=name, WithDecryption=secret)["Parameter"]["Value"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ParameterNotFound":
+                return None
+            raise ServiceUnavailable(f"cannot read the parameter {name}: {error}") from error
+        except BotoCoreError as error:
+            raise ServiceUnavailable(f"cannot read the parameter {name}: {error}") from error
+
+
+class EventBridgeReports:
+    """`Reports` on the account's default event bus."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._client: EventBridgeClient | None = None
+
+    def put(self, report: NodeReport) -> None:
+        try:
+            if self._client is None:
+                self._client = session(self._region).client("events", config=SETTINGS)
+            answer = self._client.put_events(
+                Entries=[
+                    {
+                        "Source": source_of(NODE_SOURCE, report.cluster),
+                        "DetailType": report.detail_type,
+                        "Detail": report.model_dump_json(),
+                        "Resources": [report.instance_id],
+                    }
+                ]
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise ServiceUnavailable(f"cannot report {report.outcome}: {error}") from error
+        if answer["FailedEntryCount"]:
+            entry = answer["Entries"][0]
+            raise ServiceUnavailable(
+                f"cannot report {report.outcome}: {entry.get('ErrorCode')}: {entry.get('ErrorMessage')}"
+            )

@@ -1,0 +1,157 @@
+"""The node's configuration and the coordinator's whereabouts, from the cluster's parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dyntrain.controller.contract.instance_identity import parse_keys
+from dyntrain.controller.contract.messages import CoordinatorEndpoint, NodeConfig, Target, parameter
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
+from dyntrain.node_bootstrap.job import fetch
+from dyntrain.training.protocol.clocks import Clocks
+from pydantic import SecretStr, ValidationError
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_FSTAB = re.compile(r"[\s\\]")
+
+
+class Parameters(Protocol):
+    """The call blocks, and is made in a thread of its own."""
+
+    def get(self, name: str, *, secret: bool = False) -> str | None:
+        """The parameter's value (`secret`: decrypted), or None when it does not exist. Raises ServiceUnavailable."""
+        ...
+
+
+@dataclass(frozen=True)
+class Access:
+    """What it takes to reach the coordinator."""
+
+    endpoint: CoordinatorEndpoint
+    token: SecretStr
+
+
+def parse_node_config(cluster: str, text: str) -> NodeConfig:
+    """Raises InvalidConfiguration, which names each wrong field."""
+    name = parameter(cluster, "node")
+    try:
+        config = NodeConfig.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: {_fields(error)}") from error
+    if config.cluster != cluster:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field cluster says {config.cluster!r}")
+    if config.training_cmd and not config.training_cmd[0]:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field training_cmd names no program")
+    if not config.mount.startswith("/") or not config.mount.strip("/"):  # each node would take its own disk for shared
+        raise InvalidConfiguration(
+            f"parameter {name} of cluster {cluster}: field mount must be an absolute path below /, not {config.mount!r}"
+        )
+    if config.volume is not None and _NOT_IN_FSTAB.search(config.mount):
+        raise InvalidConfiguration(
+            f"parameter {name} of cluster {cluster}: field mount must have no white space and no backslash, for the "
+            f"volume is mounted there by a line in fstab: {config.mount!r}"
+        )
+    try:
+        clocks_of(config)
+    except ValueError as error:
+        raise InvalidConfiguration(
+            f"parameter {name} of cluster {cluster}: fields liveness_seconds and progress_seconds: {error}"
+        ) from error
+    if config.identity_keys:
+        try:
+            parse_keys(config.identity_keys)
+        except ValueError as error:
+            raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
+    if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
+        raise InvalidConfiguration(
+            f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: "
+            f"{', '.join(map(repr, wrong))}"
+        )
+    return config
+
+
+def with_volume_at(config: NodeConfig, place: Path) -> NodeConfig:
+    """What the configuration says to a host that has the volume somewhere else, where nobody has to mount it."""
+    script = Path(config.prepare_script) if config.prepare_script is not None else None
+    if script is not None and script.is_relative_to(config.mount):
+        script = place / script.relative_to(config.mount)
+    changed = {"mount": str(place), "volume": None, "prepare_script": None if script is None else str(script)}
+    return config.model_copy(update=changed)
+
+
+def with_code(config: NodeConfig) -> NodeConfig:
+    """Whose code comes from S3 prepares itself by fetching it."""
+    return config if config.code is None else config.model_copy(update={"prepare_script": fetch.__file__})
+
+
+def working_folder(config: NodeConfig) -> str:
+    """Of the training command."""
+    return config.mount if config.code is None else str(Path(config.mount) / fetch.FOLDER)
+
+
+def clocks_of(config: NodeConfig) -> Clocks:
+    """Raises ValueError when the two do not go together: the coordinator would refuse to start with them."""
+    return Clocks(config.liveness_seconds, config.progress_seconds)
+
+
+async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
+    """Raises ServiceUnavailable (also while the parameter does not exist) or InvalidConfiguration."""
+    name = parameter(cluster, "node")
+    text = await asyncio.to_thread(parameters.get, name)
+    if text is None:
+        raise ServiceUnavailable(
+            f"the parameter {name} does not exist: is {cluster} the name of a cluster in this region?"
+        )
+    return parse_node_config(cluster, text)
+
+
+async def read_target(parameters: Parameters, cluster: str) -> Target | None:
+    """None while none was published. Raises ServiceUnavailable, also for one that cannot be read."""
+    name = parameter(cluster, "target")
+    text = await asyncio.to_thread(parameters.get, name)
+    try:
+        return Target.model_validate_json(text) if text is not None else None
+    except ValidationError as error:
+        raise ServiceUnavailable(
+            f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for the controller to write it anew"
+        ) from error
+
+
+async def read_wanted(parameters: Parameters, cluster: str, instance: str) -> bool:
+    """Whether the controller's target lists the instance. Raises ServiceUnavailable, also for a target that cannot be
+    read.
+
+    A list that outgrew the parameter is not read: the coordinator does that, and admits nobody who is not on it.
+    """
+    target = await read_target(parameters, cluster)
+    return target is not None and (target.members is None or instance in target.members)
+
+
+async def read_access(parameters: Parameters, cluster: str) -> Access | None:
+    """None while no coordinator has published itself. Raises ServiceUnavailable, also for an endpoint that cannot be
+    read.
+    """
+    name = parameter(cluster, "coordinator")
+    text = await asyncio.to_thread(parameters.get, name)
+    token = await asyncio.to_thread(lambda: parameters.get(parameter(cluster, "token"), secret=True))
+    if text is None or token is None:
+        return None
+    try:
+        endpoint = CoordinatorEndpoint.model_validate_json(text)
+    except ValidationError as error:
+        raise ServiceUnavailable(
+            f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for a coordinator to write it anew"
+        ) from error
+    return Access(endpoint, SecretStr(token))
+
+
+def _fields(error: ValidationError) -> str:
+    """Each wrong field and why; without the input, which may be long or secret."""
+    return "; ".join(
+        f"field {'.'.join(str(part) for part in item['loc']) or '(all)'}: {item['msg']}"
+        for item in error.errors(include_input=False, include_url=False)
+    )

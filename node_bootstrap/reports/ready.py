@@ -1,0 +1,74 @@
+"""`python -m dyntrain.node_bootstrap signal-ready URL`: tells CloudFormation that the master has the shared volume, so
+that somebody can log in and put there what the nodes wait for.
+
+The wait condition of the cluster's stack is done then, with as many workers as there are, and its data name the master:
+instance and address. Only the tagged master signals; a machine that replaces it signals again, which a condition that
+is done ignores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import urllib.error
+import urllib.request
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, RetryLater, ServiceUnavailable
+from dyntrain.node_bootstrap.instance.identity import read_identity
+from dyntrain.node_bootstrap.instance.metadata import MetadataClient
+
+PUT_SECONDS = 10.0
+PAUSE_SECONDS = 5.0
+READY, NOT_MASTER, TOO_LATE, REFUSED = 0, 0, 75, 78
+PASSING = (408, 429)  # of the answers that say that the request is wrong
+log = logging.getLogger(__name__)
+
+
+async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float = PAUSE_SECONDS) -> int:
+    """Exit code: 0 once CloudFormation took the signal, or where the node is not the master; 75 when it did not for
+    `seconds`, 78 when it refuses it for good. User data calls it once the volume is mounted.
+    """
+    metadata = MetadataClient(metadata_url, Timing())
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    identity = await read_identity(metadata)
+                    if not identity.master:
+                        return NOT_MASTER
+                    address = await metadata.read("meta-data/public-ipv4") or identity.private_ip
+                    await asyncio.to_thread(_put, url, identity.instance_id, address)
+                    return READY
+                except InvalidConfiguration as error:
+                    log.error(str(error))
+                    return REFUSED
+                except RetryLater as error:
+                    log.warning(str(error))
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        log.error("CloudFormation took no signal for %.0f s: the stack will say that it timed out", seconds)
+        return TOO_LATE
+
+
+def _put(url: str, instance: str, address: str) -> None:
+    """Raises ServiceUnavailable, and InvalidConfiguration when the same request would be refused again."""
+    body = json.dumps(
+        {"Status": "SUCCESS", "Reason": "the master takes prepare-data", "UniqueId": instance, "Data": address}
+    ).encode()
+    # The signature of the presigned address covers an empty content type.
+    # https, or the tests' own server
+    request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=PUT_SECONDS):  # noqa: S310
+            log.info("CloudFormation is told that the master takes prepare-data")
+    except (urllib.error.URLError, TimeoutError) as error:
+        if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in PASSING:
+            raise InvalidConfiguration(
+                f"CloudFormation refuses the signal ({error.code} {error.reason}): the address in the user data is "
+                "not that of the wait condition, or no longer, as when the stack was made long ago; the node goes on"
+            ) from error
+        raise ServiceUnavailable(
+            f"CloudFormation did not take the signal: {getattr(error, 'reason', error)}"
+        ) from error

@@ -1,0 +1,87 @@
+"""Where the CloudWatch agent sends this node's logs: a group a cluster, streams by job and instance. Without the agent
+they stay on the host.
+
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Agent-Configuration-File-Details.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from dyntrain.node_bootstrap.host.errors import NodeError
+from dyntrain.node_bootstrap.host.files import write_atomically
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children, Program, explain
+from dyntrain.node_bootstrap.instance.identity import Identity
+
+AGENT_SECONDS = 60.0
+FLUSH_SECONDS = 5  # what a terminated machine can lose of its last lines at most
+BEFORE_A_JOB = "no-job"
+log = logging.getLogger(__name__)
+
+
+def agent_config(identity: Identity, job: str, layout: Layout) -> dict[str, Any]:
+    """One stream a log file: the agent takes no two files for one stream. Of files that match a pattern it follows the
+    latest.
+    """
+    streams = {
+        "node": layout.node_log.name,
+        "worker": "worker.log",
+        "ps-lite": "pslite.log",
+        "coordinator": "coordinator.log",
+        "prepare": "prepare-*.log",
+    }
+    files = [
+        {
+            "file_path": str(layout.logs / name),
+            "log_group_name": f"/dyntrain/{identity.cluster}",
+            "log_stream_name": f"{identity.cluster}/{job}/{identity.instance_id}/{stream}",
+        }
+        for stream, name in streams.items()
+    ]
+    return {"logs": {"logs_collected": {"files": {"collect_list": files}}, "force_flush_interval": FLUSH_SECONDS}}
+
+
+class LogShipping:
+    def __init__(self, identity: Identity, layout: Layout, children: Children) -> None:
+        self._identity, self._layout, self._children = identity, layout, children
+        self._job = asyncio.Queue[str]()
+        self.follow(BEFORE_A_JOB)
+
+    def follow(self, job: str) -> None:
+        """From now on the logs belong to `job`."""
+        self._job.put_nowait(job)
+
+    async def run(self) -> None:
+        """Until cancelled. Logs that cannot be shipped hold nothing up."""
+        said = ""
+        while True:
+            try:
+                await self._apply(await self._job.get())
+            except (OSError, NodeError) as error:
+                if said != str(error):
+                    log.warning(
+                        "the CloudWatch agent does not follow this node's logs",
+                        extra={"reason": str(error)},
+                    )
+                said = str(error)
+
+    async def _apply(self, job: str) -> None:
+        """The agent remembers what it was told, over restarts too: it is told once."""
+        path, agent = self._layout.agent_config, self._layout.agent
+        wanted = json.dumps(agent_config(self._identity, job, self._layout), indent=2) + "\n"
+        if not agent.exists() or (path.exists() and path.read_text(encoding="utf-8") == wanted):
+            return
+        path.unlink(missing_ok=True)  # it is there only when the agent has taken it
+        aside = path.with_name(f"new-{path.name}")
+        write_atomically(aside, wanted)
+        command = [str(agent), "-a", "append-config", "-m", "ec2", "-s", "-c", f"file:{aside}"]
+        program = Program(command, {}, self._layout.logs / "agent.log")
+        code, child = await self._children.run("cloudwatch-agent", program, AGENT_SECONDS)
+        if reason := explain(code, AGENT_SECONDS):
+            raise OSError(f"{agent}: {reason}: {child.last_words(lines=5)}")
+        aside.rename(path)
+        log.info("the CloudWatch agent follows this node's logs", extra={"job": job})

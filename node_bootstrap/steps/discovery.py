@@ -1,0 +1,35 @@
+"""Who this node is, and what its cluster wants of it."""
+
+from __future__ import annotations
+
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.instance.identity import read_identity
+from dyntrain.node_bootstrap.reports.config import read_node_config, with_code, with_volume_at
+from dyntrain.node_bootstrap.steps.run import Configured, NodeStep
+
+
+class ReadIdentity(NodeStep):
+    name, host, only_reads = "identity", True, True
+
+    async def look(self) -> Condition:
+        return DONE if self.run.identity else left("the metadata service has not been asked yet who this node is")
+
+    async def do(self) -> None:
+        self.run.identity = found = await read_identity(self.run.metadata)
+        self.run.log_context |= {"cluster": found.cluster, "instance": found.instance_id}
+
+
+class ReadConfiguration(NodeStep):
+    name, host, only_reads = "config", True, True
+
+    async def look(self) -> Condition:
+        return DONE if self.run.configuration else left("the cluster's configuration has not been read yet")
+
+    async def do(self) -> None:
+        identity = self.run.known_identity
+        dependencies = self.run.dependencies
+        parameters = dependencies.parameters(identity.region)
+        config = await read_node_config(parameters, identity.cluster)
+        if dependencies.volume is not None:
+            config = with_volume_at(config, dependencies.volume.absolute())
+        self.run.configuration = Configured(identity, with_code(config), parameters)

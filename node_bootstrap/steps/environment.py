@@ -1,0 +1,140 @@
+"""The environment that scripts and training commands expect, and the files that carry it to people's shells."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.controller.contract.elastic_tag import ElasticTag
+from dyntrain.controller.contract.messages import NodeConfig
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.host.files import write_atomically
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.workers import hosts_with, workers_text
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.job import fetch
+from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
+from dyntrain.node_bootstrap.steps.run import NodeStep, Run
+from dyntrain.training.protocol.engines import VARIABLE as ENGINE
+from dyntrain.training.protocol.launch_desk import VARIABLE
+
+CHANNELS = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
+TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets it on whatever was launched from a template
+
+
+def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) -> dict[str, str]:
+    """What contract tells users to rely on. `config.environment` has the last word."""
+    return {
+        "DEEPLEARNING_WORKERS_PATH": str(workers),
+        "DEEPLEARNING_WORKERS_COUNT": str(config.workers),
+        "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus),
+        "EFS_MOUNT": config.mount,
+        "AWS_REGION": identity.region,
+        "ELASTIC_WORKER_TAG": ElasticTag(config.elastic_suffix).of(identity.cluster),
+        "WORKER_LAUNCH_TEMPLATE_ID": config.worker_launch_template or identity.tags.get(TEMPLATE_TAG, ""),
+        "TRAINING_CMD": shlex.join(config.training_cmd),
+        **({} if config.code is None else {fetch.VARIABLE: config.code}),
+        **({} if config.engine == "pslite" else {ENGINE: config.engine}),
+        **({} if config.data_location is None else {CHANNELS: config.data_location}),
+        **config.environment,
+    }
+
+
+def profile(values: Mapping[str, str]) -> str:
+    """A shell fragment that any POSIX shell can source, whatever is in the values."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
+
+
+def _for_people(layout: Layout) -> str:
+    """What their shells have besides: where a launch is taken, and the node's `python` and `dyntrain` where the machine
+    has none of its own.
+    """
+    ours = shlex.quote(str(Path(sys.executable).parent))
+    return f'export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{ours}\n'
+
+
+def _launch_script(layout: Layout) -> str:
+    """The cluster's launcher, by whatever Python and from wherever it is started or copied to."""
+    command = [sys.executable, "-P", "-m", "dyntrain.training.launch"]
+    return (
+        f"#!{sys.executable}\n"
+        '"""Launches a job on the nodes of this cluster; the same as `dyntrain launch`."""\n\n'
+        "import os\nimport sys\n\n"
+        f"os.environ.setdefault({VARIABLE!r}, {str(layout.launch_socket)!r})\n"
+        f"os.execv({sys.executable!r}, {command!r} + sys.argv[1:])\n"
+    )
+
+
+@dataclass(frozen=True)
+class HostFile:
+    text: str
+    mode: int
+    group: int = -1  # -1: this process's
+
+
+def environment_files(
+    layout: Layout, identity: Identity, config: NodeConfig, gpus: int, group: int = -1
+) -> dict[Path, HostFile]:
+    """What the profile and the workers file should hold, given the hosts that are in the latter already. Raises
+    OSError.
+
+    `group` alone reads the profile: people put tokens into `config.environment`.
+    """
+    hosts = hosts_with(_content(layout.workers) or "", identity.private_ip)
+    return {
+        layout.workers: HostFile(workers_text(hosts), 0o644),
+        layout.profile: HostFile(
+            profile(variables(identity, config, layout.workers, gpus)) + _for_people(layout), 0o640, group
+        ),
+        layout.launch_script: HostFile(_launch_script(layout), 0o755),
+    }
+
+
+def environment_stands(files: Mapping[Path, HostFile]) -> bool:
+    """Whether the files hold that. Raises OSError."""
+    return all(_stands(path, wanted) for path, wanted in files.items())
+
+
+def write_environment(files: Mapping[Path, HostFile]) -> None:
+    """Raises OSError."""
+    for path, wanted in files.items():
+        write_atomically(path, wanted.text, wanted.mode, (-1, wanted.group))
+
+
+class WriteEnvironment(NodeStep):
+    name, needs, host = "environment", (ReadConfiguration,), True
+
+    async def look(self) -> Condition:
+        if environment_stands(await self._files()):
+            return DONE
+        return left("the profile or the workers file is missing, or says something else")
+
+    async def do(self) -> None:
+        write_environment(await self._files())
+
+    async def _files(self) -> dict[Path, HostFile]:
+        known, using = self.run.configured, self.run.dependencies
+        group = using.account.gid if using.account else -1
+        return environment_files(using.layout, known.identity, known.config, await self.run.gpus(), group)
+
+
+async def process_environment(run: Run) -> dict[str, str]:
+    """For all processes of the node: what people's shells get, and the region for AWS's clients."""
+    known = run.configured
+    values = variables(known.identity, known.config, run.dependencies.layout.workers, await run.gpus())
+    return values | {"AWS_DEFAULT_REGION": known.identity.region}
+
+
+def _stands(path: Path, wanted: HostFile) -> bool:
+    if _content(path) != wanted.text:
+        return False
+    found = path.stat()
+    return stat.S_IMODE(found.st_mode) == wanted.mode and wanted.group in (-1, found.st_gid)
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else None

@@ -1,0 +1,45 @@
+"""What the node's own programs import: a person installs it, and a loop of crashing processes would not say so."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import distributions
+
+from dyntrain.missing import absent, advice
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
+from dyntrain.node_bootstrap.instance.mxnet_build import builds, check_cuda
+from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
+from dyntrain.node_bootstrap.steps.run import NodeStep
+
+
+class CheckPackages(NodeStep):
+    name, needs, host = "package", (ReadConfiguration,), True
+
+    async def look(self) -> Condition:
+        if self._missing() or len(_builds()) > 1:
+            return left("a package that the node's programs need is not installed, or another one is in its place")
+        if not self.carried_out and await self.run.gpus():
+            return left("nobody has looked whether MXNet can use the GPUs")
+        return DONE
+
+    async def do(self) -> None:
+        if missing := self._missing():
+            said = f"{', '.join(missing)} is not installed for {sys.executable}; {advice(missing)}"
+            raise InvalidConfiguration(said.rstrip("; "))
+        if len(several := _builds()) > 1:
+            raise InvalidConfiguration(
+                f"{' and '.join(several)} are installed for {sys.executable}, and each has overwritten files of the "
+                "other: uninstall all of them, then install the one that this machine needs"
+            )
+        if gpus := await self.run.gpus():
+            using = self.run.dependencies
+            await check_cuda(gpus, using.cuda_probe, self.run.children, using.layout.logs / "mxnet.log")
+        self.carried_out = True
+
+    def _missing(self) -> tuple[str, ...]:
+        return absent(self.run.dependencies.packages)
+
+
+def _builds() -> list[str]:
+    return builds(distribution.name for distribution in distributions())

@@ -1,0 +1,260 @@
+"""Runs the user's prepare-data script until it succeeds, or its attempts are used up; the marker on the shared volume,
+`prepare_data_success_<private-ip>`, spares a later life the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dyntrain.controller.contract.messages import NodeConfig
+from dyntrain.node_bootstrap.core.marker import Found, Marker, MarkerState, judge
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, left
+from dyntrain.node_bootstrap.host.files import read_dated, read_regular, write_atomically
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children, Program, explain
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.steps.environment import process_environment
+from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, Run
+from dyntrain.node_bootstrap.steps.volume import MountVolume
+
+KEPT_LOGS = 5
+MARKER_BYTES = 64 * 1024
+SCRIPT_BYTES = 64 * 1024 * 1024
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Try:
+    """One run of the script, as recorded in the state directory."""
+
+    attempt: int
+    number: int
+    started_at: float
+    seconds: float
+    exit_code: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Preparation:
+    config: NodeConfig
+    identity: Identity
+    attempt: int
+    layout: Layout
+    children: Children
+    environment: Mapping[str, str]
+    timing: Timing
+    user: str | None = None  # where the configuration names none; None: as this process
+
+    async def look(self) -> tuple[str | None, MarkerState]:
+        """The script's SHA-256 (None: there is nothing to prepare), and whether the marker spares the node the
+        preparation.
+
+        Raises OSError, also for a script that is not the one in `prepare_sha256`.
+        """
+        script = self.config.prepare_script
+        digest = await asyncio.to_thread(script_digest, script) if script is not None else None
+        if script is not None and self.config.prepare_sha256 not in (None, digest):
+            raise OSError(f"the script's SHA-256 is {digest}, not the one in the field prepare_sha256: it is not run")
+        found = await asyncio.to_thread(read_marker, self.marker_path)
+        return digest, judge(found, self.identity.instance_id, digest, self.identity.launched_at)
+
+    async def run(self) -> PrepareResult:
+        """Never raises for what the script does; the reason of a failure ends with the tail of its output."""
+        path = self.marker_path
+        await asyncio.to_thread(self._drop_old_logs)
+        reason = ""
+        for number in range(1, self.config.prepare_attempts + 1):
+            if number > 1:
+                await asyncio.sleep(self.timing.prepare.delay(number - 2))
+            try:
+                if self.config.prepare_script is None:
+                    await asyncio.to_thread(write_marker, path, self.marker(None))
+                    return PrepareResult(True, 0, "nothing to prepare")
+                # 1. gather: the script may be mended between two tries
+                digest, state = await self.look()
+                # 2. decide
+                if (spared := await self._spared(digest, state, number - 1)) is not None:
+                    return spared
+                log.info("preparing", extra={"try": number, "reason": state.value})
+                # 3. apply
+                await asyncio.to_thread(drop_marker, path)
+                reason = await self._try(self.config.prepare_script, number)
+                if not reason:
+                    await asyncio.to_thread(write_marker, path, self.marker(digest))
+                    return PrepareResult(True, number, f"prepared at try {number}")
+            except OSError as error:
+                reason = _told(error, path)
+            log.warning(
+                "prepare-data failed", extra={"try": number, "of": self.config.prepare_attempts, "reason": reason}
+            )
+        return PrepareResult(
+            False,
+            self.config.prepare_attempts,
+            f"prepare-data failed {self.config.prepare_attempts} times; the last: {reason}"[:2000],
+        )
+
+    async def until_marked(self, tries: int) -> PrepareResult:
+        """Of a node that could not be prepared: returns once somebody says that it is. A volume that cannot be read is
+        looked at again.
+        """
+        while True:
+            with contextlib.suppress(OSError):
+                digest, state = await self.look()
+                if (spared := await self._spared(digest, state, tries)) is not None:
+                    return spared
+            await asyncio.sleep(self.timing.notices)
+
+    async def _spared(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
+        """None: the node has to prepare. A marker made by hand becomes one that says whose it is. Raises OSError."""
+        if state is MarkerState.BY_HAND:
+            await asyncio.to_thread(write_marker, self.marker_path, self.marker(digest, by_hand=True))
+            log.warning("prepared by hand", extra={"marker": str(self.marker_path), "reason": state.value})
+        elif not state.spares:
+            return None
+        return PrepareResult(True, tries, state.value)
+
+    async def _try(self, script: str, number: int) -> str:
+        """Run it once; the reason why it failed, or nothing."""
+        path = self.layout.prepare_log(self.attempt)
+        started, clock = time.time(), time.monotonic()
+        user = self.config.prepare_user or self.user
+        program = Program(command_of(script), self.environment, path, self.config.mount, user=user)
+        # ends also what a finished script left running
+        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds)
+        reason = explain(code, self.config.prepare_timeout_seconds)
+        if reason and (output := child.last_words()):
+            reason = f"{reason}; its last output:\n{output}"
+        self._record(Try(self.attempt, number, started, round(time.monotonic() - clock, 3), code, reason))
+        return reason
+
+    def _drop_old_logs(self) -> None:
+        """Those of attempts before the last `KEPT_LOGS`: each start of the node makes another."""
+        for path in self.layout.logs.glob("prepare-*"):
+            attempt = path.name.removeprefix("prepare-").partition(".")[0]
+            if attempt.isdecimal() and int(attempt) <= self.attempt - KEPT_LOGS:
+                path.unlink(missing_ok=True)
+
+    @property
+    def marker_path(self) -> Path:
+        return marker_path(self.config.mount, self.identity.private_ip)
+
+    def _record(self, entry: Try) -> None:
+        with self.layout.tries.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(entry)) + "\n")
+
+    def marker(self, digest: str | None, *, by_hand: bool = False) -> Marker:
+        return Marker(
+            instance_id=self.identity.instance_id,
+            attempt=self.attempt,
+            script_sha256=digest,
+            exit_code=0,
+            at=time.time(),
+            by_hand=by_hand,
+        )
+
+
+def command_of(script: str) -> list[str]:
+    """A Python script runs with our own interpreter, anything else by itself."""
+    return [sys.executable, script] if Path(script).suffix == ".py" else [script]
+
+
+def marker_path(mount: str, private_ip: str) -> Path:
+    return Path(mount) / f"prepare_data_success_{private_ip}"
+
+
+def read_marker(path: Path) -> Found | None:
+    """None: there is none. Empty for what no node wrote, such as a link or a pipe, which the next marker replaces."""
+    try:
+        text, made_at = read_dated(path, MARKER_BYTES, follow=False)
+        return Found(text.decode("utf-8", "replace"), made_at)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):  # ENXIO: a socket
+            return Found("", None)
+        raise
+
+
+def write_marker(path: Path, marker: Marker) -> None:
+    """Raises OSError, and leaves the earlier marker or none then."""
+    write_atomically(path, marker.model_dump_json() + "\n")
+
+
+def drop_marker(path: Path) -> None:
+    """A marker that does not count must not be seen by scripts that only look for the name."""
+    path.unlink(missing_ok=True)
+
+
+def script_digest(script: str) -> str:
+    """Raises OSError when the script cannot be read. It may be a link: its content is what counts."""
+    text = read_regular(Path(script), SCRIPT_BYTES + 1, follow=True)
+    if len(text) > SCRIPT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {SCRIPT_BYTES >> 20} MiB", script)
+    return hashlib.sha256(text).hexdigest()
+
+
+class RunScript(NodeStep):
+    """Its success and the marker belong together: a marker that could not be written is a failed try."""
+
+    name, needs = "prepare-data", (MountVolume,)
+
+    async def look(self) -> Condition:
+        if (result := self.run.prepare_result) is not None:
+            return DONE if result.prepared else FAILED
+        if self.run.configured.config.prepare_script is None:
+            return DONE
+        try:
+            state = await marker_state(self.run)
+        except OSError as error:
+            return left(_told(error, Path(self.run.configured.config.prepare_script)))
+        return DONE if state.spares else left(state.value)
+
+    async def do(self) -> None:
+        self.run.prepare_result = await (await preparation(self.run)).run()
+
+
+class WriteMarker(NodeStep):
+    """By itself only where there is no script: then the marker says that there was nothing to prepare."""
+
+    name, needs = "marker", (MountVolume,)
+
+    async def look(self) -> Condition:
+        if (result := self.run.prepare_result) is not None:
+            return DONE if result.prepared else FAILED
+        with contextlib.suppress(OSError):
+            if (await marker_state(self.run)).spares:
+                return DONE
+        return left("the marker comes with success")
+
+    async def do(self) -> None:
+        self.run.prepare_result = await (await preparation(self.run)).run()
+
+
+async def preparation(run: Run) -> Preparation:
+    known, using = run.configured, run.dependencies
+    environment = await process_environment(run)
+    return Preparation(
+        known.config, known.identity, run.attempt, using.layout, run.children, environment, using.timing, using.user
+    )
+
+
+async def marker_state(run: Run) -> MarkerState:
+    """Raises OSError where it, or the script, cannot be read."""
+    return (await (await preparation(run)).look())[1]
+
+
+def _told(error: OSError, path: Path) -> str:
+    """`path`: where the error names none."""
+    return f"{error.strerror}: {error.filename2 or error.filename or path}" if error.strerror else str(error)

@@ -1,0 +1,114 @@
+"""The volume that all nodes share: there already, or an EFS file system that this host mounts with TLS.
+
+systemd mounts it from an entry in fstab, so that the tunnel that amazon-efs-utils starts for TLS belongs to the mount,
+not to the bootstrap, and outlives it; and so that the next boot mounts it by itself.
+https://docs.aws.amazon.com/efs/latest/ug/mount-fs-auto-mount-update-fstab.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+
+from dyntrain.node_bootstrap.core.plan import DONE, Condition, left
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.node_bootstrap.host.files import write_atomically
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children, Program, explain
+from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
+from dyntrain.node_bootstrap.steps.run import NodeStep
+
+OPTIONS = "_netdev,noresvport,tls"
+MOUNT_SECONDS = 120.0
+LOOK_SECONDS = 30.0  # for a file system whose server does not answer
+log = logging.getLogger(__name__)
+
+
+def fstab_with(existing: str, volume: str, mount: str) -> str:
+    """`existing` with exactly one entry for `mount`, ours; comments and other entries stay as they are. Applied twice
+    it changes nothing more.
+    """
+    entry = f"{volume}:/ {mount} efs {OPTIONS} 0 0"
+    lines = [line for line in existing.splitlines() if line.lstrip().startswith("#") or line.split()[1:2] != [mount]]
+    return "".join(f"{line}\n" for line in [*lines, entry])
+
+
+class Volume:
+    """`volume` is an EFS file system's id; None: whatever is at `mount` is taken."""
+
+    def __init__(
+        self,
+        volume: str | None,
+        mount: str,
+        layout: Layout,
+        children: Children,
+        systemctl: Sequence[str],
+        is_mount: Callable[[str], bool],
+    ) -> None:
+        self._volume, self._mount, self._layout, self._children = volume, mount, layout, children
+        self._systemctl, self._is_mount = systemctl, is_mount
+
+    async def usable(self) -> bool:
+        """Whether there is anything to do. Raises ServiceUnavailable when its server does not answer."""
+        return await self._look(os.path.isdir if self._volume is None else self._is_mount)
+
+    async def ready(self) -> None:
+        """It can be used on return. Raises ServiceUnavailable, also when its server does not answer; OSError when fstab
+        cannot be written.
+        """
+        if await self.usable():
+            return
+        if self._volume is None:
+            raise ServiceUnavailable(
+                f"the shared volume {self._mount} is not there; check the mount and the field mount of the node's "
+                "configuration"
+            )
+        fstab = self._layout.fstab
+        existing = fstab.read_text(encoding="utf-8") if fstab.exists() else ""
+        wanted = fstab_with(existing, self._volume, self._mount)
+        if wanted != existing:
+            write_atomically(fstab, wanted)
+        os.makedirs(self._mount, exist_ok=True)
+        for command in (["daemon-reload"], ["start", self._mount]):
+            await self._run([*self._systemctl, *command])
+        if not await self.usable():
+            raise ServiceUnavailable(f"{self._volume} is not mounted at {self._mount}, although systemd says so")
+        log.info("mounted", extra={"volume": self._volume, "mount": self._mount})
+
+    async def _look(self, look: Callable[[str], bool]) -> bool:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return await asyncio.to_thread(look, self._mount)
+        except TimeoutError as error:
+            raise ServiceUnavailable(
+                f"the shared volume {self._mount} does not answer within {LOOK_SECONDS:g} s; check its server"
+            ) from error
+
+    async def _run(self, command: list[str]) -> None:
+        program = Program(command, {}, self._layout.logs / "mount.log")
+        code, child = await self._children.run("mount", program, MOUNT_SECONDS)
+        if reason := explain(code, MOUNT_SECONDS):
+            raise ServiceUnavailable(
+                f"cannot mount {self._volume} at {self._mount}: `{' '.join(command)}`: {reason}: "
+                f"{child.last_words(lines=5)}"
+            )
+
+
+class MountVolume(NodeStep):
+    name, needs, host = "volume", (ReadConfiguration,), True
+
+    async def look(self) -> Condition:
+        try:
+            usable = await self._volume().usable()
+        except ServiceUnavailable:  # `do` says so, and waits
+            usable = False
+        return DONE if usable else left("the shared volume cannot be used")
+
+    async def do(self) -> None:
+        await self._volume().ready()
+
+    def _volume(self) -> Volume:
+        config, using = self.run.configured.config, self.run.dependencies
+        return Volume(config.volume, config.mount, using.layout, self.run.children, using.systemctl, using.is_mount)

@@ -1,0 +1,1 @@
+"""What a prepared node runs: the worker, its ps-lite processes, on the master the coordinator; and the line to it."""

@@ -1,0 +1,53 @@
+"""What a base node does besides: it keeps ps-lite processes, as all nodes may, and stands by to run the coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from dyntrain.node_bootstrap.supervision.group import PsGroup
+from dyntrain.node_bootstrap.supervision.master import CoordinatorKeeper
+
+
+class BaseDuties:
+    """`due` returns when they begin: at once on a base node, later on one that gets the tag later. They end with the
+    node. `all_serve`: ps-lite processes are kept from the start, on a base node or not. No `coordinator`: it runs
+    elsewhere for certain.
+    """
+
+    def __init__(
+        self,
+        due: Callable[[], Awaitable[None]],
+        group: PsGroup,
+        coordinator: CoordinatorKeeper | None = None,
+        all_serve: bool = False,
+    ) -> None:
+        self._due, self.group, self.coordinator = due, group, coordinator
+        self._all_serve, self.begun = all_serve, False
+
+    @property
+    def serves(self) -> bool:
+        """Whether ps-lite processes are kept here."""
+        return self._all_serve or self.begun
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._all_serve:
+                tasks.create_task(self.group.run())
+            await self._due()
+            self.begun = True
+            self.group.of_base()
+            if not self._all_serve:
+                tasks.create_task(self.group.run())
+            if self.coordinator is not None:
+                tasks.create_task(self.coordinator.run())
+
+
+async def at_once() -> None:
+    """For `due`."""
+
+
+async def never() -> None:
+    """For `due`: this node will not be a base node."""
+    await asyncio.Event().wait()

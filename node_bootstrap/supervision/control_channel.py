@@ -1,0 +1,191 @@
+"""The node's end of the control channel: says that the node is prepared, and hands on the coordinator's orders.
+
+The channel may be down at any time, for any length of time. So nothing is queued for later: after each welcome the
+receiver says anew what still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Protocol
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.node_bootstrap.reports.config import Access
+from dyntrain.training.protocol.channel import answer_seconds, connect, decode, encode, greet
+from dyntrain.training.protocol.clocks import DEFAULT, Clocks, spread
+from dyntrain.training.protocol.messages import Refused
+from dyntrain.training.protocol.node_messages import NodeHello, Welcome
+from dyntrain.training.protocol.wire import FromCoordinator, FromNode
+from pydantic import ValidationError
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+CLOSE_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+class Receiver(Protocol):
+    def hello(self) -> NodeHello:
+        """The first message of each connection, from the present state."""
+        ...
+
+    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+        """A new connection stands: say what the coordinator must know."""
+        ...
+
+    async def received(self, message: FromCoordinator) -> None: ...
+
+    def lost(self) -> None:
+        """The connection that was welcomed is gone."""
+        ...
+
+
+class Ending(Enum):
+    CLOSED = "the connection to the coordinator is closed"
+    REFUSED = "the coordinator refused this node"
+    FAILED = "no connection to the coordinator"
+
+
+class ControlChannel:
+    """`access` says how to reach the coordinator, None while there is none, and raises ServiceUnavailable."""
+
+    def __init__(
+        self, cluster: str, access: Callable[[], Awaitable[Access | None]], timing: Timing, clocks: Clocks = DEFAULT
+    ) -> None:
+        self._cluster, self._access, self._timing, self._clocks = cluster, access, timing, clocks
+        self._outbox: asyncio.Queue[FromNode | None] | None = None
+        self._said = ""
+        self._left = False
+
+    @property
+    def connected(self) -> bool:
+        return self._outbox is not None
+
+    def tell(self, message: FromNode) -> bool:
+        """Queue it on the present connection; False, and nothing kept, when there is none."""
+        if self._outbox is None:
+            return False
+        self._outbox.put_nowait(message)
+        return True
+
+    def hang_up(self) -> None:
+        """End the present connection; the next one is made as after any other end."""
+        if self._outbox is not None:
+            self._outbox.put_nowait(None)
+
+    def leave(self) -> None:
+        """End the connection for good: nothing more is to be said."""
+        self._left = True
+        self.hang_up()
+
+    async def run(self, receiver: Receiver) -> None:
+        """Connects, and connects again, until cancelled or left. A new coordinator publishes another address and token,
+        so both are read anew each time.
+        """
+        failures = refusals = 0
+        while not self._left:
+            access = await self._published()
+            try:
+                ending = await self._converse(access, receiver)
+            except (OSError, TimeoutError, ValueError, WebSocketException) as error:
+                # ValueError: a certificate or address that is none, published by a broken coordinator
+                ending = Ending.FAILED
+                self._say(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
+            failures = failures + 1 if ending is Ending.FAILED else 0
+            refusals = refusals + 1 if ending is Ending.REFUSED else 0
+            pause = (
+                self._timing.refused.delay(refusals - 1)
+                if refusals
+                else self._timing.endpoint.delay(max(0, failures - 1))
+            )
+            await asyncio.sleep(spread(pause, random.random()))
+
+    async def _published(self) -> Access:
+        tries = 0
+        while True:
+            try:
+                if access := await self._access():
+                    return access
+                self._say(f"no coordinator of cluster {self._cluster} has published its address yet")
+            except ServiceUnavailable as error:
+                self._say(str(error))
+            await asyncio.sleep(spread(self._timing.endpoint.delay(tries), random.random()))
+            tries += 1
+
+    async def _converse(self, access: Access, receiver: Receiver) -> Ending:
+        connection = await connect(access.endpoint.url, access.endpoint.certificate, self._clocks)
+        sender: asyncio.Task[None] | None = None
+        try:
+            await greet(connection, receiver.hello(), access.token, self._clocks)
+            async with asyncio.timeout(answer_seconds(self._clocks)):
+                first = self._decode(await connection.recv())
+            if isinstance(first, Refused):
+                return self._refused(first)
+            if not isinstance(first, Welcome):
+                self._say(
+                    f"the coordinator answered the hello with {first.type if first else 'something unknown'}",
+                    access.endpoint.url,
+                )
+                return Ending.FAILED
+            self._said = ""
+            log.info("connected to the coordinator", extra={"job": first.job, "url": access.endpoint.url})
+            self._outbox = asyncio.Queue()
+            sender = asyncio.create_task(_send(connection, self._outbox))
+            await receiver.welcomed(access, first)
+            return await self._listen(connection, receiver)
+        finally:
+            if self._outbox is not None:
+                self._outbox = None
+                receiver.lost()
+            if sender is not None:
+                sender.cancel()
+            with contextlib.suppress(TimeoutError, OSError, WebSocketException):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await connection.close()
+
+    async def _listen(self, connection: ClientConnection, receiver: Receiver) -> Ending:
+        try:
+            async for text in connection:
+                message = self._decode(text)
+                if isinstance(message, Refused):
+                    return self._refused(message)
+                if message is not None:
+                    await receiver.received(message)
+        except ConnectionClosed as error:
+            log.warning("connection to the coordinator lost", extra={"reason": str(error)})
+        else:
+            log.info(Ending.CLOSED.value)
+        return Ending.CLOSED
+
+    def _decode(self, text: str | bytes) -> FromCoordinator | None:
+        """None for what a newer coordinator may say and this node does not know."""
+        try:
+            return decode(text)
+        except ValidationError as error:
+            log.warning(
+                "ignored a message of the coordinator", extra={"reason": error.title, "errors": error.error_count()}
+            )
+            return None
+
+    def _refused(self, message: Refused) -> Ending:
+        self._say(f"{Ending.REFUSED.value}: {message.reason}")
+        return Ending.REFUSED
+
+    def _say(self, text: str, url: str = "") -> None:
+        """Once, until something else is to be said: this goes on for as long as the coordinator is away."""
+        if text != self._said:
+            self._said = text
+            log.warning(text, extra={"url": url} if url else {})
+
+
+async def _send(connection: ClientConnection, outbox: asyncio.Queue[FromNode | None]) -> None:
+    with contextlib.suppress(ConnectionClosed):  # the listener says so
+        while (message := await outbox.get()) is not None:
+            await connection.send(encode(message))
+        await connection.close()

@@ -1,0 +1,269 @@
+"""Keeps a node's blank ps-lite processes, and hands them their roles, generation by generation.
+
+A blank is forked from a server that has imported mxnet (`dyntrain.training.host.forkserver`), and waits for one JSON
+line that makes it a scheduler or a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import NodeError
+from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
+from dyntrain.training.host.forkserver import Blank, ForkServerSocket
+from dyntrain.training.protocol.node_messages import GroupFailed, GroupReady, StartGroup
+from dyntrain.training.protocol.wire import FromNode
+
+PORTS = range(10000, 30000)  # below the ports that the kernel gives to outgoing connections
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Process:
+    blank: Blank
+    server: Child
+    ready: bool = False
+    role: str = "blank"
+    generation: int | None = None
+
+
+def free_port(host: str, tries: int = 50) -> int:
+    """A port on `host` that nobody listens on now; it may be taken before it is used, then the group fails and the next
+    is formed elsewhere.
+    """
+    for _ in range(tries):
+        port = random.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise OSError(f"no free port found on {host} in {tries} tries between {PORTS.start} and {PORTS.stop}")
+
+
+class PsGroup:
+    """A group is offered while `wanted` blanks are ready; as many spares let a second change follow the first at once.
+
+    The death of the fork server is the death of all of them: what is live has failed, and a new one is started.
+    `tell` sends to the coordinator and is False when nobody listens: `state` says it again later. `uid` is that of the
+    program's user; None: of this process.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        wanted: int,
+        host: str,
+        children: Children,
+        tell: Callable[[FromNode], bool],
+        timing: Timing,
+        uid: int | None = None,
+    ) -> None:
+        self._uid = uid
+        self._program, self._wanted, self._spares, self._host = program, wanted, wanted, host
+        self._children, self._tell, self._timing = children, tell, timing
+        self._server: tuple[Child, ForkServerSocket] | None = None
+        self._turn = asyncio.Lock()  # the pool and an order may both find that there is no server
+        self._pool: list[Process] = []
+        self._live: dict[int, list[Process]] = {}
+        self._base = False
+        self._stopped = 0
+        self._refill_at = 0.0
+        self._deaths = 0
+        self._port: int | None = None
+        self._failure: GroupFailed | None = None
+        self._changed = asyncio.Event()
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    def state(self) -> list[FromNode]:
+        """What a coordinator that just connected must know."""
+        said: list[FromNode] = [self._failure] if self._failure else []
+        ready = sum(process.ready for process in self._offered())
+        if ready >= self._wanted:
+            if self._port is None:
+                self._port = free_port(self._host)
+            said.append(GroupReady(scheduler_port=self._port, blanks=ready, base=self._base))
+        return said
+
+    def of_base(self) -> None:
+        """The node is a base node now, which the coordinator hears with the offer."""
+        self._base = True
+        self._announce()
+
+    async def run(self) -> None:
+        """Fills the pool whenever it is short, until cancelled."""
+        try:
+            while True:
+                self._changed.clear()
+                if len(self._pool) >= self._wanted + self._spares:
+                    await self._changed.wait()
+                    continue
+                if (left := self._refill_at - time.monotonic()) > 0:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await self._changed.wait()
+                    continue
+                if self._deaths:
+                    await asyncio.sleep(self._timing.blank.delay(self._deaths - 1))
+                try:
+                    await self._spawn()
+                except OSError as error:
+                    self._deaths += 1
+                    log.error("a blank ps-lite process cannot be started", extra={"reason": str(error)})
+        finally:
+            for watcher in self._watchers:
+                watcher.cancel()
+
+    async def start(self, order: StartGroup) -> None:
+        """Hand out the roles. Repeated or late orders change nothing.
+
+        Where no blank is ready, one that still imports gets its line early, and finds it when it looks.
+        """
+        if order.generation <= self._stopped or order.generation in self._live:
+            log.info(
+                "ignored an order to start an earlier group",
+                extra={"generation": order.generation, "stopped": self._stopped},
+            )
+            return
+        members = self._live[order.generation] = []
+        self._port = None
+        self._refill_at = time.monotonic() + self._timing.formation
+        for wanted in order.processes:
+            try:
+                process = self._take() or await self._spawn()
+                if process in self._pool:
+                    self._pool.remove(process)
+                members.append(process)
+                process.role, process.generation = wanted.role, order.generation
+                await process.blank.give(wanted.role, wanted.environment)
+                log.info(
+                    "handed out a role",
+                    extra={
+                        "role": wanted.role,
+                        "pid": process.blank.pid,
+                        "generation": order.generation,
+                        "ready": process.ready,
+                    },
+                )
+            except (OSError, NodeError) as error:
+                self._fail(order.generation, f"{wanted.role}: {error}")
+        self._announce()
+        self._changed.set()
+
+    async def stop(self, generation: int) -> None:
+        """Kill the processes of this and of earlier generations; later orders to start these change nothing."""
+        self._stopped = max(self._stopped, generation)
+        self._refill_at = 0.0  # the group before goes when the present one is formed
+        self._changed.set()
+        if self._failure and self._failure.generation <= self._stopped:
+            self._failure = None
+        doomed = [
+            process for number in sorted(self._live) if number <= self._stopped for process in self._live.pop(number)
+        ]
+        await asyncio.gather(*(process.blank.stop() for process in doomed))
+
+    async def forget(self) -> None:
+        """The job is over: kill its processes, and begin to count anew with the next. The blanks stay ready."""
+        await self.stop(max(self._live, default=self._stopped))
+        self._stopped = 0
+
+    async def stop_all(self) -> None:
+        """Kill the blanks and their server too."""
+        self._wanted = self._spares = 0
+        await self.stop(max(self._live, default=self._stopped))
+        pool, self._pool = self._pool, []
+        await asyncio.gather(*(process.blank.stop() for process in pool))
+        if self._server:
+            await self._server[0].stop()
+
+    def _take(self) -> Process | None:
+        """The blank that is furthest."""
+        return max(self._offered(), key=lambda process: process.ready, default=None)
+
+    def _offered(self) -> list[Process]:
+        """Without those of a server that is being ended: they die with it."""
+        return [process for process in self._pool if self._server and process.server is self._server[0]]
+
+    async def _spawn(self) -> Process:
+        async with self._turn:
+            if self._server is None:
+                self._server = await self._start_server()
+            child, line = self._server
+        process = Process(await line.fork(), child)
+        self._pool.append(process)
+        self._watch(self._follow(process))
+        return process
+
+    async def _start_server(self) -> tuple[Child, ForkServerSocket]:
+        line = ForkServerSocket()
+        try:
+            child = await self._children.start("ps-lite", self._program.given(line.environment, line.theirs))
+        except (OSError, NodeError):
+            line.close()
+            raise
+        line.handed_over()
+        self._watch(self._follow_server(child, line))
+        return child, line
+
+    def _watch(self, coroutine: Coroutine[None, None, None]) -> None:
+        watcher = asyncio.create_task(coroutine)
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    async def _follow_server(self, child: Child, line: ForkServerSocket) -> None:
+        code = await child.wait()
+        line.close()
+        if self._server and self._server[0] is child:
+            self._server = None
+            if self._wanted:
+                self._deaths += 1
+                log.error(
+                    "the fork server of the ps-lite processes ended",
+                    extra={"pid": child.pid, "reason": explain(code, 0.0), "output": child.last_words()},
+                )
+        await child.stop()
+        self._changed.set()
+
+    async def _follow(self, process: Process) -> None:
+        """From the request to the end of the process."""
+        server = process.server
+        try:
+            async with asyncio.timeout(self._timing.blank_start):
+                process.ready = await process.blank.started(self._uid)
+        except TimeoutError:
+            if self._server and self._server[0] is server:
+                self._server = None  # at once: an order that comes while it is ended must not be given to it
+                self._deaths += 1
+                log.error("the fork server does not answer and is started again", extra={"pid": server.pid})
+            await server.stop()
+        if process.ready:
+            self._deaths = 0
+            self._announce()
+        in_order = process.ready and await process.blank.ended()
+        await process.blank.stop()
+        if process in self._pool:
+            self._pool.remove(process)
+            self._deaths = max(self._deaths, 1)  # when the server died, it counts by itself
+            log.error("a blank ps-lite process ended", extra={"pid": process.blank.pid, "output": server.last_words()})
+            self._changed.set()
+        elif process.generation is not None and process.generation > self._stopped and not in_order:
+            self._fail(process.generation, f"{process.role} ended; last output:\n{server.last_words(limit=1000)}")
+
+    def _announce(self) -> None:
+        try:
+            for message in self.state():
+                if isinstance(message, GroupReady):
+                    self._tell(message)
+        except OSError as error:
+            log.error("no group can be offered", extra={"reason": str(error)})
+
+    def _fail(self, generation: int, reason: str) -> None:
+        self._failure = GroupFailed(generation=generation, reason=reason)
+        log.error("a ps-lite process failed", extra={"generation": generation, "reason": reason})
+        self._tell(self._failure)

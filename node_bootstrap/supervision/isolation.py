@@ -1,0 +1,108 @@
+"""A node that has lost its coordinator for too long stops its worker, and starts another only when the controller still
+wants the node.
+
+The others have gone on without it by then, so its worker's state is of no use to anybody, and the instance may have
+been released meanwhile. `core.isolation` decides; `Isolation` carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
+from dyntrain.node_bootstrap.core.pacing import Backoff
+from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+
+log = logging.getLogger(__name__)
+
+
+class Isolation:
+    """`begin` starts the worker of a job, `stop` ends it, and no other is started before `begin`; `stopped` tells the
+    controller that this has happened, `wanted` asks it whether the node may go on.
+
+    `stop` is False where the worker was given up. The controller was told so and does not want the node: asking would
+    keep it from the next coordinator, which may have the worker started once more. So that one is welcomed as ever.
+
+    `wanted` raises ServiceUnavailable when there is no answer.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[str], Awaitable[None]],
+        stop: Callable[[], Awaitable[bool]],
+        wanted: Callable[[], Awaitable[bool]],
+        stopped: Callable[[str], None],
+        seconds: float,
+        ask: Backoff,
+    ) -> None:
+        self._begin, self._stop, self._wanted, self._stopped = begin, stop, wanted, stopped
+        self._seconds, self._ask = seconds, ask
+        self._state = IsolationState()
+        self._job: str | None = None  # of the coordinator that is connected
+        self._said = ""
+        self._changed = asyncio.Event()
+
+    async def welcomed(self, job: str) -> None:
+        self._job = job
+        if self._state.stopped:
+            self._state = IsolationState(stopped=True)
+            self._changed.set()
+        else:
+            self._state = IsolationState()
+            await self._begin(job)
+
+    def lost(self) -> None:
+        self._job = None
+        if not self._state.stopped:
+            self._state = IsolationState(lost_at=time.monotonic())
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._changed.clear()
+            action, due = decide(time.monotonic(), self._state, self._seconds, self._ask)
+            if action is IsolationAction.WAIT:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if due == math.inf else due - time.monotonic()):
+                        await self._changed.wait()
+            elif action is IsolationAction.STOP:
+                self._state = IsolationState(stopped=True)
+                reason = (
+                    f"no coordinator for {self._seconds:g} s: "
+                    "the worker is stopped until the controller says that the node is wanted"
+                )
+                if await self._stop():
+                    log.error(reason)
+                    self._stopped(reason)
+                else:
+                    await self._go_on()
+            else:
+                await self._inquire()
+
+    async def _inquire(self) -> None:
+        before = self._state
+        try:
+            wanted, answer = await self._wanted(), ""
+        except ServiceUnavailable as error:
+            wanted, answer = False, str(error)
+        if self._state is not before:
+            return  # the connection came or went meanwhile: ask anew
+        self._state = IsolationState(stopped=True, asks=before.asks + 1, asked_at=time.monotonic())
+        answer = answer or ("the controller wants this node" if wanted else "the controller does not want this node")
+        if answer != self._said:
+            self._said = answer
+            log.warning("asked the controller", extra={"answer": answer})
+        if wanted and self._job is not None:
+            self._said = ""
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        self._state = IsolationState()
+        if self._job is not None:
+            await self._begin(self._job)

@@ -1,0 +1,150 @@
+"""Warm spares: worker processes that have imported MXNet and built their model, and wait to take over when the worker
+dies.
+
+How they say that they are ready, and are told to go on, is in `dyntrain.training.host.standby`. A spare costs the
+memory of a worker, and no processor while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.errors import NodeError
+from dyntrain.node_bootstrap.host.processes import Child, Children, Program
+from dyntrain.training.host.standby import StandbySocket
+
+QUIET = 10  # niceness of a spare that gets ready while the job trains
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Spare:
+    child: Child
+    line: StandbySocket
+    ready: bool = False
+
+
+class Spares:
+    """Keeps `count` of them while `needed` says so; with 0 it does nothing."""
+
+    def __init__(
+        self, program: Program | None, count: int, children: Children, needed: Callable[[], bool], timing: Timing
+    ) -> None:
+        self.program, self._count, self._children, self._needed, self._timing = (
+            program,
+            count,
+            children,
+            needed,
+            timing,
+        )
+        self._waiting: list[_Spare] = []
+        self._deaths = self._hangs = 0
+        self._discards = 0
+        self._changed = asyncio.Event()
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    @property
+    def ready(self) -> int:
+        """How many have built their model."""
+        return sum(spare.ready for spare in self._waiting)
+
+    @property
+    def pids(self) -> list[int]:
+        return [spare.child.pid for spare in self._waiting]
+
+    def changed(self) -> None:
+        """Look again: what `needed` says may be different."""
+        self._changed.set()
+
+    def take(self) -> Child | None:
+        """The spare that is furthest, told to go on: it asks the coordinator for admission. None when there is none."""
+        while self._waiting:
+            spare = max(self._waiting, key=lambda spare: spare.ready)
+            self._waiting.remove(spare)
+            self._changed.set()
+            with contextlib.suppress(PermissionError, ProcessLookupError):  # only root may take niceness back
+                os.setpriority(os.PRIO_PGRP, spare.child.pid, os.getpriority(os.PRIO_PROCESS, 0))
+            if spare.line.go():
+                log.info("a spare takes over", extra={"pid": spare.child.pid, "ready": spare.ready})
+                return spare.child
+        return None
+
+    async def run(self) -> None:
+        """Starts one at a time, until cancelled: several imports at once would take the processor from the worker."""
+        try:
+            while True:
+                self._changed.clear()
+                if (
+                    len(self._waiting) >= self._count
+                    or not self._needed()
+                    or any(not spare.ready for spare in self._waiting)
+                ):
+                    await self._changed.wait()
+                    continue
+                await asyncio.sleep(self._timing.spare if not self._deaths else self._timing.blank.delay(self._deaths))
+                if not self._needed():
+                    continue
+                discards = self._discards
+                try:
+                    await self._start()
+                    if discards != self._discards:  # while it was being started
+                        await self.discard()
+                except (OSError, NodeError) as error:
+                    self._deaths += 1
+                    log.error("a warm spare cannot be started", extra={"reason": str(error)})
+        finally:
+            for watcher in self._watchers:
+                watcher.cancel()
+
+    async def discard(self) -> None:
+        """Kill those that wait, also one that is just being started. Bounded as `Child.stop`."""
+        self._discards += 1
+        waiting, self._waiting = self._waiting, []
+        await asyncio.gather(*(spare.child.stop() for spare in waiting))
+        self._changed.set()
+
+    async def _start(self) -> None:
+        with contextlib.ExitStack() as stack:
+            line = stack.enter_context(StandbySocket())
+            assert self.program is not None, "it is needed while a worker runs"
+            child = await self._children.start("spare", self.program.given(line.environment, line.theirs), QUIET)
+            stack.pop_all()  # from here on its watcher closes it
+        line.handed_over()
+        spare = _Spare(child, line)
+        self._waiting.append(spare)
+        watcher = asyncio.create_task(self._watch(spare))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    async def _watch(self, spare: _Spare) -> None:
+        """To the end of its process, also once it was taken."""
+        with spare.line:
+            bound = self._timing.spare_start * 2.0 ** min(self._hangs, 10)  # it may just be slow, at its low priority
+            try:
+                async with asyncio.timeout(bound):
+                    spare.ready = await spare.line.ready()
+            except TimeoutError:
+                if spare in self._waiting:  # one that was taken is the coordinator's to bound
+                    log.error("a warm spare hangs before it is ready", extra={"pid": spare.child.pid, "seconds": bound})
+                    self._hangs += 1
+                    self._gone(spare)
+                    await spare.child.stop()
+            if spare.ready:
+                self._deaths = self._hangs = 0
+                self._changed.set()
+                log.info("a warm spare stands by", extra={"pid": spare.child.pid})
+            await spare.child.wait()
+        if spare in self._waiting:
+            log.warning("a warm spare ended", extra={"pid": spare.child.pid})
+            self._gone(spare)
+
+    def _gone(self, spare: _Spare) -> None:
+        self._waiting.remove(spare)
+        self._deaths += 1
+        self._changed.set()

@@ -1,0 +1,269 @@
+"""Carries out the coordinator's orders on this host, and tells it what happens here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dyntrain.controller.contract.messages import ControlFile
+from dyntrain.controller.contract.notices import LEAVE, Rebalance
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.accounts import Account
+from dyntrain.node_bootstrap.host.files import write_atomically
+from dyntrain.node_bootstrap.host.processes import Program
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.instance.notices import Notice, NoticeWatch
+from dyntrain.node_bootstrap.reports.config import Access
+from dyntrain.node_bootstrap.reports.report import Status
+from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties
+from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
+from dyntrain.node_bootstrap.supervision.isolation import Isolation
+from dyntrain.node_bootstrap.supervision.launch_desk import LaunchDesk
+from dyntrain.node_bootstrap.supervision.worker import Worker
+from dyntrain.training.protocol.clocks import DEFAULT, Clocks
+from dyntrain.training.protocol.node_messages import (
+    CoolDown,
+    Launch,
+    LaunchAnswer,
+    Launched,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    RestartWorker,
+    Retire,
+    StartGroup,
+    StopGroup,
+    Welcome,
+    Workers,
+)
+from dyntrain.training.protocol.results import END_SECONDS, SCRIPTS_SECONDS
+from dyntrain.training.protocol.wire import FromCoordinator
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SupervisedNode:
+    """Which node it is, and where its worker finds the job."""
+
+    identity: Identity
+    attempt: int
+    mount: str
+    control_file: Path
+    timing: Timing
+    clocks: Clocks = DEFAULT
+    rebalance: Rebalance = LEAVE
+    account: Account | None = None  # the worker's; None: this process's
+    results: bool = False  # whether the coordinator uploads the job's
+
+
+class JobLogs(Protocol):
+    def follow(self, job: str) -> None:
+        """From now on the logs belong to `job`; said again with each welcome."""
+
+
+class Supervisor:
+    """The `Receiver` of `channel`. Only nodes on EC2 have `notices` and `logs`, only those that are or may become
+    base nodes have `base`. `workers` takes the addresses of the cluster's nodes. `desk`: people may launch here.
+    `program_of`: they must, for the cluster has no command of its own; then a job's end retires nobody.
+
+    `unlisted` is set while the coordinator says that the target does not list the node.
+    """
+
+    def __init__(
+        self,
+        node: SupervisedNode,
+        channel: ControlChannel,
+        status: Status,
+        worker: Worker,
+        isolation: Isolation,
+        base: BaseDuties | None = None,
+        notices: NoticeWatch | None = None,
+        logs: Sequence[JobLogs] = (),
+        workers: Callable[[Sequence[str]], None] = lambda addresses: None,
+        desk: LaunchDesk | None = None,
+        program_of: Callable[[Launch], Program] | None = None,
+    ) -> None:
+        self._node, self._channel, self._status = node, channel, status
+        self.worker, self._isolation, self.base = worker, isolation, base
+        self._notices, self._logs, self._workers = notices, logs, workers
+        self._desk, self._program_of = desk, program_of
+        self._job = ""
+        self._retired = asyncio.Event()
+        self._reason = ""
+        self.unlisted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.worker.run())
+            tasks.create_task(self._isolation.run())
+            if self.base is not None:
+                tasks.create_task(self.base.run())
+                tasks.create_task(self._job_over(self.base))
+            if self._desk is not None:
+                tasks.create_task(self._desk.run())
+            tasks.create_task(self._channel.run(self))
+
+    async def until_retired(self) -> str:
+        """Why, once the coordinator has no more use for the node."""
+        await self._retired.wait()
+        return self._reason
+
+    # ---- the control channel's receiver
+
+    def hello(self) -> NodeHello:
+        identity = self._node.identity
+        return NodeHello(
+            cluster=identity.cluster,
+            instance_id=identity.instance_id,
+            private_ip=identity.private_ip,
+            identity=identity.signed,
+            attempt=self._node.attempt,
+            base=identity.base or (self.base is not None and self.base.begun),  # the tag may have come later
+            worker_pid=self.worker.pid,
+        )
+
+    async def welcomed(self, access: Access, welcome: Welcome) -> None:
+        self.write_control_file(access)
+        if self._program_of is not None:
+            if self.base is not None and self._job not in ("", welcome.job):  # nobody may have said that it is over
+                await self.base.group.forget()
+            if welcome.launch is None:  # a script that has left the job may still save its model
+                await self.worker.finish(self._node.timing.finish)
+            self.worker.runs(None if welcome.launch is None else self._program_of(welcome.launch))
+        self._job = welcome.job
+        for logs in self._logs:
+            logs.follow(welcome.job)
+        if self.base is not None and self.base.serves:
+            for message in self.base.group.state():
+                self._channel.tell(message)
+        for notice in self._notices.known.values() if self._notices is not None else ():
+            self._tell_of(notice)
+        await self._isolation.welcomed(welcome.job)
+
+    def noticed(self, notice: Notice) -> None:
+        """The machine will be taken: both the coordinator and the controller must know. Advice that the policy ignores
+        goes to nobody: a node that is being taken away has nothing else to report.
+        """
+        if self._tell_of(notice):
+            self._status.report("interrupted", notice.kind, notice.deadline)
+
+    def _tell_of(self, notice: Notice) -> bool:
+        """The controller, which has the policy too, is told the deadline as it was noted: this one is the job's."""
+        deadline = self._node.rebalance.deadline(notice.kind, notice.deadline)
+        if deadline is not None:
+            self._channel.tell(NodeNotice(kind=notice.kind, deadline=deadline))
+        return deadline is not None
+
+    def lost(self) -> None:
+        self.worker.disconnected()
+        if not self._retired.is_set():  # then the node has hung up itself, and has nobody to be cut off from
+            self._isolation.lost()
+        if self._desk is not None:
+            self._desk.lost()
+
+    async def received(self, message: FromCoordinator) -> None:
+        match message:
+            case Listed(listed=listed):
+                self.unlisted.clear() if listed else self.unlisted.set()
+                self._status.listed(listed)
+            case Launched(launch=launch) if self._program_of is not None:
+                self.worker.runs(self._program_of(launch))
+                await self._isolation.welcomed(self._job)
+            case LaunchAnswer() if self._desk is not None:
+                self._desk.answered(message)
+            case Workers(addresses=addresses):
+                self._write_workers(addresses)
+            case StartGroup() if self.base is not None and self.base.serves:
+                await self.base.group.start(message)
+            case StopGroup(generation=generation) if self.base is not None and self.base.serves:
+                await self.base.group.stop(generation)
+            case RestartWorker(pid=pid, reason=reason):
+                await self.worker.restart(pid, reason)
+            case CoolDown():
+                await self.worker.cool_down(message.pid, message.seconds, message.given_up)
+            case Retire(reason=reason) if self._program_of is not None:
+                await self._wait_for_the_next(reason)
+            case Retire(reason=reason):
+                self._retire_for(reason)
+            case _:
+                log.warning("ignored an order that is not for this node", extra={"type": message.type})
+
+    async def _wait_for_the_next(self, reason: str) -> None:
+        """The launch is over, the node is not: its coordinator ends when nobody is connected, and another one comes."""
+        log.info("stands by for the next launch", extra={"reason": reason})
+        await self.worker.finish(self._node.timing.finish)
+        self.worker.runs(None)
+        await self.worker.welcomed(self._job)
+        if self.base is not None:
+            await self.base.group.forget()
+        self._channel.hang_up()
+
+    def _write_workers(self, addresses: Sequence[str]) -> None:
+        """For people; the node does without."""
+        try:
+            self._workers(addresses)
+        except OSError as error:
+            log.warning("the workers are not written down", extra={"reason": str(error)})
+
+    def write_control_file(self, access: Access) -> None:
+        """How the worker finds its coordinator; a running worker reads it again when its connection breaks."""
+        endpoint, identity = access.endpoint, self._node.identity
+        control = ControlFile(
+            cluster=identity.cluster,
+            job=endpoint.job,
+            instance_id=identity.instance_id,
+            private_ip=identity.private_ip,
+            url=endpoint.url,
+            certificate=endpoint.certificate,
+            token=access.token,
+            mount=self._node.mount,
+            identity=identity.signed,
+            liveness_seconds=self._node.clocks.liveness,
+            progress_seconds=self._node.clocks.progress,
+        )
+        account = self._node.account
+        owner = (account.uid, account.gid) if account else (-1, -1)
+        write_atomically(self._node.control_file, control.to_json(), mode=0o600, owner=owner)
+
+    # ---- the end
+
+    async def _job_over(self, base: BaseDuties) -> None:
+        """Where the coordinator runs, its end is the end of the job, also when its word to retire was lost."""
+        if base.coordinator is not None:
+            await base.coordinator.finished.wait()
+            self._retire_for("the coordinator finished")
+
+    def _retire_for(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._retired.set()
+
+    async def retire(self, reason: str) -> None:
+        """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself.
+        Bounded.
+        """
+        log.info("retiring", extra={"reason": reason})
+        timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
+        leads = coordinator is not None and coordinator.retire()
+        await self.worker.finish(timing.finish)
+        await self.worker.stop(timing.grace)
+        if self.base is not None:
+            await self.base.group.stop_all()
+        if coordinator is not None and leads:
+            bound = timing.coordinator_exit
+            if self._node.results:  # it uploads them when all scripts have ended, which it sees by who has left
+                self._channel.leave()
+                bound += SCRIPTS_SECONDS + END_SECONDS
+            try:
+                async with asyncio.timeout(bound):
+                    await coordinator.finished.wait()
+            except TimeoutError:
+                log.error(
+                    "the coordinator did not finish in time, it is stopped",
+                    extra={"seconds": bound},
+                )

@@ -1,0 +1,234 @@
+"""Makes the supervisor of a node, with all its parts, from what is known of the node: whole, each part before those
+that need it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.controller.contract.messages import IDENTITY_VARIABLE, NodeConfig
+from dyntrain.controller.contract.notices import Rebalance
+from dyntrain.node_bootstrap.core.pacing import Timing
+from dyntrain.node_bootstrap.host.accounts import Account
+from dyntrain.node_bootstrap.host.layout import Layout
+from dyntrain.node_bootstrap.host.processes import Children, Program
+from dyntrain.node_bootstrap.host.workers import write_workers
+from dyntrain.node_bootstrap.instance.identity import Identity, until_base
+from dyntrain.node_bootstrap.instance.metadata import MetadataClient
+from dyntrain.node_bootstrap.instance.notices import NoticeWatch
+from dyntrain.node_bootstrap.reports.config import (
+    Parameters,
+    clocks_of,
+    read_access,
+    read_target,
+    read_wanted,
+    working_folder,
+)
+from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, Status
+from dyntrain.node_bootstrap.reports.shipping import LogShipping
+from dyntrain.node_bootstrap.reports.volume_log import VolumeLog
+from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once
+from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
+from dyntrain.node_bootstrap.supervision.group import PsGroup
+from dyntrain.node_bootstrap.supervision.isolation import Isolation
+from dyntrain.node_bootstrap.supervision.launch_desk import LaunchDesk
+from dyntrain.node_bootstrap.supervision.master import (
+    CoordinatorKeeper,
+    coordinator_arguments,
+    nominated_term,
+)
+from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
+from dyntrain.node_bootstrap.supervision.worker import Worker
+from dyntrain.training.dt_scripts import environment
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.protocol.node_messages import Launch
+
+
+def joining(program: Program, control_file: Path) -> Program:
+    """The person's program, as a worker that joins the job, which it finds through `control_file`."""
+    return program.given({"ELASTIC_TRAINING_ENABLED": "1", "DYNTRAIN_CONTROL_FILE": str(control_file)})
+
+
+def make_worker(
+    program: Program | None,
+    children: Children,
+    channel: ControlChannel,
+    status: Status,
+    timing: Timing,
+    warm_spares: int,
+) -> Worker:
+    """`program` is made by `joining`, None where a person launches it later."""
+    return Worker(
+        program,
+        children,
+        channel.tell,
+        lambda reason: status.report("worker_failed", reason),
+        lambda: status.report("prepared", "the coordinator had the worker started again"),
+        timing,
+        warm_spares,
+    )
+
+
+def make_isolation(
+    worker: Worker, wanted: Callable[[], Awaitable[bool]], status: Status, seconds: float, timing: Timing
+) -> Isolation:
+    """`wanted` asks whoever manages the node whether it is to train; raises ServiceUnavailable."""
+
+    def isolated(reason: str) -> None:
+        status.listed(False)  # so that it is said until a coordinator acknowledges the node again
+        status.report("prepared", reason)
+
+    return Isolation(worker.welcomed, lambda: worker.suspend(timing.grace), wanted, isolated, seconds, timing.ask)
+
+
+@dataclass(frozen=True)
+class Ec2Node:
+    """A node of a cluster, once it has its configuration. `environment` is for all its processes, `coordinator` and
+    `blank` are commands. `account` runs them, and the training script; None: as this process.
+    """
+
+    identity: Identity
+    config: NodeConfig
+    attempt: int
+    environment: Mapping[str, str]
+    layout: Layout
+    timing: Timing
+    parameters: Parameters
+    reports: Reports
+    metadata: MetadataClient
+    children: Children
+    coordinator: Sequence[str]
+    blank: Sequence[str]
+    account: Account | None = None
+
+    @property
+    def user(self) -> str | None:
+        return self.account.name if self.account else None
+
+
+@dataclass(frozen=True)
+class Ec2Parts:
+    """`reporter`, `notices` and `logs` run from the start, `supervisor` once the node is prepared."""
+
+    reporter: Reporter
+    status: ControllerStatus
+    notices: NoticeWatch
+    logs: tuple[LogShipping | VolumeLog, ...]
+    supervisor: Supervisor
+
+
+def wire(node: Ec2Node) -> Ec2Parts:
+    """Starts nothing."""
+    identity, config, layout, timing, children = node.identity, node.config, node.layout, node.timing, node.children
+    clocks = clocks_of(config)
+    reporter = Reporter(node.reports, timing)
+    status = ControllerStatus(identity, node.attempt, reporter)
+    channel = ControlChannel(identity.cluster, lambda: read_access(node.parameters, identity.cluster), timing, clocks)
+
+    # the supervisor is made last, and the watch runs later still
+    notices = NoticeWatch(node.metadata, lambda notice: supervisor.noticed(notice), timing)
+    log_path = layout.logs / "worker.log"
+    logs: tuple[LogShipping | VolumeLog, ...] = (
+        LogShipping(identity, layout, children),
+        *_volume_log(node, log_path),
+    )
+    variables = {**node.environment, **_path(config)}
+    if config.dt_scripts:
+        variables = environment(variables, os.environ)
+    configured = Program(config.training_cmd, variables, log_path, working_folder(config), user=node.user)
+    program = joining(configured, layout.control_file) if config.training_cmd else None
+    worker = make_worker(program, children, channel, status, timing, config.warm_spares)
+    isolation = make_isolation(
+        worker,
+        lambda: read_wanted(node.parameters, identity.cluster, identity.instance_id),
+        status,
+        config.isolation_seconds,
+        timing,
+    )
+    rebalance = Rebalance(config.rebalance, config.rebalance_grace_seconds)
+    supervised = SupervisedNode(
+        identity,
+        node.attempt,
+        config.mount,
+        layout.control_file,
+        timing,
+        clocks,
+        rebalance,
+        node.account,
+        config.output_location is not None,
+    )
+    supervisor = Supervisor(
+        supervised,
+        channel,
+        status,
+        worker,
+        isolation,
+        _base_duties(node, channel),
+        notices,
+        logs,
+        lambda addresses: write_workers(layout, addresses),
+        _desk(node, channel, log_path) if identity.base else None,
+        None if program is not None else lambda launch: _launched(node, launch, log_path),
+    )
+    return Ec2Parts(reporter, status, notices, logs, supervisor)
+
+
+def _volume_log(node: Ec2Node, log_path: Path) -> tuple[VolumeLog, ...]:
+    if node.config.logs != "volume":
+        return ()
+    cluster, instance, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
+
+    def place(job: str) -> Path:
+        return JobFolder.of(mount, cluster, job).log_of(instance)
+
+    return (VolumeLog(log_path, place, node.children, node.user, node.layout.logs / "log-copy.log", node.timing),)
+
+
+def _desk(node: Ec2Node, channel: ControlChannel, log_path: Path) -> LaunchDesk:
+    group = node.account.gid if node.account else -1
+    return LaunchDesk(
+        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, log_path, channel.tell
+    )
+
+
+def _launched(node: Ec2Node, launch: Launch, log_path: Path) -> Program:
+    variables = {**node.environment, **_path(node.config), **launch.environment}
+    if launch.dt_scripts or node.config.dt_scripts:
+        variables = environment(variables, os.environ)
+    program = Program(launch.command, variables, log_path, launch.directory, user=node.user)
+    return joining(program, node.layout.control_file)
+
+
+def _path(config: NodeConfig) -> dict[str, str]:
+    """Whose code comes from S3, and who launches, says `python` and means the one that has MXNet."""
+    if config.code is None and config.training_cmd:
+        return {}
+    given = config.environment.get("PATH", os.environ.get("PATH", os.defpath))
+    return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), given])}
+
+
+def _base_duties(node: Ec2Node, channel: ControlChannel) -> BaseDuties:
+    identity, config, layout = node.identity, node.config, node.layout
+    # by its address: ps-lite would pick an interface by itself
+    variables = {**node.environment, "DMLC_NODE_HOST": identity.private_ip}
+    uid = node.account.uid if node.account else None
+    blank = Program(node.blank, variables, layout.logs / "pslite.log", user=node.user)
+    count, address = config.servers_per_base + 1, identity.private_ip
+    group = PsGroup(blank, count, address, node.children, channel.tell, node.timing, uid)
+
+    async def term() -> int | None:
+        return nominated_term(await read_target(node.parameters, identity.cluster), identity)
+
+    command = [*node.coordinator, *coordinator_arguments(identity, config)]
+    proof = {IDENTITY_VARIABLE: identity.signed.model_dump_json()} if identity.signed is not None else {}
+    log_path = layout.logs / "coordinator.log"
+    program = Program(command, {**node.environment, **proof}, log_path, user=node.user)
+    coordinator = CoordinatorKeeper(
+        program, node.children, term, lambda: channel.connected, node.timing, again=not config.training_cmd
+    )
+    due = at_once if identity.base else lambda: until_base(node.metadata, node.timing)
+    return BaseDuties(due, group, coordinator, all_serve=config.servers == "all")

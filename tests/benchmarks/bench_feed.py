@@ -1,0 +1,194 @@
+"""What a job's loader costs beside Gluon's: samples a second of JPEG decode, crop, flip and normalise, with two
+processes each, through a small net that trains.
+
+Passes of `job.loader` and of a plain `gluon.data.DataLoader` over the same files take turns, and the figure is the
+median over the pairs of neighbours; each pass begins with nothing loaded ahead. Of each the last batches are not
+counted: meanwhile the job's loader loads the next pass, where Gluon's does nothing, and in turns that is of no use.
+
+In every second pair the membership changes twice in the middle of the pass (this worker is one of two for a step, then
+alone again), so that what was loaded ahead is dropped. Each change takes FORMING_SECONDS, in which the new share is
+loaded already; `BENCH=reform` says how long it really takes, which is longer. `across_a_change` leaves those seconds
+out: it is what changes cost a job because it loads. `forming_counted` has them in. `dip_seconds` is how much longer
+than a usual one the first batch after a change takes, without them; `pass_seconds` the length of a pass.
+
+The transforms are those of `mx.image`, which draw from Python's generator. `gluons_flip` has Gluon's
+`RandomFlipLeftRight` in their place, which draws from MXNet's generator: to seed that for each sample takes 1.4 ms.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.membership.membership import Membership
+from figures import Figure, at_least, progress, told, write
+from mxnet import autograd, gluon
+from mxnet.gluon.data.vision import transforms
+from PIL import Image
+
+FILES, IMAGES, SIDE, CROP, BATCH, PROCESSES = 384, 1920, 256, 224, 32, 2
+PAIRS, FLIP_PAIRS = 3, 2
+AHEAD = 2 * PROCESSES  # batches, of both loaders
+CHANGE = IMAGES // BATCH // 2  # step of a pass
+FORMING_SECONDS = 0.3
+BOUND = 0.97
+
+
+def jpegs() -> list[bytes]:
+    """Smooth, with some noise: about 20 KB each, as photographs of this size."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(FILES):
+        smooth = np.asarray(Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).resize((SIDE, SIDE)))
+        noisy = np.clip(smooth.astype(np.int16) + rng.integers(-12, 12, smooth.shape), 0, 255).astype(np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(noisy).save(file, "JPEG", quality=90)
+        found.append(file.getvalue())
+    return found
+
+
+class Images:
+    def __init__(self, files: Sequence[bytes], transform: Callable[[Any], Any]) -> None:
+        self._files, self._transform = files, transform
+
+    def __len__(self) -> int:
+        return IMAGES
+
+    def __getitem__(self, index: int) -> Any:
+        return self._transform(mx.image.imdecode(self._files[index % FILES])), index % 10
+
+
+MEAN, DEVIATION = mx.nd.array([124.0, 117.0, 104.0]), mx.nd.array([58.0, 57.0, 57.0])
+
+
+def pythons(image: Any) -> Any:
+    crop = mx.image.random_size_crop(image, (CROP, CROP), (0.08, 1.0), (0.75, 1.33))[0]
+    image = mx.image.HorizontalFlipAug(0.5)(crop)
+    return mx.image.color_normalize(image.astype("float32"), MEAN, DEVIATION).transpose((2, 0, 1))
+
+
+def gluons() -> Callable[[Any], Any]:
+    return transforms.Compose(  # type: ignore[no-any-return]
+        [
+            transforms.RandomResizedCrop(CROP),
+            transforms.RandomFlipLeftRight(),
+            transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
+
+
+class Net:
+    """So small that loading is what takes the time."""
+
+    def __init__(self) -> None:
+        self.net = gluon.nn.HybridSequential()
+        self.net.add(gluon.nn.MaxPool2D(16, 16), gluon.nn.Dense(10))
+        self.net.initialize()
+        self.net(mx.nd.zeros((1, 3, CROP, CROP)))
+        self._loss = gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def train(self, batch: Any, trainer: Any, size: int) -> None:
+        with autograd.record():
+            loss = self._loss(self.net(batch[0]), batch[1])
+        loss.backward()
+        trainer.step(size)
+        loss.wait_to_read()
+
+
+class Changing(Membership):
+    """One worker, which is told in the middle of every second epoch that it is one of two for a step."""
+
+    segment_steps: int | None = 1
+
+    def __init__(self) -> None:
+        super().__init__(ElasticKVStore(None))
+        self.segment_steps = 1
+
+    def boundary(self, position: Position) -> Position:
+        step = position.offset // BATCH
+        workers = 2 if position.epoch % 2 and step == CHANGE else 1
+        if workers != self.kvstore.num_workers:
+            self.expects(position, 0, workers)
+            time.sleep(FORMING_SECONDS)
+            self.kvstore.rank, self.kvstore.num_workers = 0, workers
+        return super().boundary(position)
+
+
+def elastic(dataset: Images, passes: int) -> Iterator[list[tuple[float, int]]]:
+    """Of each pass: (seconds, samples) of its batches, those of forming among them."""
+    model, job = Net(), ElasticJob(Changing())
+    trainer = job.trainer(model.net.collect_params(), "sgd", {"learning_rate": 0.01})
+    loader = job.loader(dataset, num_workers=PROCESSES)
+    for epoch in job.epochs(passes, samples=IMAGES, global_batch=BATCH):
+        found, began = [], time.perf_counter()
+        for batch in epoch.batches(loader):
+            model.train(batch, trainer, BATCH)
+            now = time.perf_counter()
+            found.append((now - began, len(batch[1])))
+            began = now
+        loader.drop()  # else it would load its next pass while the other one takes its turn
+        yield found
+
+
+def plain(dataset: Images) -> Iterator[list[tuple[float, int]]]:
+    model = Net()
+    trainer = gluon.Trainer(model.net.collect_params(), "sgd", {"learning_rate": 0.01})
+    loader = gluon.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=PROCESSES)
+    while True:
+        found, began = [], time.perf_counter()
+        for batch in loader:
+            model.train(batch, trainer, BATCH)
+            now = time.perf_counter()
+            found.append((now - began, len(batch[1])))
+            began = now
+        yield found
+
+
+def rate(batches: list[tuple[float, int]], formed: int = 0) -> float:
+    """Samples a second, without the seconds of `formed` formations."""
+    counted = batches[:-AHEAD]
+    seconds = sum(seconds for seconds, _ in counted) - formed * FORMING_SECONDS
+    return sum(samples for _, samples in counted) / seconds
+
+
+def pairs(dataset: Images, count: int) -> list[tuple[list[tuple[float, int]], list[tuple[float, int]]]]:
+    """Passes of both, one after the other; the first two warm up."""
+    static, found = plain(dataset), []
+    for mine in elastic(dataset, count + 2):
+        theirs = next(static)
+        progress(f"job.loader {rate(mine):.0f} samples/s, DataLoader {rate(theirs):.0f}")
+        found.append((mine, theirs))
+    return found[2:]
+
+
+def main(out: Path) -> list[Figure]:
+    files = jpegs()
+    found = pairs(Images(files, pythons), 2 * PAIRS)
+    usual = statistics.median(seconds for mine, _ in found for seconds, _ in mine)
+    changed = found[1::2]
+    dips = [max(mine[CHANGE][0], mine[CHANGE + 1][0]) - FORMING_SECONDS - usual for mine, _ in changed]
+    flips = [rate(mine) / rate(theirs) for mine, theirs in pairs(Images(files, gluons()), 2 * FLIP_PAIRS)[::2]]
+    figures = {
+        "steady": statistics.median(rate(mine) / rate(theirs) for mine, theirs in found[::2]),
+        "across_a_change": statistics.median(rate(mine, formed=2) / rate(theirs) for mine, theirs in changed),
+        "forming_counted": statistics.median(rate(mine) / rate(theirs) for mine, theirs in changed),
+        "dip_seconds": statistics.median(dips),
+        "pass_seconds": statistics.median(sum(seconds for seconds, _ in mine) for mine, _ in found),
+        "gluons_flip": statistics.median(flips),
+        "loader_samples_per_second": statistics.median(rate(mine) for mine, _ in found[::2]),
+        "dataloader_samples_per_second": statistics.median(rate(theirs) for _, theirs in found),
+    }
+    write(out, "feed", figures)
+    bounds = ("steady", "across_a_change")
+    return [at_least(name, value, BOUND) if name in bounds else told(name, value) for name, value in figures.items()]

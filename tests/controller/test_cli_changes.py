@@ -1,0 +1,132 @@
+"""`dyntrain scale`, `add` and `remove`: what they will do, said beside the same in `aws`; and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from dyntrain.controller.cli.answers.connection import Connection
+from dyntrain.controller.cli.answers.query import snapshot
+from dyntrain.controller.cli.changing.asking import carried_out, to_remove
+from dyntrain.controller.cli.changing.requests import Resize, Tag, resize, tag, untag
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
+from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.contract.leave_windows import LEAVE_TAG
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.contract.pool_policy import PoolPolicy
+from dyntrain.controller.core.known.groups import GroupSize
+from fakes import ELASTIC, World, instance_id
+
+POLICY = ClusterPolicy(cluster="demo", groups=("demo-workers",))
+ONE = {"demo-workers": GroupSize(minimum=0, maximum=4, desired=2, running=2)}
+KEY = ELASTIC.of("demo")
+BASE = GroupSize(minimum=1, maximum=1, desired=1, running=1, base=True)
+TEMPLATE = {"demo-master": BASE, "demo-base": BASE, **ONE}  # what a cluster of the template has
+
+
+def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
+    up, down, same = (resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
+    assert up.aws == (
+        "aws autoscaling set-desired-capacity --auto-scaling-group-name demo-workers --desired-capacity 4"
+    )
+    assert "from 2 to 4: 2 more will be launched" in up.sentence
+    assert "2 will leave at the next boundary" in down.sentence
+    assert "nothing to do" in same.sentence
+    assert resize(POLICY, ONE, None, by=1).after == 3
+
+
+def test_groups_of_base_nodes_are_neither_scaled_nor_in_the_way() -> None:
+    policy = POLICY.model_copy(update={"groups": tuple(TEMPLATE)})
+    assert resize(policy, TEMPLATE, None, to=4) == Resize("demo", "demo-workers", 2, 4)
+    with pytest.raises(GiveUp, match=r"demo-base launches base nodes.*workers: demo-workers$"):
+        resize(policy, TEMPLATE, "demo-base", by=1)
+    with pytest.raises(GiveUp, match="no Auto Scaling group of elastic workers"):
+        resize(policy, {"demo-master": BASE}, None, to=1)
+    pool = PoolPolicy(instance_type="c5.large", max=4, group="demo-workers")
+    with pytest.raises(GiveUp, match="pool decides the size of demo-workers alone"):
+        resize(policy.model_copy(update={"pool": pool}), TEMPLATE, None, to=4)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: resize(POLICY, ONE, None, to=5), "between 0 and 4 instances, not 5.*--max-size 5"),
+        (lambda: resize(POLICY, {}, None, to=1), "no Auto Scaling group"),
+        (lambda: resize(POLICY, {**ONE, "more": ONE["demo-workers"]}, None, to=1), "by --group"),
+        (lambda: resize(POLICY, ONE, "typo", to=1), r"typo is no group of demo that exists \(its groups: demo-workers"),
+    ],
+)
+def test_a_scale_that_cannot_be_says_what_to_do(ask: Callable[[], Resize], said: str) -> None:
+    with pytest.raises(GiveUp, match=said):
+        ask()
+
+
+def test_a_group_that_the_pool_sizes_is_not_scaled_by_hand() -> None:
+    pooled = POLICY.model_copy(update={"pool": PoolPolicy(instance_type="c5.large", max=4)})
+    with pytest.raises(GiveUp, match="the reserved pool decides the size of demo-workers alone"):
+        resize(pooled, ONE, None, to=1)
+
+
+def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
+    world = World()
+    base, worker = world.launch(1, base=True, NodeType="Master"), world.launch(2)
+    world.hear(world.tag(worker), world.report(worker), world.report(base))
+    views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
+    request = untag("demo", [worker], views, KEY)
+    said = carried_out(world.ports, request, dry_run=True)
+    assert KEY in world.machines[worker].tags, "a dry run changes nothing"
+    assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in said
+    carried_out(world.ports, request, dry_run=False)
+    assert KEY not in world.machines[worker].tags
+    with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
+        untag("demo", [base], views, KEY)
+    with pytest.raises(GiveUp, match="nothing is known"):
+        untag("demo", [instance_id(9)], views, KEY)
+
+
+def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_already() -> None:
+    world = World()
+    worker = world.launch(1)
+    world.hear(world.tag(worker), world.report(worker))
+    connection = Connection(world.ports, world.registry, ELASTIC)
+    said = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False)
+    assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in said
+    assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
+    assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
+
+    world.hear(world.tag(worker, present=False))
+    with pytest.raises(GiveUp, match="not asked to work for demo any more"):
+        to_remove(connection, [worker])
+    again = to_remove(connection, [worker], now=True)
+    assert (again.instances, again.hurried) == ((), (worker,))
+    assert "delete-tags" not in carried_out(world.ports, again, dry_run=False)
+
+
+def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
+    world = World()
+    plain, tagged, ended = world.launch(1, elastic=False), world.launch(2), world.launch(3)
+    world.machines[ended].state = "terminated"
+    seen = world.ports.instances.by_id([plain, tagged, ended])
+    assert tag("demo", [plain, tagged], seen, KEY) == Tag("demo", (plain,), KEY)
+    for instance, said in ((tagged, "tagged for demo already"), (ended, "terminated"), (instance_id(9), "not know")):
+        with pytest.raises(GiveUp, match=said):
+            tag("demo", [instance], seen, KEY)
+
+
+def test_what_aws_refuses_is_no_success() -> None:
+    world = World()
+    worker = world.launch(1, elastic=False)
+    world.refusing[worker] = "UnauthorizedOperation"
+    with pytest.raises(GiveUp, match="UnauthorizedOperation"):
+        carried_out(world.ports, Tag("demo", (worker,), KEY), dry_run=False)
+
+
+def test_region_and_profile_count_as_for_the_aws_command_line() -> None:
+    environment = {"AWS_REGION": "eu-west-3", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "x"}
+    before = dict(environment)
+    with changed(environment, aws_settings(environment, None, None)):
+        assert environment["AWS_DEFAULT_REGION"] == "eu-west-3"
+    with changed(environment, aws_settings(environment, "eu-north-1", "work")):
+        assert (environment["AWS_DEFAULT_REGION"], environment["AWS_PROFILE"]) == ("eu-north-1", "work")
+        assert "AWS_ACCESS_KEY_ID" not in environment, "keys in the environment would overrule the profile"
+    assert environment == before

@@ -1,0 +1,106 @@
+"""What AWS answers about jobs, as botocore gives it, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from dyntrain.controller.adapters.jobs import TableJobRecords
+from dyntrain.controller.adapters.submission import AwsLauncher
+from dyntrain.controller.contract.errors import Refused, RetryLater
+from dyntrain.controller.jobs.ports import StoredJob
+from dyntrain.controller.jobs.submission.ports import NoRoom
+from job_world import World
+
+
+class Aws:
+    """Clients and all of their services. `error` is what each call is refused with."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.items: list[dict[str, Any]] = []
+        self.asked: dict[str, Any] = {}
+        self.keys: list[str] = []
+
+    def ec2(self) -> Any:
+        return self
+
+    dynamodb = s3 = ec2
+
+    @property
+    def meta(self) -> Any:
+        return type("Meta", (), {"region_name": "us-east-1"})
+
+    def _call(self, method: str) -> None:
+        if self.error:
+            raise ClientError({"Error": {"Code": self.error, "Message": "i-0123456789abcdef0"}}, method)
+
+    def create_tags(self, **_asked: Any) -> None:
+        self._call("CreateTags")
+
+    def run_instances(self, **_asked: Any) -> None:
+        self._call("RunInstances")
+
+    def describe_spot_price_history(self, **asked: Any) -> dict[str, Any]:
+        self.asked = asked
+        return {"SpotPriceHistory": [{"SpotPrice": "0.30"}, {"SpotPrice": "0.90"}]}
+
+    def put_item(self, Item: dict[str, Any], **_asked: Any) -> None:  # noqa: N803
+        self.items.append(Item)
+
+    def get_paginator(self, method: str) -> Any:
+        return self
+
+    def paginate(self, **_asked: Any) -> Iterator[dict[str, Any]]:
+        yield {"Items": self.items, "Contents": [{"Key": key} for key in self.keys]}
+
+
+def launcher(error: str = "") -> AwsLauncher:
+    clients: Any = Aws(error)
+    return AwsLauncher(clients)
+
+
+def test_an_instance_that_ec2_does_not_show_yet_is_tagged_later_and_one_that_may_not_be_never() -> None:
+    with pytest.raises(RetryLater):
+        launcher("InvalidInstanceID.NotFound").tag(["i-0123456789abcdef0"], {"A": "b"})
+    with pytest.raises(Refused):
+        launcher("UnauthorizedOperation").tag(["i-0123456789abcdef0"], {"A": "b"})
+
+
+def test_a_launch_without_room_is_told_from_one_that_is_not_allowed() -> None:
+    fields = {"MaxCount": 2, "InstanceType": "g5.xlarge"}
+    with pytest.raises(NoRoom, match="not all 2"):
+        launcher("InsufficientInstanceCapacity").launch(fields)
+    with pytest.raises(Refused) as told:
+        launcher("UnauthorizedOperation").launch(fields)
+    assert not isinstance(told.value, NoRoom)
+
+
+def test_at_most_so_many_dollars_is_the_dearest_zones_price_as_it_is_now() -> None:
+    clients: Any = Aws()
+    before = datetime.now(UTC)
+    assert AwsLauncher(clients).price("g5.xlarge", spot=True) == 0.90
+    assert before <= clients.asked["StartTime"] <= datetime.now(UTC)
+
+
+def test_nodes_that_were_heard_of_are_counted_by_one_list() -> None:
+    world = World()
+    world.submit()
+    clients: Any = Aws()
+    run = f"mnist/runs/{world.record().run}"
+    clients.keys = [f"{run}/1/alive", f"{run}/1/exit.json", f"{run}/exit.json", f"{run}/77/alive", f"{run}/plan.json"]
+    assert AwsLauncher(clients).heard(world.record()) == 1
+
+
+def test_a_record_that_cannot_be_read_keeps_no_other_job_from_being_looked_at() -> None:
+    world = World()
+    world.submit()
+    clients: Any = Aws()
+    records = TableJobRecords(clients, "table")
+    for change in ({}, {"run": {"S": "[1]"}}, {"format": {"N": "99"}}):
+        records.put(StoredJob(world.record(), 0), over=False)
+        clients.items[-1].update(change)
+    assert [stored.record.name for stored in records.live()] == ["mnist"]

@@ -1,0 +1,55 @@
+"""A script of `idioms` as a job's training command: one worker dies in the middle of an epoch, once.
+
+    python mortal_idiom.py NAME STEP EXCHANGE FOLDER
+
+The worker that takes `doom` out of the folder, when it comes to that exchange of that step, is killed there. Who comes
+to the end leaves its weights in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import idioms
+import numpy as np
+from dyntrain.training.engine.pslite import PsLite
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.membership.client import read_control_file
+from dyntrain.training.worker.membership.coordinated import CoordinatedMembership
+
+
+class Mortal(CoordinatedMembership):
+    moment: tuple[int, int]  # step, exchange in it
+    doom: Path
+    _at = (0, 0)
+
+    def intend(self, position: Position, indices: Any) -> None:
+        self._at = (position.step, 0)
+        super().intend(position, indices)
+
+    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+        if self._at == self.moment and self.kvstore.rank == 1 and self.doom.exists():
+            self.doom.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._at = (self._at[0], self._at[1] + 1)
+        return super().exchange(keys, push, arrays)
+
+
+def main(name: str, step: str, exchange: str, folder: str) -> None:
+    control = read_control_file()
+    assert control is not None
+    membership = Mortal(control, PsLite("dist_sync", control.private_ip))
+    membership.moment, membership.doom = (int(step), int(exchange)), Path(folder, "doom")
+    weights = getattr(idioms, name)(ElasticJob(membership))
+    np.savez(Path(folder, f"weights-{os.getpid()}.npz"), *weights)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,118 @@
+"""What people's scripts do, elastically: the weights must be those of the same script in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp
+from mxnet import autograd, gluon
+
+import mxnet as mx  # isort: skip
+
+TOLERANCE = 2e-5
+
+CHANGES = {
+    "three workers": ({0: 3}, [], 2),
+    "one, three, two": ({0: 1, 4: 3, 8: 2}, [], 1),
+    "at epoch ends": ({0: 1, 4: 3, 8: 2}, [], None),
+    "more workers than the last batch has samples": ({0: 7}, [], None),
+    "a crash in a step": ({0: 3, 5: 2}, [Death(5, 0)], 2),
+    "a crash after the sums": ({0: 3, 6: 2}, [Death(5, 2, 0, "applied")], 3),
+    "crashes between two networks' updates, and after both": (
+        {0: 4, 3: 3, 6: 2},
+        [Death(3, 1, 1), Death(6, 0, 1, "late")],
+        2,
+    ),
+    "a crash in an epoch's first step, and a joiner": ({0: 2, 4: 3}, [Death(4, 1)], None),
+}
+
+
+def close(one: list[Any], other: list[Any]) -> None:
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=1e-4)
+
+
+@pytest.mark.parametrize("change", list(CHANGES))
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_t2_a_public_scripts_idiom_gives_the_weights_of_one_process(script: Any, change: str) -> None:
+    plan, deaths, segment = CHANGES[change]
+    expected = script(Plain())
+    conductor = Conductor(plan, deaths, segment)
+    results = conductor.run(script)
+    assert len(results) == len(conductor.members) > 0
+    for result in results:
+        close(result, expected)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_t5_after_a_restart_from_a_state_in_mid_epoch_the_weights_are_those_of_one_process(script: Any) -> None:
+    expected = script(Plain())
+    first = Conductor({0: 2, 2: 1, 6: 3}, segment_steps=1)
+    first.run(script)
+    position, block = next((at, block) for at, block in first.blocks.items() if at.step == 6)
+    assert position.offset, "in mid-epoch"
+    for result in Conductor({0: 2}, segment_steps=3, start=block).run(script):
+        close(result, expected)
+
+
+def half(job: Any) -> Any:
+    """GluonCV's `--dtype float16`: the optimizer keeps the weights in float32 beside its momentum. On CPUs MXNet has no
+    float16 layers, so this one is made of products and sums.
+    """
+    weight = gluon.Parameter("weight", shape=(4, 3), dtype="float16", init=mx.init.One())
+    weight.initialize()
+    options = {"learning_rate": 0.1, "momentum": 0.9, "multi_precision": True}
+    trainer = job.trainer([weight], "sgd", options)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                outputs = (x.astype("float16").expand_dims(2) * weight.data()).sum(axis=1)
+                loss = CROSS(outputs.astype("float32"), y)
+            loss.backward()
+            trainer.step(BATCH)
+    master = trainer._updaters[0].states[0][0].asnumpy()
+    assert master.dtype == np.float32
+    assert not np.array_equal(master, weight.data().asnumpy()), "it holds more than the weight"
+    return [master]
+
+
+def test_t2_float16_weights_have_the_same_float32_masters_on_every_worker() -> None:
+    """Their gradients are rounded before they are summed, so only to about a thousandth."""
+    expected = half(Plain())
+    for result in Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(half):
+        for mine, theirs in zip(result, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=5e-3)
+
+
+def test_t2_saved_states_of_a_trainer_are_taken_up_by_gluons_own_and_back(tmp_path: Path) -> None:
+    """`trainer.save_states` and `load_states`, as scripts have them beside their checkpoints."""
+    net = mlp()
+    job = ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    trainer.save_states(str(tmp_path / "states"))
+    for other in (gluon.Trainer(net.collect_params(), "adam"), ElasticJob.join().trainer(net.collect_params(), "adam")):
+        other.load_states(str(tmp_path / "states"))
+        for i, states in trainer._updaters[0].states.items():
+            for mine, theirs in zip(other._updaters[0].states[i], states, strict=True):
+                assert np.array_equal(mine.asnumpy(), theirs.asnumpy())
+
+
+def test_t2_amp_scales_clips_and_skips_alike_on_every_worker() -> None:
+    script = Path(__file__).with_name("amp_idiom.py")
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=patient(100))
+    assert found.stdout.strip() == "EQUAL", found.stderr

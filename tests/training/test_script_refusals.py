@@ -1,0 +1,324 @@
+"""What a script cannot do is said in a sentence before anything is trained; and the small things it asks of the job."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+from conducted import Conductor, Death
+from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
+from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.state.attributes import Unfit
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp
+from mxnet import autograd, gluon
+
+import mxnet as mx  # isort: skip
+
+
+def job_of(net: Any, **options: Any) -> tuple[ElasticJob, Any]:
+    job = ElasticJob.join()
+    return job, job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        ({"update_on_kvstore": True}, "leave it out"),
+        ({"compression_params": {"type": "2bit"}}, "leave compression_params out"),
+        ({"kvstore": object()}, "leave kvstore= out"),
+        ({"kvstore": "dist_async"}, "leave kvstore= out"),
+        ({"loss": "product"}, "'sum'"),
+    ],
+)
+def test_a_trainer_that_no_joiner_could_share_is_refused_with_what_to_do(options: Any, instead: str) -> None:
+    with pytest.raises(ValueError, match=instead):
+        job_of(mlp(), **options)
+
+
+def test_sparse_gradients_are_refused_before_the_job_begins() -> None:
+    net = gluon.nn.Embedding(5, 3, sparse_grad=True)
+    net.initialize()
+    with pytest.raises(ValueError, match="sparse_grad=False"):
+        job_of(net)
+
+
+def test_an_optimizer_with_a_large_array_beside_its_states_is_refused() -> None:
+    job, trainer = job_of(mlp())
+    trainer.optimizer.table = np.zeros(5000)
+    with pytest.raises(Unfit, match=r"SGD\.table.*create_state"):
+        next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
+
+
+def test_a_second_course_of_epochs_and_a_late_trainer_are_refused() -> None:
+    net = mlp()
+    job, _ = job_of(net)
+    job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+    with pytest.raises(RuntimeError, match="one loop"):
+        job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+    with pytest.raises(RuntimeError, match="joins"):
+        job.trainer(net.collect_params(), "sgd")
+    with pytest.raises(ValueError, match=r"job\.trainer"):
+        ElasticJob.join().epochs(1, samples=SAMPLES, global_batch=BATCH)
+
+
+def test_a_dataset_of_another_length_and_a_loader_with_batches_of_its_own_are_refused() -> None:
+    job, _ = job_of(mlp())
+    with pytest.raises(TypeError, match=r"job\.loader\(\.\.\.\)"):
+        next(next(job.epochs(1, samples=7, global_batch=BATCH)).batches(gluon.data.DataLoader(data(), BATCH)))
+    job, _ = job_of(mlp())
+    batches = next(job.epochs(1, samples=7, global_batch=BATCH)).batches(data())
+    with pytest.raises(ValueError, match=f"{SAMPLES} samples.*samples=7"):
+        next(batches)
+
+
+def first_batch(job: ElasticJob, net: Any) -> Any:
+    batches = next(job.epochs(1, samples=SAMPLES, global_batch=BATCH)).batches(data())
+    x, y = next(batches)
+    with autograd.record():
+        loss = CROSS(net(x), y)
+    loss.backward()
+    return batches
+
+
+def test_a_wrong_order_of_calls_says_what_is_missing() -> None:
+    net = mlp()
+    job, trainer = job_of(net)
+    with pytest.raises(RuntimeError, match="outside of the loop"):
+        trainer.step(BATCH)
+    batches = first_batch(job, net)
+    with pytest.raises(RuntimeError, match=r"without trainer\.allreduce_grads"):
+        trainer.update(BATCH)
+    trainer.step(BATCH)
+    with pytest.raises(RuntimeError, match="once for each batch"):
+        trainer.step(BATCH)
+    next(batches)
+    with pytest.raises(RuntimeError, match="grad_req='add'"):
+        next(batches)
+
+
+def test_a_sum_without_its_update_is_noticed() -> None:
+    net = mlp()
+    job, trainer = job_of(net)
+    batches = first_batch(job, net)
+    trainer.allreduce_grads()
+    with pytest.raises(RuntimeError, match=r"not followed by trainer\.update"):
+        next(batches)
+
+
+@pytest.mark.parametrize(
+    ("options", "n", "sentence"),
+    [({}, 1, "loss='mean'"), ({}, 5, "batch size"), ({"loss": "mean"}, 6, "pass 1"), ({"loss": "own"}, 0, "above 0")],
+)
+def test_a_number_that_is_no_batch_size_is_refused_before_it_changes_a_weight(
+    options: Any, n: int, sentence: str
+) -> None:
+    net = mlp()
+    job, trainer = job_of(net, **options)
+    before = [p.data().asnumpy() for p in net.collect_params().values()]
+    first_batch(job, net)
+    with pytest.raises(ValueError, match=sentence):
+        trainer.step(n)
+    assert all(
+        np.array_equal(a, p.data().asnumpy()) for a, p in zip(before, net.collect_params().values(), strict=True)
+    )
+
+
+def counts(here: int, all_: int, batches: int = 1, batch: int = 16) -> Counts:
+    return Counts(
+        nominal=(batch, batch * batches),
+        full=(batch, batch * batches),
+        own=(here, here * batches),
+        all_=(all_, all_ * batches),
+    )
+
+
+def test_one_number_that_says_two_things_is_told_apart_by_what_it_said_before() -> None:
+    """8 of 16 samples here, two batches added up: 16 is one batch of all workers, and both batches of this one."""
+    shared = counts(8, 16, 2)
+    with pytest.raises(WrongBatchSize, match="may mean"):
+        divisor(16, shared, None)
+    by, sums = divisor(32, counts(16, 16, 2), None)  # alone: the script counts both batches
+    assert by == 32
+    assert divisor(16, shared, sums)[0] == 32, "it counts its own samples"
+    by, constants = divisor(16, counts(16, 16, 2), None)
+    assert by == 16
+    assert divisor(16, shared, constants)[0] == 16, "it names one batch"
+
+
+def test_the_last_batch_is_divided_by_what_the_script_says() -> None:
+    assert divisor(16, counts(3, 5), None)[0] == 16, "the constant, as in one process"
+    assert divisor(3, counts(3, 5), None)[0] == 5, "the samples in hand"
+    assert divisor(5, counts(3, 5), None)[0] == 5
+
+
+def test_an_epoch_is_its_number() -> None:
+    """So that a script's own lines that count, compare and print it need no edit."""
+    job, _ = job_of(mlp())
+    epoch = next(job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH))
+    assert (epoch == 0, (epoch + 1) % 2, epoch in {0, 3}, f"{epoch} {epoch:03d}", "%d" % epoch) == (  # noqa: UP031
+        True,
+        1,
+        True,
+        "0 000",
+        "0",
+    )
+
+
+def test_what_is_remembered_reaches_workers_that_join_later() -> None:
+    def script(job: Any) -> Any:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        seen = []
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            seen.append((epoch.number, epoch.resumed, job.recall("best", -1), job.recall("table")))
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+            job.remember("best", epoch.number * 10)
+            job.remember("table", {"rows": [1, 2.5], "array": np.arange(3)})
+        return seen
+
+    early, late = sorted(Conductor({0: 1, 6: 2}, segment_steps=1).run(script), key=len, reverse=True)
+    assert [entry[:3] for entry in early] == [(0, False, -1), (1, False, 0), (2, False, 10)]
+    assert [entry[:3] for entry in late] == [(1, True, 0), (2, False, 10)]
+    assert late[1][3]["rows"] == [1, 2.5]
+    assert late[1][3]["array"].tolist() == [0, 1, 2]
+
+
+def test_what_cannot_be_remembered_is_refused() -> None:
+    job, _ = job_of(mlp())
+    with pytest.raises(RuntimeError, match="inside"):
+        job.recall("best")
+    next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
+    with pytest.raises(ValueError, match="no number"):
+        job.remember("net", mlp())
+    with pytest.raises(ValueError, match="below"):
+        job.remember("text", "x" * 300_000)
+
+
+def counted(job: Any, body: Any, **options: Any) -> list[int]:
+    """Trains; gives `body` each epoch when its batches are done, and returns the steps of each epoch."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    made = []
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
+        made.append(0)
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            made[-1] += 1
+        body(job, epoch)
+    return made
+
+
+def stop_after_the_first(job: Any, epoch: Any) -> None:
+    if epoch.rank == 0:
+        job.stop()
+
+
+def test_a_job_that_its_script_stops_ends_on_every_worker_at_the_next_boundary() -> None:
+    assert Conductor({0: 3}).run(lambda job: counted(job, stop_after_the_first)) == [[4]] * 3
+    assert counted(ElasticJob.join(), stop_after_the_first) == [4]
+
+
+@pytest.mark.parametrize(("steps", "made"), [(3, [3]), (4, [4]), (6, [4, 2]), (100, [4, 4, 4])])
+def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, made: list[int]) -> None:
+    def nothing(job: Any, epoch: Any) -> None:
+        pass
+
+    for found in Conductor({0: 2}, segment_steps=None).run(lambda job: counted(job, nothing, steps=steps)):
+        assert found == made
+
+
+def added_up(steps: Sequence[int]) -> None:
+    """What the hands of workers at these steps make of the sum that MXNet's servers come to, which is of floats."""
+    trainer = SimpleNamespace(_params=[])
+    state: Any = SimpleNamespace(trainers=[trainer])
+    hands = [Hand(np.arange(1), 1, spectates=False) for _ in range(len(steps))]
+    total = np.zeros(3, dtype=np.float32)
+    for hand, step in zip(hands, steps, strict=True):
+        hand.tally(trainer, state, step)
+        total += hand.vote.asnumpy().astype(np.float32)
+    hands[0].vote = mx.nd.array(total, dtype="float64")
+    hands[0].count(trainer, len(steps))
+
+
+@pytest.mark.parametrize("step", [0, 2366, 4097, 10_000_001])
+def test_workers_at_one_step_are_told_from_those_at_several_however_long_the_job(step: int) -> None:
+    for workers in (2, 3, MOST_WORKERS):
+        added_up([step] * workers)
+        with pytest.raises(RuntimeError, match="at different batches"):
+            added_up([step + 1, *[step] * (workers - 1)])
+
+
+def test_what_is_reduced_is_one_number_on_every_worker() -> None:
+    def script(job: Any) -> Any:
+        found = []
+
+        def body(job: Any, epoch: Any) -> None:
+            found.append((epoch.reduce("sum", epoch.rank + 1), epoch.reduce("mean", epoch.rank * 6, 2)))
+
+        counted(job, body)
+        return found
+
+    assert Conductor({0: 3}).run(script) == [[(6.0, 3.0)] * EPOCHS] * 3
+    assert script(ElasticJob.join()) == [(1.0, 0.0)] * EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("plan", "deaths", "joins"), [({0: 2, 2: 3}, (), 2), ({0: 3}, (Death(3, 1),), 3)], ids=["joined", "replaced"]
+)
+def test_who_joins_in_mid_epoch_has_nobody_to_reduce_with_before_its_first_batch(
+    plan: dict[int, int], deaths: tuple[Death, ...], joins: int
+) -> None:
+    """The others are in their batches: it would wait for them, and they for its gradients."""
+
+    def script(job: Any) -> Any:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        found = []
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            found.append((job.position.step, epoch.reduce("ready", 1.0)))
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+        return found
+
+    by_beginning = {found[0][0]: found for found in Conductor(plan, deaths).run(script)}
+    assert sorted(by_beginning) == [0, joins]
+    (_, alone), (later, together) = by_beginning[joins][:2]
+    assert math.isnan(alone)
+    assert together == 3.0
+    assert (later, 3.0) in by_beginning[0], "and at the next epoch's beginning all have one number"
+
+
+def test_different_things_reduced_at_once_are_noticed() -> None:
+    def body(job: Any, epoch: Any) -> None:
+        epoch.reduce("loss" if epoch.rank else "accuracy", 1.0)
+
+    with pytest.raises(RuntimeError, match="something else"):
+        Conductor({0: 2}).run(lambda job: counted(job, body))
+
+
+def test_leaving_the_loop_early_says_what_to_do_instead(caplog: pytest.LogCaptureFixture) -> None:
+    net = mlp()
+    job, _ = job_of(net)
+    for _epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        break
+    del _epoch
+    gc.collect()
+    assert "job.stop()" in caplog.text

@@ -1,0 +1,76 @@
+"""Workers whose weights have come apart: found at the next boundary, told by name, and undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import CheckIn, Formed, Position, SafeCopy
+from dyntrain.training.session.generation.divergence import difference
+from dyntrain.training.session.job.state import Phase
+from dyntrain.training.session.job.trouble import DIVERGENCES
+from session_driver import A, B, Driver, announced, come_back, forms, restarted
+
+HERE = Position(epoch=1, offset=0, step=2)
+
+
+def boundary(driver: Driver, ours: str, theirs: str, at: Position = HERE) -> list[Any]:
+    orders = []
+    for name, checksum in ((A, ours), (B, theirs)):
+        checks = (("dense0_weight", "same"), ("dense0_bias", checksum))
+        said = CheckIn(generation=driver.session.job.number, position=at, pid=int(name[-1], 16), checks=checks)
+        orders += driver.do("check_in", name, said)
+    return orders
+
+
+def begin_again(driver: Driver, pid: int, safe: SafeCopy | None = None) -> list[Any]:
+    """Fresh processes on both nodes, after the pause that follows failures."""
+    driver.now += 5
+    before = len(driver.orders)
+    for name in (A, B):
+        driver.blanks(name)
+        driver.worker(name, pid=pid + (name == B), safe=safe)
+    driver.do("tick")
+    return driver.orders[before:]
+
+
+def test_divergence_is_told_by_the_parameters_name_and_goes_back_to_what_all_had_alike(driver: Driver) -> None:
+    assert not restarted(boundary(driver, "same", "same"))
+    orders = boundary(driver, "one", "other", Position(epoch=2, offset=0, step=4))
+    assert restarted(orders) == {A, B}
+    (told,) = announced(orders, events.Restart)
+    assert f"at step 4: dense0_bias is one on {A}, another on {B}" in told.reason
+    kept = SafeCopy(name="1-2", generation=1, position=HERE)
+    assert forms(begin_again(driver, 50, kept))[A].position == HERE, "the boundary before, at which they were equal"
+
+
+def test_divergence_that_comes_again_fails_the_job(driver: Driver) -> None:
+    for time in range(DIVERGENCES):
+        assert restarted(boundary(driver, "one", "other")) == {A, B}
+        begin_again(driver, 50 + 2 * time)
+        driver.form(A, B)
+    boundary(driver, "one", "other")
+    assert driver.session.job.outcome == "failed"
+    assert "dense0_bias" in driver.session.job.failure
+
+
+def test_what_a_formation_kept_of_differing_states_is_not_gone_on_from(driver: Driver) -> None:
+    """Only a few values are looked at in a boundary; a formation looks at all of them."""
+    driver.node("i-0000000c", base=False)
+    driver.worker("i-0000000c")
+    driver.want(A, B, "i-0000000c")
+    driver.blanks(A)
+    boundary(driver, "same", "same")
+    number = driver.session.job.number
+    assert number == 2
+    driver.prepare(A, B, "i-0000000c")
+    for name, digest in ((A, "one"), (B, "other"), ("i-0000000c", "one")):
+        driver.do("worker_formed", name, Formed(generation=number, digest=digest))
+    assert driver.session.job.phase is Phase.WAITING
+    assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE))
+    come_back(driver)
+    assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE)), "nor later"
+
+
+def test_no_difference_is_seen_where_somebody_says_nothing() -> None:
+    assert difference({A: (("w", "1"),), B: ()}) is None

@@ -1,0 +1,56 @@
+"""A bug in the script fails every worker at the same step; it ends the job with its traceback and burns no restarts."""
+
+from __future__ import annotations
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import START, ScriptFailed
+from dyntrain.training.session.job.trouble import Trouble
+from session_driver import A, B, Driver, announced
+
+AB = ("a", "b")
+
+
+def test_t7_the_same_error_on_every_worker_at_the_same_step_ends_the_job_the_second_time() -> None:
+    trouble = Trouble()
+    assert not trouble.script_raised("a", 5, "KeyError: 'x'", AB)
+    assert not trouble.script_raised("b", 5, "KeyError: 'x'", AB), "once may be an accident of the data's storage"
+    trouble.formed()
+    assert not trouble.script_raised("b", 5, "KeyError: 'x'", AB)
+    assert trouble.script_raised("a", 5, "KeyError: 'x'", AB)
+
+
+def test_t7_errors_that_differ_or_move_on_or_spare_somebody_do_not_end_the_job() -> None:
+    trouble = Trouble()
+    for step, error in ((5, "one"), (9, "one"), (9, "other")):
+        assert not trouble.script_raised("a", step, error, AB)
+        assert not trouble.script_raised("b", step, error, AB)
+        trouble.formed()
+    for _ in range(3):
+        assert not trouble.script_raised("a", 12, "one", AB)
+        trouble.formed()
+    assert not trouble.script_raised("a", 12, "one", AB)
+    assert not trouble.script_raised("b", 13, "one", AB)
+
+
+def test_t7_the_report_carries_the_traceback_and_the_log_has_it_once(driver: Driver) -> None:
+    """Else people look for it in the logs of machines that are gone."""
+    trace = "Traceback (most recent call last):\n" + "x" * 5000 + "\nKeyError: 'label'\n"
+
+    def raises() -> None:
+        number = driver.session.job.number
+        said = ScriptFailed(generation=number, position=START, error="KeyError: 'label'", traceback=trace)
+        for name in (A, B):
+            driver.do("script_failed", name, said)
+
+    raises()
+    report = driver.session.report(driver.now)
+    assert report.traceback.endswith("KeyError: 'label'\n")
+    assert len(report.traceback) <= 2000
+    driver.session.job.trouble.formed()
+    raises()
+    assert len(announced(driver.orders, events.ScriptFailed)) == 1
+    (failed,) = announced(driver.orders, events.Failed)
+    assert "Traceback" not in failed.reason
+    report = driver.session.report(driver.now)
+    assert (report.state, report.reason) == ("failed", failed.reason)
+    assert "KeyError: 'label'" in report.traceback

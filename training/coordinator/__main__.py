@@ -1,0 +1,10 @@
+"""`python -m dyntrain.training.coordinator`: the process that a job's workers check in with."""
+
+import sys
+
+from dyntrain.missing import one_sentence
+
+with one_sentence(code=78):  # sysexits.h: a person must act; starting it again is no use
+    from dyntrain.training.coordinator.command import main
+
+sys.exit(main())

@@ -1,0 +1,313 @@
+"""The coordinator's end of the control channel: who may speak, and whose words reach the session.
+
+A connection begins with our challenge, and its first message must be the hello that answers it (`admission`), within
+`HELLO_SECONDS`. After that it may only say what its kind says, and always for the instance that said hello. Anything
+else ends the connection with one log line, never with a change. No log line has a token, a proof or an identity
+document in it, and what a stranger claims is quoted and short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+
+from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.channel import QUIET
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.protocol.messages import (
+    MAX_BYTES,
+    PROTOCOL,
+    Broken,
+    Challenge,
+    CheckIn,
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    Fetching,
+    FirstStep,
+    Formed,
+    Left,
+    Prepared,
+    Progress,
+    Pumped,
+    Refused,
+    ScriptFailed,
+    StepStatus,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    EndRequest,
+    GroupFailed,
+    GroupReady,
+    LaunchRequest,
+    NodeHello,
+    NodeNotice,
+    Welcome,
+    WorkerExited,
+    Workers,
+    WorkerStarted,
+)
+from dyntrain.training.protocol.wire import FromCoordinator, FromNode, FromWorker, WorkerWord, parse_to_coordinator
+from dyntrain.training.protocol.wire import ToNode as NodeMessage
+from dyntrain.training.protocol.wire import ToWorker as WorkerMessage
+from dyntrain.training.session.orders import Order
+from dyntrain.training.session.session import Session
+from pydantic import ValidationError
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+
+HELLO_SECONDS = 30.0  # when hundreds connect at once, the last one's turn comes late
+BACKLOG = 1024  # connections that wait to be accepted: after a coordinator's death everybody comes at once
+QUEUE = 1000  # messages that a slow reader may be behind before it counts as gone
+log = logging.getLogger("control")
+
+
+class _Peer:
+    """One accepted connection: what is to be sent goes through a queue, so that order is kept and nobody waits for a
+    slow reader.
+    """
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self.connection = connection
+        self.told: Workers | None = None
+        self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
+
+    def send(self, message: FromCoordinator | None) -> None:
+        try:
+            self.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self.connection.transport.abort()
+
+    async def write(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while (message := await self.queue.get()) is not None:
+                await self.connection.send(message.model_dump_json())
+            await self.connection.close()
+
+
+class Unwelcome(Exception):
+    """`reason` is for the peer and the log, `detail` for the log alone."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason + detail)
+        self.reason = reason
+
+
+def _offended(error: ConnectionClosed) -> bool:
+    """Whether we closed it because of what was sent: too long, not text, not WebSocket."""
+    return error.sent is not None and error.sent.code in (
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.INVALID_DATA,
+        CloseCode.MESSAGE_TOO_BIG,
+    )
+
+
+class ControlServer:
+    def __init__(self, session: Session, job: str, gate: Gate, carry_out: Callable[[list[Order]], None]) -> None:
+        self._session, self._job, self._gate, self._carry_out = session, job, gate, carry_out
+        self._nodes: dict[str, _Peer] = {}
+        self._workers: dict[str, tuple[_Peer, int]] = {}
+
+    @contextlib.asynccontextmanager
+    async def listen(self, host: str, context: ssl.SSLContext, clocks: Clocks, port: int = 0) -> AsyncIterator[int]:
+        """Yields the port; 0 takes a free one. Who does not answer pings is disconnected."""
+        async with serve(
+            self._serve,
+            host,
+            port,
+            ssl=context,
+            max_size=MAX_BYTES,
+            ping_interval=clocks.ping,
+            ping_timeout=clocks.pong,
+            open_timeout=HELLO_SECONDS,
+            backlog=BACKLOG,
+            logger=QUIET,
+        ) as server:
+            yield next(iter(server.sockets)).getsockname()[1]
+
+    def send_node(self, instance: str, message: NodeMessage) -> None:
+        if peer := self._nodes.get(instance):
+            peer.send(message)
+
+    def tell_workers(self, message: Workers) -> None:
+        """To every node that was not told just that."""
+        for peer in self._nodes.values():
+            if peer.told != message:
+                peer.told = message
+                peer.send(message)
+
+    def send_worker(self, instance: str, message: WorkerMessage) -> None:
+        if entry := self._workers.get(instance):
+            entry[0].send(message)
+
+    def drop_worker(self, instance: str, pid: int, reason: str) -> None:
+        """Another process of the instance may have connected since that was ordered: it stays."""
+        peer, connected = self._workers.get(instance, (None, None))
+        if peer is not None and connected == pid:
+            del self._workers[instance]
+            peer.send(Refused(reason=reason))
+            peer.send(None)
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until everything ordered is sent, and the nodes have gone or `seconds` have passed."""
+        deadline = time.monotonic() + seconds
+
+        while (self._nodes or self._workers) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # connections come and go; there is no one event to await
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        address = connection.remote_address[0] if connection.remote_address else "?"
+        try:
+            hello = await self._hello(connection)
+        except (TimeoutError, Unwelcome) as error:
+            log.warning("refused a connection from %s: %s", address, str(error) or "no hello in time")
+            with contextlib.suppress(ConnectionClosed):
+                await connection.send(
+                    Refused(
+                        reason=error.reason if isinstance(error, Unwelcome) else "no hello in time"
+                    ).model_dump_json()
+                )
+            return
+        except ConnectionClosed as error:
+            log.warning("refused a connection from %s: it ended before its hello (%s)", address, error)
+            return
+        peer = _Peer(connection)
+        writer = asyncio.create_task(peer.write())
+        try:
+            if isinstance(hello, NodeHello):
+                await self._serve_node(peer, hello)
+            else:
+                await self._serve_worker(peer, hello)
+        except ConnectionClosed as error:
+            log.log(
+                logging.WARNING if _offended(error) else logging.DEBUG,
+                "connection of %s closed: %s",
+                hello.instance_id,
+                error,
+            )
+        except ValidationError:
+            log.warning(
+                "connection of %s closed: it sent something that is no message of protocol %d",
+                hello.instance_id,
+                PROTOCOL,
+            )
+        except Unwelcome as error:
+            log.warning("connection of %s closed: %s", hello.instance_id, error)
+        finally:
+            peer.send(None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(writer, 2.0)
+
+    async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
+        """Raises TimeoutError, ConnectionClosed, or Unwelcome."""
+        nonce = secrets.token_urlsafe(24)
+        async with asyncio.timeout(HELLO_SECONDS):
+            await connection.send(Challenge(nonce=nonce).model_dump_json())
+            text = await connection.recv()
+        try:
+            hello = parse_to_coordinator(text)
+        except ValidationError:
+            hello = None
+        if not isinstance(hello, NodeHello | WorkerHello):
+            raise Unwelcome("the first message is not a hello")
+        if refused := self._gate.refusal(hello, nonce):
+            refusal, detail = refused
+            raise Unwelcome(refusal.value, f"; it claims to be {hello.instance_id!r}{f', {detail}' if detail else ''}")
+        return hello
+
+    async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
+        instance = hello.instance_id
+        if earlier := self._nodes.get(instance):
+            earlier.send(None)
+        self._nodes[instance] = peer
+        # A word of the connection, which tells no decision: it does not wait behind one that the volume has not taken.
+        peer.send(Welcome(job=self._job, launch=self._session.launch))
+        self._carry_out(self._session.node_connected(hello, time.time()))
+        try:
+            async for text in peer.connection:
+                message = parse_to_coordinator(text)
+                if not isinstance(message, FromNode) or isinstance(message, NodeHello):
+                    raise Unwelcome(f"a node may not say {message.type}")
+                if self._nodes.get(instance) is peer:
+                    self._carry_out(self._from_node(instance, message, time.time()))
+        finally:
+            if self._nodes.get(instance) is peer:
+                del self._nodes[instance]
+                self._carry_out(self._session.node_lost(instance, time.time()))
+
+    def _from_node(
+        self,
+        instance: str,
+        message: GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice | LaunchRequest | EndRequest,
+        now: float,
+    ) -> list[Order]:
+        match message:
+            case GroupReady():
+                return self._session.group_ready(instance, message, now)
+            case GroupFailed():
+                return self._session.group_failed(instance, message, now)
+            case WorkerStarted():
+                return self._session.worker_started(instance, message, now)
+            case WorkerExited():
+                return self._session.worker_exited(instance, message, now)
+            case NodeNotice():
+                return self._session.node_notice(instance, message, now)
+            case LaunchRequest():
+                return self._session.launch_requested(instance, message.launch, now)
+            case EndRequest():
+                return self._session.end_requested(instance, message, now)
+
+    async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
+        instance = hello.instance_id
+        if earlier := self._workers.get(instance):
+            earlier[0].send(None)
+        self._workers[instance] = (peer, hello.pid)
+        self._carry_out(self._session.worker_connected(hello, time.time()))
+        try:
+            async for text in peer.connection:
+                message = parse_to_coordinator(text)
+                if not isinstance(message, FromWorker) or isinstance(message, WorkerHello):
+                    raise Unwelcome(f"a worker may not say {message.type}")
+                if self._workers.get(instance) == (peer, hello.pid):
+                    self._carry_out(self._from_worker(instance, message, time.time()))
+        finally:
+            if self._workers.get(instance) == (peer, hello.pid):
+                del self._workers[instance]
+                self._carry_out(self._session.worker_disconnected(instance, hello.pid, time.time()))
+
+    def _from_worker(self, instance: str, message: WorkerWord, now: float) -> list[Order]:
+        match message:
+            case Prepared():
+                return self._session.worker_prepared(instance, message, now)
+            case CheckIn():
+                return self._session.check_in(instance, message, now)
+            case Formed():
+                return self._session.worker_formed(instance, message, now)
+            case Left():
+                return self._session.worker_left(instance, now)
+            case FirstStep():
+                return self._session.first_step(instance, message, now)
+            case Committed():
+                return self._session.committed(instance, message, now)
+            case CommitFailed():
+                return self._session.commit_failed(instance, message, now)
+            case CommitUnreadable():
+                return self._session.commit_unreadable(instance, message, now)
+            case ScriptFailed():
+                return self._session.script_failed(instance, message, now)
+            case Fetching():
+                return self._session.fetching(instance, message, now)
+            case Progress():
+                return self._session.progressed(instance, message, now)
+            case StepStatus():
+                return self._session.step_status(instance, message, now)
+            case Pumped():
+                return self._session.pumped(instance, message, now)
+            case Broken():
+                return self._session.broken(instance, message, now)

@@ -1,0 +1,86 @@
+"""Who trains, in two files for people and their scripts, as AWS Dynamic Training's launcher wrote them in its own
+directory: `host_worker`, one address a line, and `host_worker_log`, a line `<seq> ADDED|REMOVED <ip> <ns>` when a
+worker has joined or left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training.coordinator.whole_file import write_whole
+
+HOST_FILE, HOST_LOG = "host_worker", "host_worker_log"
+log = logging.getLogger(__name__)
+
+
+def present(before: Sequence[str], report: JobReport, addresses: Mapping[str, str]) -> tuple[str, ...]:
+    """Who trains after this report, in order of joining: whoever took part in a step, until it is no member. While
+    nobody is (the job starts, pauses or has ended) nobody has left. `addresses`: of instances. Pure.
+    """
+    if report.state != "running" or not report.members:
+        return tuple(before)
+    members = {addresses[m.instance_id]: m.active for m in report.members if m.instance_id in addresses}
+    stay = [host for host in before if host in members]
+    return (*stay, *(host for host, active in members.items() if active and host not in stay))
+
+
+class HostLog:
+    """The log of one directory. Its last whole line is where a launch that came back, or the next one, goes on."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError."""
+        self.path = directory / HOST_LOG
+        entries = _read(self.path)
+        self._sequence = 1 + max((number for number, _, _ in entries), default=-1)
+        self.hosts = _in_force(entries)
+        self.path.touch()
+
+    def record(self, hosts: Sequence[str]) -> None:
+        """Raises OSError, and has recorded nothing then."""
+        changes = [("REMOVED", host) for host in self.hosts if host not in hosts]
+        changes += [("ADDED", host) for host in hosts if host not in self.hosts]
+        lines = [f"{self._sequence + i} {change} {host} {time.time_ns()}\n" for i, (change, host) in enumerate(changes)]
+        if changes:
+            with self.path.open("ab") as file:
+                file.write("".join(lines).encode())
+        self._sequence += len(changes)
+        self.hosts = tuple(hosts)
+        for change, host in changes:
+            log.info("%s %s", change, host)
+
+
+def write_hosts(directory: Path, hosts: Iterable[str]) -> None:
+    """Whole, and renamed into place. Raises OSError."""
+    write_whole(directory / HOST_FILE, "".join(f"{host}\n" for host in hosts).encode())
+
+
+def _read(path: Path) -> list[tuple[int, str, str]]:
+    """(sequence, change, address) of the whole lines; a torn last one never counted, and is ended so that the next
+    begins afresh.
+    """
+    if not path.exists():
+        return []
+    raw = path.read_bytes()
+    if raw and not raw.endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
+    entries = []
+    for line in raw[: raw.rfind(b"\n") + 1].decode("utf-8", "replace").splitlines():
+        fields = line.split()
+        if len(fields) == 4 and fields[0].isdecimal() and fields[1] in ("ADDED", "REMOVED"):
+            entries.append((int(fields[0]), fields[1], fields[2]))
+    return entries
+
+
+def _in_force(entries: Sequence[tuple[int, str, str]]) -> tuple[str, ...]:
+    hosts: dict[str, None] = {}
+    for _, change, host in entries:
+        if change == "ADDED":
+            hosts[host] = None
+        else:
+            hosts.pop(host, None)
+    return tuple(hosts)

@@ -1,0 +1,144 @@
+"""Where the coordinator's membership comes from and where its word goes: SSM and EventBridge. The only module here that
+knows AWS.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.messages import (
+    COORDINATOR_SOURCE,
+    CoordinatorEndpoint,
+    Target,
+    members_digest,
+    parameter,
+    source_of,
+)
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.contract.stage import STAGES, chosen_stage, stage_parameter
+from dyntrain.training.host import aws
+from pydantic import ValidationError
+
+log = logging.getLogger(__name__)
+
+
+class HostsError(RuntimeError):
+    """The outside could not be read or told; nothing changed, try again later."""
+
+
+class Hosts(Protocol):
+    """Blocking calls, each bounded by its client's timeouts; callers run them off the event loop."""
+
+    def read_target(self) -> Target | None:
+        """The membership wanted now, None when none was published yet. Raises HostsError."""
+
+    def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        """Make the coordinator known to the nodes. Raises HostsError."""
+
+    def published(self) -> CoordinatorEndpoint | None:
+        """The coordinator that the nodes are told of now. Raises HostsError."""
+
+    def report(self, report: JobReport) -> None:
+        """Tell the controller. Raises HostsError."""
+
+
+class AwsHosts:
+    """`stage` is that of the controller which the cluster belongs to; None: the only one there is."""
+
+    def __init__(self, cluster: str, stage: str | None = None) -> None:
+        self._cluster, self._stage = cluster, stage
+        self._clients: dict[str, Any] = {}
+
+    def _client(self, service: str) -> Any:
+        """Raises BotoCoreError."""
+        if service not in self._clients:
+            self._clients[service] = aws.session().client(service, config=aws.SETTINGS)  # type: ignore[call-overload]
+        return self._clients[service]
+
+    def _read(self, name: str) -> str | None:
+        """None: there is no such parameter. Raises BotoCoreError or ClientError."""
+        try:
+            return str(self._client("ssm").get_parameter(Name=name)["Parameter"]["Value"])
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ParameterNotFound":
+                return None
+            raise
+
+    def read_target(self) -> Target | None:
+        try:
+            value = self._read(parameter(self._cluster, "target"))
+            if value is None:
+                return None
+            target = Target.model_validate_json(value)
+            if self._stage is not None and target.stage not in (None, self._stage):
+                raise HostsError(
+                    f"target revision {target.revision} of cluster {self._cluster} is refused: the controller of stage "
+                    f"{target.stage} wrote it, and the cluster belongs to {self._stage}; set the stage in its policy"
+                )
+            return self._full(target) if target.members is None else target
+        except (BotoCoreError, ClientError, ValidationError, KeyError, Misconfigured) as error:
+            raise HostsError(f"target of cluster {self._cluster}: {error}") from error
+
+    def _full(self, target: Target) -> Target:
+        """A list that outgrew the parameter is in DynamoDB; a digest that does not fit means that it moved on
+        meanwhile.
+        """
+        pk, _, sk = (target.pointer or "").partition("/")
+        item = self._client("dynamodb").get_item(
+            TableName=self._table(), Key={"pk": {"S": pk}, "sk": {"S": sk}}, ConsistentRead=True
+        )["Item"]
+        members = tuple(entry["S"] for entry in item["members"]["L"])
+        if members_digest(members) != target.digest:
+            raise HostsError(
+                f"target revision {target.revision} of cluster {self._cluster}: the list in {target.pointer} is of "
+                "another revision; it is read again"
+            )
+        return target.model_copy(update={"members": members})
+
+    def _table(self) -> str:
+        """The controller's. Its stack gives it a name that nobody can guess, and says it in a parameter."""
+        if self._stage is not None:
+            name = stage_parameter(self._stage, "table")
+            table = self._read(name)
+            if table is None:
+                raise HostsError(f"the parameter {name} does not exist: is the controller deployed here?")
+            return table
+        pages = self._client("ssm").get_paginator("get_parameters_by_path").paginate(Path=STAGES, Recursive=True)
+        return chosen_stage(
+            {entry["Name"]: entry["Value"] for page in pages for entry in page["Parameters"]}, None
+        ).table
+
+    def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        try:
+            ssm = self._client("ssm")
+            ssm.put_parameter(Name=parameter(self._cluster, "token"), Value=token, Type="SecureString", Overwrite=True)
+            ssm.put_parameter(
+                Name=parameter(self._cluster, "coordinator"),
+                Value=endpoint.model_dump_json(),
+                Type="String",
+                Overwrite=True,
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise HostsError(f"endpoint of cluster {self._cluster} not published: {error}") from error
+
+    def published(self) -> CoordinatorEndpoint | None:
+        try:
+            value = self._read(parameter(self._cluster, "coordinator"))
+            return CoordinatorEndpoint.model_validate_json(value) if value is not None else None
+        except ValidationError:
+            return None
+        except (BotoCoreError, ClientError) as error:
+            raise HostsError(f"endpoint of cluster {self._cluster} not read: {error}") from error
+
+    def report(self, report: JobReport) -> None:
+        source = source_of(COORDINATOR_SOURCE, report.cluster)
+        entry = {"Source": source, "DetailType": report.detail_type, "Detail": report.model_dump_json()}
+        try:
+            answer = self._client("events").put_events(Entries=[entry])
+        except (BotoCoreError, ClientError) as error:
+            raise HostsError(f"report of cluster {self._cluster}: {error}") from error
+        if answer["FailedEntryCount"]:
+            raise HostsError(f"report of cluster {self._cluster} refused: {answer['Entries'][0].get('ErrorMessage')}")

@@ -1,0 +1,37 @@
+"""On a cluster, who trains as files in the directory of the launch. Tags and groups decide there: an edit changes
+nothing, and is written over at the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training.coordinator.host_log import HostLog, present, write_hosts
+
+log = logging.getLogger("coordinator")
+
+
+class Mirror:
+    """The calls block, as long as the volume does: nothing may wait for them that the job needs."""
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+        self._log: HostLog | None = None
+        self._said = ""
+
+    def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last: str) -> None:
+        """`last`: whose line ends the list. What cannot be written is said once, and tried again at the next call."""
+        try:
+            if self._log is None or directory != self._directory:
+                self._log, self._directory = HostLog(directory), directory
+            hosts = present(self._log.hosts, report, addresses)
+            if hosts != self._log.hosts:  # the list first: what is in the log is done
+                write_hosts(directory, sorted(hosts, key=lambda host: host == last))
+                self._log.record(hosts)
+        except OSError as error:
+            if str(error) != self._said:
+                log.warning("who trains is not written down: %s", error)
+            self._said = str(error)

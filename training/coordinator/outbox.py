@@ -1,0 +1,93 @@
+"""What the session orders, carried out one after another; what follows a decision waits until that is on the volume.
+
+The volume is written by one thread, in order, and never by the loop: while the volume stalls, which NFS may do for
+minutes, the coordinator goes on answering pings, and workers train on to their next boundary. Nothing is ordered
+meanwhile, so the time does not count against anybody (`stalled`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+from dyntrain.training.events import Event
+from dyntrain.training.journal import Entry
+from dyntrain.training.session.orders import Journal, Order
+
+NOTICEABLE = 5.0  # seconds of a stall, until it is told
+log = logging.getLogger("coordinator")
+
+
+class Outbox:
+    """`volume` runs one thing at a time. `decide` and `announce` write there; `carry` is for all other orders, on the
+    loop.
+    """
+
+    def __init__(
+        self,
+        volume: Executor,
+        decide: Callable[[Entry], None],
+        announce: Callable[[Event], None],
+        carry: Callable[[Order], None],
+    ) -> None:
+        self._volume, self._decide, self._announce, self._carry = volume, decide, announce, carry
+        self._waiting: deque[Order] = deque()
+        self._since: float | None = None  # when the write that is going on began
+        self._told = False
+        self._due = asyncio.Event()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a decision is on its way to the volume: until it is there, nothing is ordered."""
+        if self._since is None:
+            return bool(self._waiting)
+        if not self._told and (waited := time.monotonic() - self._since) > NOTICEABLE:
+            self._told = True
+            log.warning("the volume has not taken a decision for %.0f s; workers train on, none is given up", waited)
+        return True
+
+    def put(self, orders: list[Order]) -> None:
+        self._waiting.extend(orders)
+        if self._since is None:
+            self._carry_out()
+
+    def drop(self) -> None:
+        """Another coordinator holds the job: what was not said yet must not be said."""
+        self._waiting.clear()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what `decide` raises."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while self._waiting and isinstance(decision := self._waiting[0], Journal):
+                self._waiting.popleft()
+                self._since, self._told = time.monotonic(), False
+                try:
+                    await loop.run_in_executor(self._volume, self._decide, decision.entry)
+                finally:
+                    if self._told:
+                        log.warning("the volume is back after %.0f s", time.monotonic() - self._since)
+                    self._since = None
+                self._carry_out()
+
+    def announced(self, event: Event) -> None:
+        """Written behind what was written before; nobody waits for it."""
+        self._volume.submit(self._announce, event).add_done_callback(_tell_of_failure)
+
+    def _carry_out(self) -> None:
+        """All up to the next decision."""
+        while self._waiting and not isinstance(self._waiting[0], Journal):
+            self._carry(self._waiting.popleft())
+        if self._waiting:
+            self._due.set()
+
+
+def _tell_of_failure(written: Future[None]) -> None:
+    if error := written.exception():
+        log.error("an event could not be written: %s", error)

@@ -1,0 +1,64 @@
+"""One line for people for each thing that the coordinator announces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dyntrain.training import events
+
+
+def describe(event: events.Event) -> str:
+    match event:
+        case events.Segment():
+            metrics = " ".join(f"{name}={value:.4f}" for name, value in event.metrics.items())
+            where = f"epoch {event.epoch} step {event.end.step} generation {event.generation}"
+            return f"{where} workers {event.workers} {event.rate:.0f} samples/s {metrics}"
+        case events.Forming(position=at):
+            return (
+                f"forming generation {event.number} at epoch {at.epoch} sample {at.offset}: {event.cause}; "
+                f"{len(event.members)} workers, joining {_names(event.joining)}, leaving {_names(event.leaving)}"
+            )
+        case events.Formed():
+            phases = " ".join(f"{name} {seconds:.2f} s" for name, seconds in event.phases.items())
+            return f"formed generation {event.generation}: {phases}"
+        case events.Pause():
+            return f"survivors paused {event.seconds:.2f} s for generation {event.generation}"
+        case events.Joined():
+            return f"{event.instance} joined (generation {event.generation}, pid {event.pid})"
+        case events.Left():
+            return f"{event.instance} left"
+        case events.WorkerLost() | events.WorkerRefused():
+            return f"{event.instance} {_words(event)}: {event.reason}"
+        case events.CoolingDown():
+            return f"{event.instance} cools down for {event.seconds:.0f} s: {event.reason}"
+        case events.TakenBack():
+            return f"generation {event.generation} is taken back before it began: {event.reason}"
+        case events.Restart(commit=at):
+            where = f"of step {at.step} (epoch {at.epoch})" if at else "none"
+            return f"restarting the workers; last commit: {where}: {event.reason}"
+        case events.ScriptFailed():
+            return f"the script raised on {event.instance} at step {event.step}:\n{event.traceback}"
+        case events.CommitFailed():
+            return f"training goes on, but step {event.step} is not committed: {event.reason}"
+        case events.ResultsUploaded():
+            return f"results uploaded: {event.files} files, {event.size / 1e6:.1f} MB, in {event.seconds:.1f} s"
+        case events.ResultsNotUploaded():
+            return f"training goes on, but its results are not all in the bucket: {event.reason}"
+        case events.CommitUnreadable(instead=at):
+            where = f"the one of step {at.step} (epoch {at.epoch}) is taken" if at else "there is none before it"
+            return f"commit of step {event.position.step} cannot be used, {where}: {event.reason}"
+        case events.Failed():
+            return f"job failed: {event.reason}"
+        case events.Finished():
+            return f"job finished at step {event.position.step}"
+        case _:
+            said = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
+            return f"{_words(event)}: {', '.join(f'{name} {value}' for name, value in said.items())}"
+
+
+def _words(event: events.Event) -> str:
+    return event.event.replace("_", " ")
+
+
+def _names(instances: Iterable[str]) -> str:
+    return ", ".join(instances) or "none"

@@ -1,0 +1,110 @@
+"""Keeps a job's results in S3 while it trains: asks the program that uploads them (`dyntrain.training.report.uploads`)
+when an epoch has ended, and once more when the job has. Nothing else waits for it; what fails is an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+
+from dyntrain.training.events import Event, ResultsNotUploaded, ResultsUploaded
+from dyntrain.training.host import exec_child
+from dyntrain.training.protocol.results import END_SECONDS, Uploaded
+from pydantic import ValidationError
+
+AGAIN_SECONDS = 60.0  # after a failure, unless an epoch ends before
+GRACE_SECONDS = 2.0  # for its end, when nothing more is asked of it
+NICE = "10"  # training on this node goes first
+log = logging.getLogger("coordinator")
+
+
+class Results:
+    """`announce` takes what is to be told."""
+
+    def __init__(self, command: Sequence[str], announce: Callable[[Event], None]) -> None:
+        self._command, self._announce = tuple(command), announce
+        self._due = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._process: Process | None = None
+        self.over = False  # whether nothing more will be uploaded
+
+    def due(self) -> None:
+        """Something has come."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled, and ends the program then."""
+        again: float | None = None
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(again):
+                        await self._due.wait()
+                self._due.clear()
+                again = None if await self._upload() else AGAIN_SECONDS
+        finally:
+            await self._end()
+
+    async def finish(self, seconds: float = END_SECONDS) -> None:
+        """The job is over: what is not there yet, as far as it can be had within so long. For while `run` runs."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._upload()
+        except TimeoutError:
+            self._failed(f"not all was uploaded within {seconds:.0f} s after the job's end; the rest is on the volume")
+        finally:
+            self.over = True
+
+    async def _upload(self) -> bool:
+        async with self._asking:
+            try:
+                answer = await self._ask()
+            except (OSError, ValidationError) as error:
+                await self._end()
+                self._failed(f"the program that uploads them gave no answer: {error}")
+                return False
+        if answer.files:
+            told = ResultsUploaded(files=answer.files, size=answer.size, seconds=answer.seconds, at=time.time())
+            self._announce(told)
+        if answer.failed is not None:
+            self._failed(answer.failed)
+        return answer.failed is None
+
+    async def _ask(self) -> Uploaded:
+        """Raises OSError and ValidationError."""
+        if self._process is None:
+            command = (sys.executable, exec_child.__file__, str(os.getpid()), NICE, *self._command)
+            # what it says itself is in the coordinator's log
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"\n")
+        await self._process.stdin.drain()
+        line = await self._process.stdout.readline()
+        if not line:
+            code = await self._process.wait()
+            raise ChildProcessError(f"it ended with exit code {code}; the coordinator's log has its last words")
+        return Uploaded.model_validate_json(line)
+
+    def _failed(self, reason: str) -> None:
+        self._announce(ResultsNotUploaded(reason=reason, at=time.time()))
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()  # it ends with its input, and leaves nothing behind
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

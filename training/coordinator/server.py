@@ -1,0 +1,377 @@
+"""The coordinator process on the master node: the session's clock, sockets and files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+from dyntrain.controller.contract.instance_identity import Keys
+from dyntrain.controller.contract.messages import CoordinatorEndpoint, SignedDocument
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training.coordinator.control import ControlServer
+from dyntrain.training.coordinator.hosts import Hosts, HostsError
+from dyntrain.training.coordinator.mirror import Mirror
+from dyntrain.training.coordinator.outbox import Outbox
+from dyntrain.training.coordinator.progress import describe
+from dyntrain.training.coordinator.results import Results
+from dyntrain.training.coordinator.terms import Overtaken, TermJournal, read_journal
+from dyntrain.training.coordinator.whole_file import write_whole
+from dyntrain.training.events import Takeover
+from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobClosed, Restarted
+from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, read_current_job
+from dyntrain.training.ledger import EventLog, read_events
+from dyntrain.training.protocol.admission import Gate
+from dyntrain.training.protocol.certificate import Certificate, make_certificate
+from dyntrain.training.protocol.node_messages import Workers
+from dyntrain.training.protocol.results import SCRIPTS_SECONDS
+from dyntrain.training.records import Unreadable
+from dyntrain.training.session.chronicle import Chronicle
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.session import Session
+
+TICK_SECONDS = 0.1
+# between reads of the target, times 1 to 1.4: at most once a second, not in step with other clusters
+TARGET_SECONDS = 0.7
+REPORT_SECONDS = 5.0  # a report at least this often: it is also the lease
+FAREWELL_SECONDS = 15.0
+WORKERS_SECONDS = 0.5  # between looks at whether the nodes are told all addresses
+CLAIM_SECONDS = 1.0  # between looks at the claim on the shared volume
+# between looks at what the nodes are told: an overtaken coordinator may have published itself late
+PUBLISH_SECONDS = 3.0
+log = logging.getLogger("coordinator")
+
+
+class Coordinator:
+    """`keys` verify which instance a node is (`dyntrain.controller.contract.instance_identity`); without any, its word
+    is taken.
+
+    `term` is that of the nomination; None: nobody else can hold this job. Raises Overtaken when another node holds it.
+    `identity` proves to the controller whose reports they are.
+    Events go to the job's folder, and to the file `events` as well if one is given. Who trains is shown as files in the
+    directory of the launch, else in `mirror`; None: nobody is to see that. `uploads`: the command that uploads results
+    when it is told to (`Results`); None: they stay on the volume.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        folder: JobFolder,
+        hosts: Hosts,
+        host: str,
+        instance_id: str,
+        port: int = 0,
+        keys: Keys = (),
+        term: int | None = None,
+        events: Path | None = None,
+        identity: SignedDocument | None = None,
+        volume: Executor | None = None,
+        mirror: Path | None = None,
+        uploads: Sequence[str] | None = None,
+    ) -> None:
+        self._identity, self._mirror = identity, mirror
+        self._volume = volume or ThreadPoolExecutor(1, "volume")
+        self._hosts, self._host, self._instance_id, self._options = hosts, host, instance_id, options
+        self._port, self._keys = port, keys
+        self._journal, self._events = TermJournal(folder.ledger, instance_id, term), EventLog(folder.events, events)
+        self._chronicle = _chronicle(folder.events)
+        self._overtaken: Overtaken | None = None
+        entries = [*self._journal.entries, *self._take_over(time.time())]
+        self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), entries, time.time())
+        self._token = secrets.token_urlsafe(32)
+        self._server = ControlServer(
+            self._session, options.job, Gate(options.cluster, self._token, keys), self.carry_out
+        )
+        self._reported: JobReport | None = None
+        self._reported_at = 0.0
+        self._over = asyncio.Event()
+        self._results = Results(uploads, lambda told: self.carry_out([Announce(told)])) if uploads else None
+        self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
+
+    def _take_over(self, now: float) -> list[Entry]:
+        """The former coordinator's machine took a ps-lite server along: nobody goes on in that generation."""
+        former, instance = self._journal.taken_over, self._instance_id
+        if former is None:
+            return []
+        settled = (entry.number for entry in self._journal.entries if isinstance(entry, GenerationSettled))
+        number = max(settled, default=0)
+        restarted = Restarted(generation=number, reason=f"{instance} takes over from {former}", at=now)
+        self._journal.append(restarted)
+        self._events.append(takeover := Takeover(instance=instance, former=former, generation=number, at=now))
+        self._chronicle.hear(takeover)
+        log.warning("%s takes the job over from %s", instance, former)
+        return [restarted]
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    async def run(self) -> None:
+        """Until the job is over and the last report is out. Raises Overtaken when another node has taken the job."""
+        certificate = make_certificate(self._host, dt.datetime.now(dt.UTC))
+        with contextlib.closing(self._journal), contextlib.closing(self._events):
+            try:
+                await self._serve(certificate)
+            finally:
+                await asyncio.to_thread(self._volume.shutdown)
+
+    async def _serve(self, certificate: Certificate) -> None:
+        async with self._server.listen(
+            self._host, certificate.server_context(), self._options.clocks, self._port
+        ) as port:
+            endpoint = CoordinatorEndpoint(
+                cluster=self._options.cluster,
+                job=self._options.job,
+                instance_id=self._instance_id,
+                url=f"wss://{self._host}:{port}",
+                certificate=certificate.pem,
+                published_at=time.time(),
+            )
+            await self._publish(endpoint)
+            async with asyncio.TaskGroup() as tasks:
+                loops = (
+                    self._write(),
+                    self._tick(),
+                    self._watch_target(),
+                    self._report(),
+                    self._tell_workers(),
+                    self._show_workers(self._mirror),
+                    self._watch_claim(),
+                    self._watch_published(endpoint),
+                    *([self._results.run()] if self._results is not None else []),
+                )
+                background = [tasks.create_task(coroutine) for coroutine in loops]
+                await self._over.wait()
+                if self._overtaken is None:
+                    # a node goes when its script has ended, which may save its model after the last epoch; those that
+                    # wait for the next launch stay
+                    scripts = self._results is not None and not self._options.waits
+                    await self._server.drain(SCRIPTS_SECONDS if scripts else FAREWELL_SECONDS)
+                    await self._finish_results()
+                for task in background:
+                    task.cancel()
+            if self._overtaken is not None:
+                raise self._overtaken
+            await self._last_report()
+
+    def carry_out(self, orders: list[Order]) -> None:
+        """In order, and behind what was ordered before. One that is overtaken orders nothing more."""
+        if self._overtaken is None:
+            self._outbox.put(orders)
+            if self._results is not None and any(_ends_an_epoch(order) for order in orders):
+                self._results.due()
+
+    async def _finish_results(self) -> None:
+        if self._results is not None:
+            await self._results.finish()
+
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run()
+        except Overtaken as error:
+            self._give_up(error)
+
+    def _carry_out(self, order: Order) -> None:
+        match order:
+            case ToNode():
+                self._server.send_node(order.instance_id, order.message)
+            case ToWorker():
+                self._server.send_worker(order.instance_id, order.message)
+            case DropWorker():
+                self._server.drop_worker(order.instance_id, order.pid, order.reason)
+            case Announce():
+                self._outbox.announced(order.event)
+                self._chronicle.hear(order.event)
+                log.info("%s", describe(order.event))
+            case Over():
+                self._over.set()
+
+    async def _publish(self, endpoint: CoordinatorEndpoint) -> None:
+        delay = 0.5
+        while True:
+            try:
+                await asyncio.to_thread(self._hosts.publish, endpoint, self._token)
+            except HostsError as error:
+                log.warning("%s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+                delay = min(10.0, delay * 2)
+            else:
+                log.info(
+                    "coordinator of cluster %s, job %s, listens at %s",
+                    self._options.cluster,
+                    self._options.job,
+                    endpoint.url,
+                )
+                log.info(
+                    "nodes must prove which instance they are"
+                    if self._keys
+                    else "nodes need not prove which instance they are: no identity keys"
+                )
+                return
+
+    def _give_up(self, error: Overtaken) -> None:
+        self._overtaken = error
+        self._outbox.drop()
+        self._over.set()
+
+    async def _watch_claim(self) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(self._journal.check)
+            except Overtaken as error:
+                self._give_up(error)
+            except OSError as error:
+                log.warning("the claim on the job cannot be read: %s; looked at again", error)
+            await asyncio.sleep(CLAIM_SECONDS)
+
+    async def _watch_published(self, endpoint: CoordinatorEndpoint) -> None:
+        while True:
+            await asyncio.sleep(PUBLISH_SECONDS)
+            try:
+                present = await asyncio.to_thread(self._hosts.published)
+                if present != endpoint:
+                    await asyncio.to_thread(self._journal.check)
+                    await self._publish(endpoint)
+            except (HostsError, OSError) as error:
+                log.warning("%s; looked at again", error)
+            except Overtaken as error:
+                self._give_up(error)
+
+    async def _tick(self) -> None:
+        before = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if self._outbox.stalled:
+                self._session.held(now - before)
+            else:
+                self.carry_out(self._session.tick(time.time()))
+            before = now
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _watch_target(self) -> None:
+        failures = 0
+        while True:
+            try:
+                target = await asyncio.to_thread(self._hosts.read_target)
+                failures = 0
+            except HostsError as error:
+                failures += 1
+                log.warning("%s; the present membership stands", error)
+            else:
+                if target is not None:
+                    self.carry_out(self._session.new_target(target, time.time()))
+            await asyncio.sleep(TARGET_SECONDS * (1 + random.random() * 0.4) * min(8, 2**failures))
+
+    async def _tell_workers(self) -> None:
+        while True:
+            addresses = self._session.addresses(self._instance_id)
+            if addresses is not None:
+                self._server.tell_workers(Workers(addresses=addresses))
+            await asyncio.sleep(WORKERS_SECONDS)
+
+    async def _show_workers(self, directory: Path | None) -> None:
+        """In a thread of its own, for which nothing waits: a volume may hang."""
+        if directory is None:
+            return
+        mirror, job, thread = Mirror(), self._session.job, ThreadPoolExecutor(1, "mirror")
+        while True:
+            if job.launch is not None or not job.options.waits:
+                place = directory if job.launch is None else Path(job.launch.directory)
+                addresses = dict(job.roster.addresses)
+                seen = (place, job.report(), addresses, addresses.get(self._instance_id, ""))
+                await asyncio.get_running_loop().run_in_executor(thread, mirror.show, *seen)
+            await asyncio.sleep(WORKERS_SECONDS)
+
+    async def _report(self) -> None:
+        """At once when something that the controller acts on changed, else at the lease's pace."""
+        while True:
+            report = self._next_report()
+            if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
+                try:
+                    await asyncio.to_thread(self._hosts.report, self._with_history(report))
+                    self._reported, self._reported_at = report, time.monotonic()
+                except HostsError as error:
+                    log.warning("%s; it is repeated", error)
+                    await asyncio.sleep(1.0)
+            await asyncio.sleep(0.05)
+
+    async def _last_report(self) -> None:
+        for delay in (0.5, 1, 2, 4, 8):
+            try:
+                await asyncio.to_thread(self._hosts.report, self._with_history(self._next_report()))
+                closed = JobClosed(at=time.time())
+                await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, closed)
+                return
+            except HostsError as error:
+                log.warning("%s; again in %.1f s", error, delay)
+                await asyncio.sleep(delay)
+
+    def _next_report(self) -> JobReport:
+        """While a decision is not on the volume, what was said before it: the controller acts on reports too. Likewise
+        while a job that has ended has its results on their way: whoever hears of its end finds them.
+        """
+        report = self._session.report(time.time())
+        on_their_way = self._results is not None and not self._results.over and report.state in ("finished", "failed")
+        if self._reported is not None and (self._outbox.stalled or on_their_way):
+            return self._reported.model_copy(update={"sequence": report.sequence})
+        who = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
+        return report.model_copy(update=who)
+
+    def _with_history(self, report: JobReport) -> JobReport:
+        """Nothing in it is decisive, so it is made only when there is a report to be sent."""
+        now, fraction = time.time(), self._session.job.fraction
+        active = sum(member.active for member in report.members)
+        self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
+        told = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
+        return report.model_copy(update=told)
+
+
+def _chronicle(file: Path) -> Chronicle:
+    """Of what an earlier coordinator of the job announced; without it the curves begin anew, and nothing else does."""
+    try:
+        return Chronicle.of(read_events(file))
+    except (Unreadable, OSError) as error:
+        log.warning("the job's history begins anew: %s", error)
+        return Chronicle()
+
+
+def _ends_an_epoch(order: Order) -> bool:
+    """A commit is what comes last of an epoch."""
+    return isinstance(order, Journal) and isinstance(order.entry, CommitWritten) and order.entry.position.offset == 0
+
+
+def _decisive(report: JobReport | None) -> object:
+    if report is None:
+        return None
+    members = [(member.instance_id, member.rank, member.active) for member in report.members]
+    return (report.state, report.generation, report.revision, members, report.reason)
+
+
+def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
+    """The cluster's job that is not closed and when it started, or a new one. A closed job's name is never used again.
+
+    One that has ended, and whose coordinator died before it could say so everywhere, is opened for just that.
+    """
+    file = current_job_file(mount, cluster)
+    if file.exists():
+        current = read_current_job(file)
+        journal = read_journal(JobFolder.of(mount, cluster, current.job).ledger)
+        if not any(isinstance(entry, JobClosed) for entry in journal):
+            return current.job, current.started_at
+    job = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, CurrentJob(job=job, started_at=now).line())
+    return job, now
+
+
+def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
+    """The folder of this job's commits below a person's `--checkpoint-dir`: jobs may share it."""
+    return None if directory is None else str(directory.resolve() / cluster / job)

@@ -1,0 +1,21 @@
+"""Python imports this when it starts, for `dyntrain.training.dt_scripts`. The machine's own sitecustomize, which this
+one hides, comes first.
+"""
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:] = [entry for entry in sys.path if not entry or Path(entry) != HERE]
+hidden = PathFinder.find_spec("sitecustomize")
+if hidden is not None and hidden.loader is not None:
+    sys.modules["sitecustomize"] = module = module_from_spec(hidden)
+    hidden.loader.exec_module(module)
+try:
+    from dyntrain.training.dt_scripts.hook import put_in_the_way
+except ImportError:  # another Python of the machine, which trains nothing
+    pass
+else:
+    put_in_the_way()

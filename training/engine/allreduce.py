@@ -1,0 +1,187 @@
+"""The engine on Horovod 0.28.1 with Gloo: all-reduce among the workers themselves, left and formed anew inside the
+process. No servers, so nothing of it is on base nodes but the rendezvous of a formation (`rendezvous`).
+
+When a worker dies Horovod tells only those that wait for that very worker; two that wait for each other would do so
+until Gloo's timeout (seen with four workers). So each survivor breaks its own connections when it hears of the loss.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+from uuid import uuid4
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.missing import require
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.engine import SumsLost
+from dyntrain.training.engine.interfaces import interface_of
+from dyntrain.training.engine.rendezvous import ADDRESS, PORT
+from dyntrain.training.protocol.engines import EngineName
+
+# Gloo's own bound is none of ours: who is lost is the coordinator's to say, and it ends a worker that never forms.
+NO_BOUND_SECONDS = "86400"
+GRACE_SECONDS = 0.25
+CONNECT_SECONDS, PAUSE_SECONDS = 5.0, 0.01
+PROBE_SECONDS = 10.0  # an error of the script's is told so late; the word of a lost worker is here sooner
+
+
+class AllReduce:
+    """`host` is the address that this worker's connections are made from."""
+
+    name: EngineName = "horovod"
+    release: Literal["zeros", "error"] = "error"
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._hvd = _horovod()
+        self._connections: set[tuple[int, int]] = set()
+        self._ended = False  # Horovod's thread, in this generation
+        self._store: HorovodStore | None = None
+
+    @property
+    def kvstore(self) -> HorovodStore:
+        if self._store is None:
+            raise RuntimeError("no generation is formed: gradients can only be pushed between form() and dissolve()")
+        return self._store
+
+    def form(
+        self, environment: Mapping[str, str], keys: Sequence[tuple[str, tuple[int, ...], str]]
+    ) -> dict[str, float]:
+        began = time.monotonic()
+        os.environ.update(
+            environment,
+            HOROVOD_CONTROLLER="gloo",
+            HOROVOD_CPU_OPERATIONS="gloo",
+            HOROVOD_GLOO_IFACE=interface_of(self._host),
+            HOROVOD_GLOO_TIMEOUT_SECONDS=NO_BOUND_SECONDS,
+        )
+        os.environ.pop("HOROVOD_ELASTIC", None)  # its own elasticity asks a driver that is not there
+        _wait_for(environment[ADDRESS], int(environment[PORT]))
+        before = set(_sockets())
+        self._hvd.init()
+        # Others of this process may be among them, of the state on its way for one: those are closed by the time that
+        # it counts, or are made again.
+        self._connections = set(_sockets()) - before
+        # Horovod's own exit handler, which each init() registers, would wait for the others: ours is called before it.
+        atexit.unregister(self.abandon)
+        atexit.register(self.abandon)
+        self._ended = False
+        self._store = HorovodStore(self._hvd)
+        return {"create": time.monotonic() - began, "init": 0.0}
+
+    def wait(self, array: Any) -> None:
+        try:
+            array.wait_to_read()
+        except mx.base.MXNetError as error:
+            self._ended = self._ended or self._over()
+            if not self._ended:  # an operator of the script's has failed
+                raise
+            raise SumsLost(str(error).strip().splitlines()[-1]) from None
+
+    def _over(self) -> bool:
+        """Whether Horovod's thread ends, which no error's text tells reliably: then whatever it is given fails. Until
+        then it waits for others to give it the same, which nobody does.
+        """
+        probe = mx.nd.zeros((1,))
+        self._hvd.allreduce_(probe, op=self._hvd.Sum, name=f"probe {uuid4()}")
+        failed = threading.Event()
+
+        def look() -> None:
+            try:
+                probe.wait_to_read()
+            except mx.base.MXNetError:
+                failed.set()
+
+        threading.Thread(target=look, name="probe", daemon=True).start()
+        return failed.wait(PROBE_SECONDS)
+
+    def break_off(self) -> None:
+        for descriptor, inode in self._connections:
+            with contextlib.suppress(OSError):
+                _shut_down(descriptor, inode)
+
+    def dissolve(self) -> None:
+        if self._store is None:
+            return
+        self._store = None
+        with contextlib.suppress(mx.base.MXNetError):  # what was lost in flight, which has been told
+            mx.nd.waitall()
+        # Its threads agree to end, unless one of them is gone; then they might wait for each other.
+        patience = threading.Timer(GRACE_SECONDS, self.break_off)
+        patience.start()
+        self._hvd.shutdown()
+        patience.cancel()
+        patience.join()
+        self._connections = set()
+
+    def abandon(self) -> None:
+        """The others get an error for what is in flight, at once."""
+        self._store = None
+        self.break_off()
+
+
+class HorovodStore:
+    def __init__(self, hvd: Any) -> None:
+        self._hvd = hvd
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        values = value if isinstance(value, list) else [value]
+        outs = values if out is None else out if isinstance(out, list) else [out]
+        total = outs[0]
+        if len(values) > 1:
+            mx.nd.add_n(*[one.as_in_context(total.context) for one in values], out=total)
+        elif values[0] is not total:
+            values[0].copyto(total)
+        self._hvd.allreduce_(total, op=self._hvd.Sum, name=str(key), priority=priority)
+        for other in outs[1:]:
+            total.copyto(other)
+
+    def parts_of(self, numbers: Sequence[int]) -> Sequence[Any]:
+        raise NotImplementedError("nobody pushes in a dead worker's place")
+
+    def pushpull_part(self, part: Any, flat: Any) -> None:
+        raise NotImplementedError("nobody pushes in a dead worker's place")
+
+
+def _horovod() -> Any:
+    """Raises ExtraMissing, and ImportError with Horovod's own words where it was built for other frameworks."""
+    require(("horovod",))
+    import horovod.mxnet as hvd
+
+    if not hvd.gloo_built():
+        raise ImportError("this Horovod was built without Gloo: build it with HOROVOD_WITH_GLOO=1", name="horovod")
+    return hvd
+
+
+def _wait_for(address: str, port: int) -> None:
+    """Until somebody listens there: Horovod would try three times, and then end the process. Whoever ordered the
+    generation bounds it.
+    """
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection((address, port), CONNECT_SECONDS):
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def _sockets() -> Iterator[tuple[int, int]]:
+    """Descriptors of this process, each with the inode that says which socket it is."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError, ValueError):
+            found = os.readlink(f"/proc/self/fd/{name}")
+            if found.startswith("socket:["):
+                yield int(name), int(found[8:-1])
+
+
+def _shut_down(descriptor: int, inode: int) -> None:
+    """Unless the descriptor is of another socket by now. Raises OSError, also for what is not connected."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if os.fstat(connection.fileno()).st_ino == inode:
+            connection.shutdown(socket.SHUT_RDWR)

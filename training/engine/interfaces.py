@@ -1,0 +1,27 @@
+"""The network interface that has an address: Gloo is told its interface by name."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+SIOCGIFADDR = 0x8915  # of linux/sockios.h
+_NAME_BYTES = 16
+
+
+def interface_of(address: str) -> str:
+    """Raises OSError when no interface of this host has the IPv4 address as its first."""
+    if ipaddress.ip_address(address).is_loopback:
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[: _NAME_BYTES - 1])
+            try:
+                found = fcntl.ioctl(asker.fileno(), SIOCGIFADDR, request)
+            except OSError:
+                continue  # it has none
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    raise OSError(f"no network interface of this host has the address {address}")

@@ -1,0 +1,107 @@
+"""CIFAR-10 from its authors, as RecordIO: what `prepare-data.py` does.
+
+Every node of a cluster runs it: the first makes the two files, the others find them. Files are renamed into place, so
+what is there is whole, and two that make them at once leave one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+from dyntrain.training.examples.cifar10_data import (
+    TRAINING,
+    VALIDATION,
+    CifarError,
+    default_directory,
+    parse_binary,
+)
+from dyntrain.training.examples.cifar10_records import write_records
+
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+# Believed, from github.com/JuliaML/MLDatasets.jl (src/datasets/vision/cifar10.jl); its authors' page
+# https://www.cs.toronto.edu/~kriz/cifar.html has the MD5 alone.
+SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+PARTS = {
+    VALIDATION: ["cifar-10-batches-bin/test_batch.bin"],
+    TRAINING: [f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)],
+}
+MOST_BYTES = 64 << 20  # of one part; the real ones have 30 MB
+SILENCE_SECONDS = 30.0  # of the network
+CHUNK = 1 << 20
+
+
+def prepare(directory: Path, url: str, sha256: str, seconds: float) -> bool:
+    """Whether there was anything to do. Raises CifarError."""
+    if all((directory / name).is_file() for name in PARTS):
+        return False
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as archive:
+            _fetch(url, sha256, archive, time.monotonic() + seconds)
+            with tarfile.open(fileobj=archive, mode="r:gz") as members:
+                for name, parts in PARTS.items():
+                    images, labels = parse_binary([(part, _read(members, part)) for part in parts])
+                    write_records(directory / name, images, labels)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise CifarError(f"{directory}: {error}") from error
+    return True
+
+
+def _fetch(url: str, sha256: str, archive: IO[bytes], deadline: float) -> None:
+    """Raises CifarError, at the latest SILENCE_SECONDS after the deadline."""
+    if not url.startswith(("https://", "http://", "file://")):
+        raise CifarError(f"{url}: must begin with https://, http:// or file://")
+    digest = hashlib.sha256()
+    try:
+        with urllib.request.urlopen(url, timeout=SILENCE_SECONDS) as answer:  # noqa: S310  # the kinds are those above
+            while chunk := answer.read1(CHUNK):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("it took too long (--seconds)")
+                digest.update(chunk)
+                archive.write(chunk)
+    except OSError as error:
+        raise CifarError(
+            f"{url} could not be fetched: {error}. Where there is no network, bring the archive by another way and "
+            "give --url file:///PATH"
+        ) from error
+    if digest.hexdigest() != sha256:
+        raise CifarError(f"{url} is damaged or something else: its SHA-256 is {digest.hexdigest()}, not {sha256}")
+    archive.seek(0)
+
+
+def _read(members: tarfile.TarFile, name: str) -> bytes:
+    try:
+        file = members.extractfile(name)
+    except KeyError:
+        file = None
+    if file is None:
+        raise CifarError(f"the archive has no file {name}")
+    with file:
+        return file.read(MOST_BYTES)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: the data is there. 1: it is not, and stderr says why."""
+    parser = argparse.ArgumentParser(prog="prepare-data.py", description="CIFAR-10 as RecordIO, for train_cifar10.py.")
+    directory = default_directory(os.environ)
+    parser.add_argument("--directory", type=Path, default=directory, help="where it goes; default: %(default)s")
+    parser.add_argument("--url", default=URL, help="of cifar-10-binary.tar.gz; default: %(default)s")
+    parser.add_argument("--sha256", default=SHA256, help="of the archive")
+    parser.add_argument("--seconds", type=float, default=900.0, help="for fetching it; default: %(default).0f")
+    args = parser.parse_args(argv)
+    try:
+        made = prepare(args.directory, args.url, args.sha256, args.seconds)
+    except CifarError as error:
+        print(f"prepare-data: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"{args.directory}: CIFAR-10 {'is made' if made else 'was there already'}")  # noqa: T201
+    return 0

@@ -1,0 +1,102 @@
+"""ResNet on CIFAR-10 with the Module API: a script as AWS Dynamic Training's users have them, with the flags of MXNet's
+example of this name.
+
+    python prepare-data.py
+    python train_cifar10.py --network resnet --num-layers 50 --kv-store dist_device_sync
+
+Without `--data-train` and `--data-val` it takes what `prepare-data.py` made (`cifar10_data.default_directory`). Made-up
+data, for trying it out with `--num-examples 500`: `python -m dyntrain.training.examples.cifar10_data data`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+from typing import Any
+
+# Where `import mxnet as mx` stood; with `dyntrain launch --dt-scripts` it may stand there still.
+import dyntrain.training.elastic_mxnet as mx
+from dyntrain.training.examples.cifar10_data import CifarError, record_iterator
+from dyntrain.training.examples.cifar10_flags import parse
+from dyntrain.training.examples.cifar10_net import resnet_symbol
+
+
+class CifarIterator(mx.mod.BaseDataIterator):  # type: ignore[misc,name-defined]  # mxnet has no types
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+
+    def get_data_iterator(self, kv: Any) -> tuple[Any, Any]:
+        args, part = self._args, (kv.rank, kv.num_workers)
+        options = {"threads": args.data_nthreads, "padding": args.pad_size}
+        train = record_iterator(args.data_train, args.batch_size, *part, training=True, **options)
+        validation = record_iterator(args.data_val, args.batch_size, *part, training=False, **options)
+        # all workers must have as many batches as each other
+        return mx.io.ResizeIter(train, batches(args, kv)), validation
+
+
+def batches(args: argparse.Namespace, kv: Any) -> int:
+    """One worker's, in an epoch."""
+    count: int = math.ceil(args.num_examples / kv.num_workers / args.batch_size)
+    return count
+
+
+def rate(args: argparse.Namespace, epoch_batches: int) -> tuple[float, Any]:
+    """(the rate at the first epoch that is trained, what lowers it afterwards)."""
+    begin = args.load_epoch or 0
+    passed = sum(begin >= epoch for epoch in args.lr_step_epochs)
+    lr = args.lr * args.lr_factor**passed
+    steps = [epoch_batches * (epoch - begin) for epoch in args.lr_step_epochs[passed:]]
+    if not steps:
+        return lr, None
+    return lr, mx.lr_scheduler.MultiFactorScheduler(step=steps, factor=args.lr_factor, base_lr=lr)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    kv = mx.kvstore.create(args.kv_store)
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)-15s Node[{kv.rank}] %(message)s")
+    if args.gc_type != "none":
+        kv.set_gradient_compression({"type": args.gc_type, "threshold": args.gc_threshold})
+    arg_params = aux_params = None
+    if args.load_epoch is not None:
+        _, arg_params, aux_params = mx.model.load_checkpoint(args.model_prefix, args.load_epoch)
+    data = CifarIterator(args)
+    try:
+        train, validation = data.get_data_iterator(kv)
+    except CifarError as error:
+        print(f"train_cifar10: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    devices = [mx.gpu(number) for number in args.gpus] or mx.cpu()
+    model = mx.mod.Module(context=devices, symbol=resnet_symbol(args.num_layers), data_iterator=data)
+    lr, schedule = rate(args, batches(args, kv))
+    options = {"learning_rate": lr, "wd": args.wd, "lr_scheduler": schedule}
+    if args.optimizer in ("sgd", "nag", "signum"):
+        options["momentum"] = args.mom
+    metrics = ["accuracy"]
+    if args.top_k > 1:
+        metrics.append(mx.metric.create("top_k_accuracy", top_k=args.top_k))
+    checkpoint = mx.callback.do_checkpoint(args.model_prefix, args.save_period) if args.model_prefix else None
+    model.fit(
+        train,
+        begin_epoch=args.load_epoch or 0,
+        num_epoch=args.num_epochs,
+        eval_data=validation,
+        eval_metric=metrics,
+        kvstore=kv,
+        optimizer=args.optimizer,
+        optimizer_params=options,
+        initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
+        arg_params=arg_params,
+        aux_params=aux_params,
+        batch_end_callback=[mx.callback.Speedometer(args.batch_size, args.disp_batches)],
+        epoch_end_callback=checkpoint,
+        allow_missing=True,
+        monitor=mx.mon.Monitor(args.monitor, pattern=".*") if args.monitor > 0 else None,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Elastic training on EC2: `from dyntrain import ElasticJob`.
+
+Names are imported when they are first used: `import dyntrain` costs neither MXNet nor the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dyntrain.training.job import ElasticJob
+    from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
+    from dyntrain.training.worker.loop.shards import Shards
+
+__all__ = ["ElasticJob", "FixedGlobal", "PerWorker", "Shards", "__version__"]
+
+_HOMES = {
+    "ElasticJob": "dyntrain.training.job",
+    "FixedGlobal": "dyntrain.training.sampling.batching",
+    "PerWorker": "dyntrain.training.sampling.batching",
+    "Shards": "dyntrain.training.worker.loop.shards",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dyntrain")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    from dyntrain.missing import TRAINING, require
+
+    require(("numpy",) if name in ("FixedGlobal", "PerWorker") else TRAINING)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

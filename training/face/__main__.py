@@ -1,0 +1,5 @@
+"""`python -m dyntrain` is the command `dyntrain`."""
+
+from dyntrain.controller.cli.main import main
+
+main(prog_name="dyntrain")

@@ -1,0 +1,46 @@
+"""How the folders at the top of the repository become the one package `dyntrain` (a build hook of hatchling).
+
+In a wheel they are copied below `dyntrain/`. In a checkout `build/path/dyntrain` links to them, and an editable install
+puts `build/path` on the path: so mypy, import-linter, pytest and people all see the names that users see.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDERS = ("controller", "node_bootstrap", "training")
+FACE = ("__init__.py", "__main__.py", "missing.py", "py.typed")
+LAMBDAS = (
+    "app.py",
+    ".chalice/config.json",
+    ".chalice/policy-*.json",
+    ".chalice/resources.yaml",
+)  # what the embedded cloud runs, as data and not to be imported
+
+
+class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            link(Path(self.root))
+        else:
+            build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE})
+            found = [path.relative_to(self.root) for name in LAMBDAS for path in sorted(Path(self.root).glob(name))]
+            build_data["force_include"].update({str(name): f"dyntrain/controller/local/app/{name}" for name in found})
+
+
+def link(root: Path) -> None:
+    """Makes `build/path/dyntrain`. What is there already stays as it is: others may be importing from it."""
+    package = root / "build" / "path" / "dyntrain"
+    package.mkdir(parents=True, exist_ok=True)
+    for name in FOLDERS:
+        _link(package / name, f"../../../{name}")
+    for name in FACE:
+        _link(package / name, f"../../../training/face/{name}")
+
+
+def _link(place: Path, target: str) -> None:
+    if not place.is_symlink():
+        place.symlink_to(target)

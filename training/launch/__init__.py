@@ -1,0 +1,1 @@
+"""Jobs launched by hand, without a cloud."""

@@ -1,0 +1,254 @@
+r"""Launches an elastic job by hand, with the flags of AWS Dynamic Training's launcher.
+
+    python -m dyntrain.training.launch -n 2 -H hosts --launcher ssh --elastic-training-enabled True \
+        python train.py --kv-store dist_device_sync
+
+The job's directory is the one that this is started in; it must be shared by all hosts. There it makes `host_worker`:
+add an address to it and that host joins, remove one and it leaves (`dyntrain.training.launch.host_file`). This process
+is the coordinator; when it ends, so does everything it started. On a cluster's master it is not
+(`dyntrain.training.launch.on_cluster`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.coordinator.host_log import HOST_LOG
+from dyntrain.training.coordinator.server import Coordinator, commits_below, open_job
+from dyntrain.training.host.parentage import descendants, kill_all
+from dyntrain.training.launch.curves import curves
+from dyntrain.training.launch.host_file import FileHosts, instance_of
+from dyntrain.training.launch.on_cluster import desk, launch_there
+from dyntrain.training.launch.plan import LaunchError, Plan, for_the_cluster, is_the_clusters, parse
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.protocol.node_spec import NodeSpec
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from pydantic import SecretStr
+
+CLUSTER = "manual"
+WATCH_SECONDS = 0.2
+END_SECONDS = 15.0  # for the nodes to end their processes, after their input was closed
+# nobody is there to be asked about a key: one that is met first is taken, one that has changed is refused
+SSH = (
+    "ssh",
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "StrictHostKeyChecking=accept-new",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "ServerAliveInterval=5",
+)
+COPY_SECONDS = 600.0  # for one host
+CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: what was read is whole
+RESTARTS = 5  # of a node process whose host stays wanted
+log = logging.getLogger("launch")
+
+
+def node_command(plan: Plan, host: str, directory: Path) -> list[str]:
+    """The argv that starts a node. What a remote shell reads is quoted; `host` is an address. What the node is told
+    goes through the pipe.
+    """
+    here = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
+    if plan.launcher == "local":
+        return here
+    there = f"cd {shlex.quote(plan.destination or str(directory))} && exec {shlex.join(here)}"
+    return [*SSH, "--", host, there]
+
+
+@dataclass
+class Launcher:
+    plan: Plan
+    directory: Path
+    hosts: FileHosts
+    _running: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    _starts: dict[str, int] = field(default_factory=dict)
+
+    async def watch(self) -> None:
+        """Keep a node on every host that is wanted, until cancelled; then all of them end."""
+        try:
+            while True:
+                for host in self.hosts.hosts if self.hosts.endpoint is not None else ():
+                    await self._keep(host)
+                await asyncio.sleep(WATCH_SECONDS)
+        finally:
+            await asyncio.gather(*map(_end, self._running.values()))
+
+    async def _keep(self, host: str) -> None:
+        process = self._running.get(host)
+        if process is not None and process.returncode is None:
+            return
+        if process is not None and process.returncode == 0:
+            del self._running[host]  # it left as it was told to; wanted again, it starts afresh
+            self._starts[host] = 0
+        starts = self._starts[host] = self._starts.get(host, 0) + 1
+        if starts > RESTARTS:
+            if starts == RESTARTS + 1:
+                log.error(
+                    "node at ip: %s ended %d times, it is not launched again; take it out of host_worker and look "
+                    "at its log",
+                    host,
+                    RESTARTS,
+                )
+            return
+        base = host in self.plan.hosts
+        serves = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
+        if self.plan.destination and self.plan.launcher == "ssh":
+            await _copy(self.directory, host, self.plan.destination)
+        if serves:
+            log.info("Launching server node at ip: %s", host)
+        log.info("Launching worker node at ip: %s", host)
+        self._running[host] = await self._launch(host, base, serves)
+
+    async def _launch(self, host: str, base: bool, serves: bool) -> asyncio.subprocess.Process:
+        endpoint = self.hosts.endpoint
+        assert endpoint is not None
+        spec = NodeSpec(
+            instance_id=instance_of(host),
+            private_ip=host,
+            endpoint=endpoint,
+            token=SecretStr(self.hosts.token),
+            mount=str(self.directory),
+            base=base,
+            servers=1 if serves else 0,
+            warm_spares=self.plan.warm_spares,
+            liveness_seconds=self.plan.clocks.liveness,
+            progress_seconds=self.plan.clocks.progress,
+            command=self.plan.command,
+            worker_environment=self.plan.worker_environment,
+            server_environment=self.plan.server_environment,
+            dt_scripts=self.plan.dt_scripts,
+        )
+        process = await asyncio.create_subprocess_exec(
+            *node_command(self.plan, host, self.directory), stdin=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(spec.to_json().encode() + b"\n")
+            await process.stdin.drain()
+        return process
+
+
+async def _copy(directory: Path, host: str, destination: str) -> None:
+    """The directory without the job's own files, through tar and ssh, which are everywhere. Raises LaunchError, at the
+    latest after COPY_SECONDS.
+    """
+    there = shlex.quote(destination)
+    unpack = [*SSH, "--", host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
+    read, write = os.pipe()
+    try:
+        sender = await asyncio.create_subprocess_exec(
+            "tar", "-C", str(directory), "--exclude=./dyntrain", "-czf", "-", ".", stdout=write
+        )
+        receiver = await asyncio.create_subprocess_exec(*unpack, stdin=read)
+    finally:
+        os.close(read)
+        os.close(write)
+    try:
+        async with asyncio.timeout(COPY_SECONDS):
+            packed, unpacked = await asyncio.gather(sender.wait(), receiver.wait())
+    except TimeoutError:
+        raise LaunchError(
+            f"{directory} could not be copied to {host}:{destination} within {COPY_SECONDS:.0f} s"
+        ) from None
+    finally:
+        for process in (sender, receiver):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    if packed > CHANGED_WHILE_READ or unpacked:
+        raise LaunchError(f"{directory} could not be copied to {host}:{destination}; tar or ssh says why above")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """The end of its input ends a node. Of one that does not end in time all below it is killed: the process above it
+    then clears up and ends.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    for below in (True, False):
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+                return
+        except TimeoutError:
+            kill_all(descendants(process.pid) if below else [process.pid])
+    await process.wait()
+
+
+async def launch(plan: Plan, directory: Path) -> int:
+    """0: the job finished; 1: it failed; 130: interrupted."""
+    job, started_at = open_job(directory, CLUSTER, time.time())
+    hosts = FileHosts(directory, plan.hosts, minimum=1, elastic=plan.elastic)
+    if plan.elastic:
+        log.info("Created worker host file %s", hosts.file)
+        log.info("Created worker host log file %s", directory / HOST_LOG)
+    options = Options(
+        cluster=CLUSTER,
+        job=job,
+        started_at=started_at,
+        limits=Limits(1, MOST_WORKERS),
+        workers=len(plan.hosts),
+        clocks=plan.clocks,
+        pause_seconds=plan.pause_seconds,
+        segment_steps=plan.segment_steps,
+        boundary=plan.boundary,
+        state_transfer=plan.state_transfer,
+        servers=plan.serving,
+        checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job),
+    )
+    folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.hosts[0])
+    try:
+        coordination = Coordinator(options, folder, hosts, plan.host, master, plan.port, events=plan.events)
+    except OSError as error:
+        raise LaunchError(f"the job's files cannot be written: {error}") from error
+
+    def over() -> bool:
+        return hosts.reported is not None and hosts.reported.state in ("finished", "failed")
+
+    async with curves(folder.root, plan.tensorboard, over):
+        return await _course(plan, directory, hosts, coordination)
+
+
+async def _course(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
+    coordinator = asyncio.create_task(coordination.run())
+    nodes = asyncio.create_task(Launcher(plan, directory, hosts).watch())
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    waiting = asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait([coordinator, nodes, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if interrupted.is_set():
+            log.info("interrupted: everything is ended")
+            return 130
+        (nodes if nodes.done() else coordinator).result()
+    finally:
+        for task in (nodes, coordinator, waiting):
+            task.cancel()
+        await asyncio.gather(nodes, coordinator, waiting, return_exceptions=True)
+    return 0 if hosts.reported is not None and hosts.reported.state == "finished" else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        if (path := desk()) is not None and is_the_clusters(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
+            return launch_there(path, for_the_cluster(argv))
+        return asyncio.run(launch(parse(argv), Path.cwd()))
+    except LaunchError as error:
+        print(f"launch: {error}", file=sys.stderr)  # noqa: T201
+        return 2

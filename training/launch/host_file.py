@@ -1,0 +1,191 @@
+"""Manual mode: the membership is the file `host_worker`, one private address a line, that people edit.
+
+The same port as `dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit counts once the file
+has been the same for `settle` seconds, is whole (it ends with a newline and every line is an address), and names every
+base host. Until then the membership stands: editors and `cp` empty a file before they fill it. `host_worker_log` gets
+its line when the worker has joined or left (`dyntrain.training.coordinator.host_log`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, present, write_hosts
+from dyntrain.training.coordinator.hosts import HostsError
+
+MAX_FILE = 1024 * 1024  # a longer one is not read: it is no list of hosts
+log = logging.getLogger(__name__)
+
+
+class EditResult(Enum):
+    """What an edit comes to."""
+
+    ACCEPTED = "accepted"
+    UNCHANGED = "names the hosts that are in force"
+    UNSETTLED = "is still being written"
+    TORN = "does not end with a newline: taken for half written"
+    NO_ADDRESS = "holds a line that is no IP address"
+    TWICE = "names a host twice"
+    TOO_FEW = "names fewer hosts than the minimum"
+    BASE_REMOVED = "lacks a base host: base hosts cannot leave by an edit"
+
+
+@dataclass(frozen=True)
+class Rules:
+    base: tuple[str, ...]
+    minimum: int = 1
+    settle: float = 2.0
+
+
+@dataclass(frozen=True)
+class WatchedFile:
+    """The hosts in force, and the text that was last seen with the time since when. Pure: `look` returns the next
+    one.
+    """
+
+    hosts: tuple[str, ...]
+    text: str = ""
+    since: float = 0.0
+
+    def at_once(self, text: str, rules: Rules) -> WatchedFile:
+        """As a launch finds it that comes back: an edit of before need not settle, one that does not count changes
+        nothing.
+        """
+        hosts, verdict = judge(text, rules)
+        return self._taking(hosts) if verdict is EditResult.ACCEPTED else self
+
+    def look(self, text: str, rules: Rules, now: float) -> tuple[WatchedFile, EditResult]:
+        if text != self.text:
+            return replace(self, text=text, since=now), EditResult.UNSETTLED
+        if now - self.since < rules.settle:
+            return self, EditResult.UNSETTLED
+        hosts, verdict = judge(text, rules)
+        if verdict is not EditResult.ACCEPTED:
+            return self, verdict
+        if set(hosts) == set(self.hosts):
+            return self, EditResult.UNCHANGED
+        return self._taking(hosts), EditResult.ACCEPTED
+
+    def _taking(self, hosts: Sequence[str]) -> WatchedFile:
+        """In order of joining."""
+        return replace(self, hosts=(*(h for h in self.hosts if h in hosts), *(h for h in hosts if h not in self.hosts)))
+
+
+def judge(text: str, rules: Rules) -> tuple[tuple[str, ...], EditResult]:
+    """The hosts that a settled text names. Blank lines count for nothing, the order is people's own."""
+    hosts = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if text and not text.endswith("\n"):
+        return hosts, EditResult.TORN
+    if not all(map(_is_address, hosts)):
+        return hosts, EditResult.NO_ADDRESS
+    if len(set(hosts)) != len(hosts):
+        return hosts, EditResult.TWICE
+    if len(hosts) < max(1, rules.minimum):
+        return hosts, EditResult.TOO_FEW
+    if not set(rules.base) <= set(hosts):
+        return hosts, EditResult.BASE_REMOVED
+    return hosts, EditResult.ACCEPTED
+
+
+def _is_address(line: str) -> bool:
+    try:
+        ipaddress.ip_address(line)
+    except ValueError:
+        return False
+    return True
+
+
+def instance_of(ip: str) -> str:
+    """Hosts of a manual job have no instance id; this one is always the same for an address."""
+    return f"i-{hashlib.sha256(ip.encode()).hexdigest()[:17]}"
+
+
+class FileHosts:
+    """`hosts` are the base hosts; not `elastic`: they stay, and no file is made or read.
+
+    Makes both files when they are missing, and keeps those that are there: the job may have come back.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        hosts: Sequence[str],
+        minimum: int = 1,
+        settle: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+        elastic: bool = True,
+    ) -> None:
+        self._elastic = elastic
+        self.file = directory / HOST_FILE
+        self._rules, self._clock = Rules(tuple(hosts), minimum, settle), clock
+        self._revision = 1
+        self._complaint: EditResult | None = None
+        self.endpoint: CoordinatorEndpoint | None = None
+        self.token = ""
+        self.reported: JobReport | None = None
+        self._watched = WatchedFile(tuple(hosts))
+        self.log = HostLog(directory) if elastic else None
+        if elastic and self.file.exists():
+            self._watched = self._watched.at_once(self._read(), self._rules)
+        elif elastic:
+            write_hosts(directory, hosts)
+        self._addresses = {instance_of(host): host for host in self.hosts}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """In force now, in order of joining."""
+        return self._watched.hosts
+
+    def read_target(self) -> Target:
+        if not self._elastic:
+            return self._target()
+        self._watched, verdict = self._watched.look(self._read(), self._rules, self._clock())
+        if verdict is EditResult.ACCEPTED:
+            self._revision += 1
+            self._addresses |= {instance_of(host): host for host in self.hosts}
+        self._complain(verdict)
+        return self._target()
+
+    def _read(self) -> str:
+        try:
+            with self.file.open("rb") as file:
+                raw = file.read(MAX_FILE + 1)
+        except OSError as error:
+            raise HostsError(f"{self.file}: {error.strerror}") from error
+        if len(raw) > MAX_FILE:
+            raise HostsError(f"{self.file} is longer than {MAX_FILE} bytes: that is no list of hosts")
+        return raw.decode("utf-8", "replace")
+
+    def _target(self) -> Target:
+        return Target.of(self._revision, tuple(instance_of(host) for host in self._watched.hosts))
+
+    def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
+        self.token, self.endpoint = token, endpoint
+
+    def published(self) -> CoordinatorEndpoint | None:
+        return self.endpoint
+
+    def report(self, report: JobReport) -> None:
+        self.reported = report
+        if self.log is None:
+            return
+        try:
+            self.log.record(present(self.log.hosts, report, self._addresses))
+        except OSError as error:
+            raise HostsError(f"{self.log.path}: {error.strerror}") from error
+
+    def _complain(self, verdict: EditResult) -> None:
+        """Once for each wrong edit, not at every look."""
+        refused = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
+        if refused and verdict is not self._complaint:
+            log.warning("%s %s; the membership stays as it is", self.file, verdict.value)
+        self._complaint = verdict if refused else None

@@ -1,0 +1,295 @@
+"""What `dyntrain launch` was asked for: its command line, checked against the host file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from dyntrain.missing import absent, advice
+from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.protocol.engines import VARIABLE as ENGINE
+from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.worker.channel.objects import ChannelError, checked_source, variable
+
+ALL = "all"
+WRITER, ALL_REDUCE = ("tensorboard",), ("horovod",)
+NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
+# options that mean something on a cluster, too; -n and -H name what it has anyway
+_OF_A_LAUNCH = (
+    "num_workers",
+    "hostfile",
+    "launcher",
+    "env",
+    "env_worker",
+    "channel",
+    "engine",
+    "dt_scripts",
+    "command",
+)
+
+
+class LaunchError(ValueError):
+    """The command line, the host file or a host is wrong; says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked command line."""
+
+    hosts: tuple[str, ...]
+    servers: int
+    launcher: str
+    elastic: bool
+    host: str
+    port: int
+    command: tuple[str, ...]
+    clocks: Clocks
+    pause_seconds: float
+    worker_environment: dict[str, str]
+    server_environment: dict[str, str]
+    destination: str | None
+    warm_spares: int
+    segment_steps: int | None
+    boundary: Literal["epoch", "segment"]
+    checkpoint_dir: Path | None
+    events: Path | None
+    state_transfer: Literal["encrypted", "clear"]
+    serving: Literal["base", "all"] = "base"  # all: hosts that join too
+    dt_scripts: bool = False
+    tensorboard: str | None = None
+
+
+def parse(argv: Sequence[str] | None) -> Plan:
+    """Of a job by hand. Raises LaunchError."""
+    return checked(_parser().parse_args(argv))
+
+
+def is_the_clusters(argv: Sequence[str] | None, workers: str | None) -> bool:
+    """On a node of a cluster, whose nodes are in the file `workers`: whether that is meant, and not a job by hand on
+    other hosts, or on this machine alone.
+    """
+    args = _parser().parse_args(argv)
+    named = args.hostfile is None or (workers is not None and args.hostfile.resolve() == Path(workers).resolve())
+    return args.launcher != "local" and named
+
+
+@dataclass(frozen=True)
+class OnCluster:
+    """A checked command line of a launch on a cluster's node."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    dt_scripts: bool
+
+
+def for_the_cluster(argv: Sequence[str] | None) -> OnCluster:
+    """Raises LaunchError, also for what a cluster has in its configuration and no launch decides."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    given = [
+        name for name, value in vars(args).items() if name not in _OF_A_LAUNCH and value != parser.get_default(name)
+    ]
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise LaunchError(f"{named}: on a cluster that is decided by its configuration; leave it out")
+    if not args.command:
+        raise LaunchError(NO_COMMAND)
+    return OnCluster(tuple(args.command), _of_workers(args), args.dt_scripts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dyntrain launch",
+        description="Launch a training job whose workers may join and leave.",
+        epilog="example: dyntrain launch -n 2 -H hosts --launcher ssh python train.py . On a cluster's master, without "
+        "-H or with -H $DEEPLEARNING_WORKERS_PATH, the job is the cluster's.",
+    )
+    _add_processes(parser)
+    _add_job(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="the training command")
+    return parser
+
+
+def _add_processes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--num-workers", type=int, help="base hosts: the first so many of the host file")
+    parser.add_argument(
+        "-s",
+        "--num-servers",
+        metavar="{N,all}",
+        help="base hosts that also serve, by default all of them; all: those that join serve as well, and the loss of "
+        "any host restarts the workers",
+    )
+    parser.add_argument(
+        "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
+    )
+    how = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
+    parser.add_argument("--launcher", choices=["local", "ssh"], default="ssh", help=how)
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[:VALUE]",
+        help="for all processes; without a value, that of here",
+    )
+    parser.add_argument("--env-server", action="append", default=[], metavar="NAME:VALUE")
+    parser.add_argument("--env-worker", action="append", default=[], metavar="NAME:VALUE")
+    parser.add_argument(
+        "--channel",
+        action="append",
+        default=[],
+        metavar="NAME=SOURCE",
+        help="where job.channel(NAME) reads: s3://BUCKET/PREFIX/, or s3://BUCKET/KEY,manifest; any number of them",
+    )
+    parser.add_argument("--sync-dst-dir", help="copy this directory there on each host first, and run there")
+    parser.add_argument("--elastic-training-enabled", type=_truth, default=True, metavar="{True,False}")
+    parser.add_argument("--host", help="address that hosts reach this machine at; default: the first host")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--warm-spares",
+        type=int,
+        default=0,
+        metavar="N",
+        help="worker processes a host keeps ready; each has a worker's memory",
+    )
+    parser.add_argument("--port", type=int, default=0, help="port of the coordinator; default: a free one")
+    add_clocks(parser)
+    parser.add_argument("--segment-steps", type=int, help="also let membership change every so many steps in mid-epoch")
+    parser.add_argument(
+        "--boundary", choices=["epoch", "segment"], default="epoch", help="where edits of host_worker take effect"
+    )
+    parser.add_argument(
+        "--checkpoint-dir", type=Path, help="where commits are kept, shared by all hosts; default: in this directory"
+    )
+    add_state_transfer(parser)
+    parser.add_argument(
+        "--engine",
+        choices=get_args(EngineName),
+        help="what sums the gradients: pslite (the default), through servers on the base hosts, or horovod, "
+        "all-reduce among the workers; a script may say it itself",
+    )
+    parser.add_argument(
+        "--dt-scripts",
+        action="store_true",
+        help="scripts of AWS Dynamic Training run as they are: `import mxnet` gives them the elastic face",
+    )
+    parser.add_argument("--events", type=Path, help="write what happens there too, a JSON object a line")
+    parser.add_argument(
+        "--tensorboard",
+        metavar="LOGDIR",
+        help="write the job's curves there while it trains, in a folder of its name: a folder or s3://BUCKET/PREFIX",
+    )
+
+
+def checked(args: argparse.Namespace) -> Plan:
+    """Raises LaunchError."""
+    if args.num_workers is None:
+        raise LaunchError("-n/--num-workers: how many base hosts there are")
+    hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
+    if not args.command:
+        raise LaunchError(NO_COMMAND)
+    if args.warm_spares < 0:
+        raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
+    servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
+    try:
+        clocks = Clocks(args.liveness_seconds, args.progress_seconds)
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
+    if args.tensorboard is not None and absent(WRITER):
+        raise LaunchError(f"--tensorboard: {advice(WRITER)}")
+    if args.segment_steps is not None and args.segment_steps < 1:
+        raise LaunchError(f"--segment-steps {args.segment_steps}: must be at least 1")
+    if args.engine == "horovod" and args.launcher == "local" and absent(ALL_REDUCE):
+        raise LaunchError(f"--engine horovod: {advice(ALL_REDUCE)}")
+    return Plan(
+        hosts=hosts,
+        servers=servers,
+        launcher=args.launcher,
+        elastic=args.elastic_training_enabled,
+        host=args.host or hosts[0],
+        port=args.port,
+        command=tuple(args.command),
+        clocks=clocks,
+        pause_seconds=args.pause_seconds,
+        worker_environment=_of_workers(args),
+        server_environment={**_environment(args.env), **_environment(args.env_server)},
+        destination=args.sync_dst_dir,
+        warm_spares=args.warm_spares,
+        segment_steps=args.segment_steps,
+        boundary=args.boundary,
+        checkpoint_dir=args.checkpoint_dir,
+        events=args.events,
+        state_transfer=args.state_transfer,
+        serving="all" if args.num_servers == ALL else "base",
+        dt_scripts=args.dt_scripts,
+        tensorboard=args.tensorboard,
+    )
+
+
+def _servers(text: str, hosts: int) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= hosts:
+        return int(text)
+    raise LaunchError(f"--num-servers {text}: must be {ALL}, or between 1 and the number of base hosts ({hosts})")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise argparse.ArgumentTypeError(f"{text!r}: True or False")
+    return text.lower() in ("true", "1")
+
+
+def _hosts(file: Path | None, workers: int, launcher: str) -> tuple[str, ...]:
+    if workers < 1:
+        raise LaunchError(f"--num-workers {workers}: must be at least 1")
+    if file is None:
+        if launcher == "ssh":
+            raise LaunchError("--launcher ssh needs -H HOSTFILE")
+        return tuple(f"127.0.0.{i + 1}" for i in range(workers))
+    try:
+        names = [
+            line.split()[0]
+            for line in file.read_text().splitlines()
+            if line.split() and not line.lstrip().startswith("#")
+        ]
+        hosts = tuple(socket.gethostbyname(name) for name in names[:workers])
+    except OSError as error:
+        raise LaunchError(f"host file {file}: {error}") from error
+    if len(set(hosts)) < workers:
+        raise LaunchError(f"host file {file} names {len(set(hosts))} different hosts, -n asks for {workers}")
+    return hosts
+
+
+def _of_workers(args: argparse.Namespace) -> dict[str, str]:
+    """Their environment."""
+    engine = {} if args.engine is None else {ENGINE: args.engine}
+    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **engine}
+
+
+def _channels(pairs: Sequence[str]) -> dict[str, str]:
+    """As variables of the workers."""
+    environment = {}
+    for pair in pairs:
+        name, _, source = pair.partition("=")
+        try:
+            environment[variable(name)] = checked_source(source)
+        except ChannelError as error:
+            raise LaunchError(f"--channel {pair}: {error}") from error
+    return environment
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str]:
+    environment = {}
+    for pair in pairs:
+        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)(?:[:=](.*))?", pair, re.DOTALL)
+        if not match:
+            raise LaunchError(f"{pair!r} is no NAME:VALUE")
+        environment[match[1]] = os.environ.get(match[1], "") if match[2] is None else match[2]
+    return environment

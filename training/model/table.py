@@ -1,0 +1,126 @@
+"""The model's table: networks by number of workers and by where the servers are, and what follows for who sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from dyntrain.training.model.dealing import Dealt, deal
+from dyntrain.training.model.networks import NETWORKS
+from dyntrain.training.model.prediction import Machines, exchange, pause_seconds, release, step_seconds
+
+BASES = (1, 2, 4)
+MOST_WORKERS = 64
+# Believed, from https://github.com/NVIDIA/DeepLearningExamples: one V100 with float32 does 384 images a second in
+# batches of 96 (MxNet/Classification/RN50v1.5), and 7.56 sentences a second in batches of 7
+# (PyTorch/LanguageModeling/BERT, 2019). Yours do something else: the command takes it.
+COMPUTE = {"ResNet-50": 0.25, "BERT-large": 0.93}
+COPIES = {"ResNet-50": 2, "BERT-large": 3}  # parameters of a state: with SGD's momentum, and with Adam's two
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`servers` on so many base nodes; None: on every member (`servers: all`)."""
+
+    bases: int | None
+
+    def servers(self, workers: int) -> int:
+        return workers if self.bases is None else self.bases
+
+    def __str__(self) -> str:
+        return "all" if self.bases is None else f"{self.bases} base"
+
+
+ALL = Placement(None)
+
+
+def placements(bases: Sequence[int]) -> tuple[Placement, ...]:
+    return (*(Placement(each) for each in bases), ALL)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds. `efficiency`: of a step, what is computing. `limit`: what the exchange waits for."""
+
+    network: str
+    workers: int
+    placement: Placement
+    exchange: float
+    limit: str
+    step: float
+    efficiency: float
+    pause: float
+    release: float
+
+
+@cache
+def dealt(network: str, servers: int) -> Dealt:
+    return deal(NETWORKS[network](), servers)
+
+
+def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
+    """The pause is that of one worker that joins."""
+    found = dealt(network, placement.servers(workers))
+    exchanged = exchange(found, workers, machines)
+    step = step_seconds(compute, exchanged.seconds, overlap)
+    return Row(
+        network,
+        workers,
+        placement,
+        exchanged.seconds,
+        exchanged.by,
+        step,
+        compute / step,
+        pause_seconds(found, COPIES[network] * found.total, workers - 1, workers, machines),
+        release(found, workers, machines).seconds,
+    )
+
+
+def rows(
+    networks: Sequence[str],
+    workers: Sequence[int],
+    bases: Sequence[int],
+    machines: Machines,
+    compute: float | None,
+    overlap: float,
+) -> Iterator[Row]:
+    """`compute` None: each network's own of `COMPUTE`."""
+    for network in networks:
+        for count in workers:
+            for placement in placements(bases):
+                if placement is ALL or placement.servers(count) < count:
+                    seconds = COMPUTE[network] if compute is None else compute
+                    yield row(network, count, placement, machines, seconds, overlap)
+
+
+def bottleneck_from(network: str, placement: Placement, machines: Machines, compute: float) -> int | None:
+    """From so many workers on the exchange takes longer than the computing; None: not up to `MOST_WORKERS`."""
+    beyond = None
+    for workers in range(MOST_WORKERS, 1, -1):
+        if placement.servers(workers) > workers:
+            break
+        if exchange(dealt(network, placement.servers(workers)), workers, machines).seconds <= compute:
+            break
+        beyond = workers
+    return beyond
+
+
+def advice(network: str, bases: Sequence[int], machines: Machines, compute: float) -> list[str]:
+    """A sentence for each placement."""
+    limits = {placement: bottleneck_from(network, placement, machines, compute) for placement in placements(bases)}
+    return [
+        f"{network}, servers on {_words(placement)}: "
+        + (
+            f"the exchange takes longer than the computing from {limit} workers on"
+            if limit is not None
+            else f"the exchange is shorter than the computing up to {MOST_WORKERS} workers"
+        )
+        for placement, limit in limits.items()
+    ]
+
+
+def _words(placement: Placement) -> str:
+    if placement is ALL:
+        return "all members"
+    return f"{placement.bases} base node{'' if placement.bases == 1 else 's'}"

@@ -1,0 +1,69 @@
+"""Who may speak on the control channel: what a hello must prove, and why one is turned away. Pure.
+
+The coordinator opens each connection with a nonce. The hello answers with a keyed hash over the nonce and the name it
+claims, so the token itself is never sent, and what was said on one connection proves nothing on another. The token
+shows that the sender belongs to the cluster; which node it is, the signed instance identity document shows, where the
+job was given keys to verify it with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from dyntrain.controller.contract.instance_identity import Keys, Verification, judge
+from dyntrain.training.protocol.messages import PROTOCOL, Hello
+
+
+class HelloRefusal(Enum):
+    OTHER_PROTOCOL = (
+        f"another version of the protocol: this coordinator speaks {PROTOCOL}; run the same version on all nodes"
+    )
+    UNPROVEN = "wrong token"
+    OTHER_CLUSTER = "another cluster's node"
+    NOT_ITSELF = "not shown to be the instance it names"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`keys` empty: hellos need not show which instance they are from."""
+
+    cluster: str
+    token: str
+    keys: Keys = ()
+
+    def refusal(self, hello: Hello, nonce: str) -> tuple[HelloRefusal, str] | None:
+        """Why this answer to `nonce` is not let in, and a detail for the log; None when it is."""
+        if hello.protocol != PROTOCOL:
+            return HelloRefusal.OTHER_PROTOCOL, f"it speaks {hello.protocol}"
+        if not hmac.compare_digest(hello.proof.encode(), proof(self.token, nonce, hello).encode()):
+            return HelloRefusal.UNPROVEN, ""
+        if hello.cluster != self.cluster:
+            return HelloRefusal.OTHER_CLUSTER, f"it is of {hello.cluster!r}"
+        if (
+            self.keys
+            and (verdict := judge(hello.identity, hello.instance_id, hello.private_ip, self.keys))
+            is not Verification.GENUINE
+        ):
+            return HelloRefusal.NOT_ITSELF, verdict.value
+        return None
+
+
+def proof(token: str, nonce: str, hello: Hello) -> str:
+    """HMAC-SHA256 (RFC 2104) by the token over the nonce, the kind of sender and the names it claims, each with its
+    length before it.
+    """
+    said: list[str] = [nonce, type(hello).__name__, hello.cluster, hello.instance_id, hello.private_ip]
+    message = b"".join(len(part).to_bytes(4) + part for part in (text.encode() for text in said))
+    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
+
+
+H = TypeVar("H", bound=Hello)
+
+
+def answering(hello: H, token: str, nonce: str) -> H:
+    """`hello` with its proof."""
+    return hello.model_copy(update={"proof": proof(token, nonce, hello)})

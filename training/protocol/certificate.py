@@ -1,0 +1,65 @@
+"""The coordinator's own TLS certificate: made when it starts, known to the nodes through SSM, gone when it ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+VALID_DAYS = 90
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM texts; `key` is a secret."""
+
+    pem: str
+    key: str
+
+    def __repr__(self) -> str:
+        return "Certificate(...)"
+
+    def server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        handle, name = tempfile.mkstemp()  # mode 0600; ssl takes a key from a file only
+        try:
+            os.write(handle, (self.pem + self.key).encode())
+            os.close(handle)
+            context.load_cert_chain(name)
+        finally:
+            Path(name).unlink()
+        return context
+
+
+def make_certificate(host: str, now: dt.datetime) -> Certificate:
+    """Self-signed, for the address `host`; valid from an hour before `now`, as clocks of nodes differ."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dyntrain coordinator {host}")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Certificate(
+        certificate.public_bytes(serialization.Encoding.PEM).decode(),
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode(),
+    )

@@ -1,0 +1,102 @@
+"""Who may say which message of the control channel, and how a text becomes one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dyntrain.training.protocol.messages import (
+    Abort,
+    Broken,
+    Challenge,
+    CheckIn,
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    Fetching,
+    FirstStep,
+    Form,
+    Formed,
+    Go,
+    Leave,
+    Left,
+    Prepared,
+    Proceed,
+    Progress,
+    Pump,
+    Pumped,
+    Refused,
+    ScriptFailed,
+    StepStatus,
+    StepVerdict,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    CoolDown,
+    EndRequest,
+    GroupFailed,
+    GroupReady,
+    LaunchAnswer,
+    Launched,
+    LaunchRequest,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    RestartWorker,
+    Retire,
+    StartGroup,
+    StopGroup,
+    Welcome,
+    WorkerExited,
+    Workers,
+    WorkerStarted,
+)
+from pydantic import Field, TypeAdapter
+
+FromNode = NodeHello | GroupReady | GroupFailed | WorkerStarted | WorkerExited | NodeNotice | LaunchRequest | EndRequest
+ToNode = (
+    Challenge
+    | Welcome
+    | Launched
+    | LaunchAnswer
+    | Listed
+    | Workers
+    | StartGroup
+    | StopGroup
+    | RestartWorker
+    | CoolDown
+    | Retire
+    | Refused
+)
+WorkerWord = (
+    Prepared
+    | CheckIn
+    | Formed
+    | Left
+    | FirstStep
+    | Committed
+    | CommitFailed
+    | CommitUnreadable
+    | Fetching
+    | Progress
+    | ScriptFailed
+    | StepStatus
+    | Pumped
+    | Broken
+)
+FromWorker = WorkerHello | WorkerWord
+ToWorker = Challenge | Proceed | Form | Go | Leave | Abort | Pump | StepVerdict | Refused
+ToCoordinator = FromNode | FromWorker
+FromCoordinator = ToNode | ToWorker
+
+_to_coordinator: TypeAdapter[ToCoordinator] = TypeAdapter(Annotated[ToCoordinator, Field(discriminator="type")])
+_from_coordinator: TypeAdapter[FromCoordinator] = TypeAdapter(Annotated[FromCoordinator, Field(discriminator="type")])
+
+
+def parse_to_coordinator(text: str | bytes) -> ToCoordinator:
+    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    return _to_coordinator.validate_json(text)
+
+
+def parse_from_coordinator(text: str | bytes) -> FromCoordinator:
+    """Raises pydantic.ValidationError for anything that is not exactly one known message."""
+    return _from_coordinator.validate_json(text)

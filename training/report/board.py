@@ -1,0 +1,129 @@
+"""A job's course as TensorBoard shows it: curves over its steps, and what happened as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+
+from dyntrain.controller.contract.job_history import HistoryMark, JobHistory
+from dyntrain.training import events
+
+RATE, WORKERS, PAUSE = "job/samples_per_second", "job/workers", "job/pause_seconds"
+CHANGES, NOTES = "job/changes", "job/notes"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    at: float
+    step: int
+    tag: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Text:
+    at: float
+    step: int
+    tag: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Void:
+    """What was trained from `step` on did not count, and comes again."""
+
+    at: float
+    step: int
+
+
+Entry = Scalar | Text | Void
+
+
+@dataclass
+class Board:
+    """Told a job's events one by one. `step` is the last that was reached; `over`: the job has ended."""
+
+    step: int = 0
+    over: bool = False
+    _changes: dict[int, str] = field(default_factory=dict)
+
+    def told(self, event: events.Event) -> Iterator[Entry]:
+        self.over = self.over or isinstance(event, events.Finished | events.Failed)
+        match event:
+            case events.Segment():
+                self.step = event.end.step
+                yield from _segment(event.at, self.step, event.rate, event.workers, event.metrics)
+            case events.Forming():
+                if event.position.step < self.step:
+                    yield Void(event.at, event.position.step + 1)
+                self.step = event.position.step
+                yield Text(event.at, self.step, CHANGES, _change(event))
+            case events.Pause():
+                yield Scalar(event.at, self.step, PAUSE, event.seconds)
+            case (
+                events.Restart()
+                | events.Failed()
+                | events.WorkerLost()
+                | events.CommitFailed()
+                | events.ResultsNotUploaded()
+            ):
+                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}: {event.reason}")
+            case events.ScriptFailed():
+                yield Text(event.at, self.step, NOTES, f"{_words(event.event)}\n\n{_verbatim(event.traceback)}")
+            case _:
+                pass
+
+
+def of_history(history: JobHistory, beyond: float) -> Iterator[Entry]:
+    """Of a job whose reports are all there is: what came after the moment `beyond`."""
+    steps = [(point.at, point.step) for point in history.points]
+    for point in history.points:
+        if point.at > beyond:
+            known = {name: value for name, value in point.metrics.items() if value is not None}
+            yield from _segment(point.at, point.step, point.samples_per_second, point.workers, known)
+    for mark in history.marks:
+        if mark.at > beyond:
+            step = max((step for at, step in steps if at <= mark.at), default=0)
+            yield from _mark(mark, step)
+
+
+def latest(history: JobHistory) -> float:
+    return max([0.0, *(point.at for point in history.points), *(mark.at for mark in history.marks)])
+
+
+def _segment(at: float, step: int, rate: float, workers: int, metrics: dict[str, float]) -> Iterator[Scalar]:
+    yield Scalar(at, step, RATE, rate)
+    yield Scalar(at, step, WORKERS, float(workers))
+    for name, value in metrics.items():
+        if isfinite(value):  # it diverged: a curve has a gap there
+            yield Scalar(at, step, f"metrics/{name}", value)
+
+
+def _mark(mark: HistoryMark, step: int) -> Iterator[Entry]:
+    if mark.event == "pause" and mark.seconds is not None:
+        yield Scalar(mark.at, step, PAUSE, mark.seconds)
+    elif mark.event == "forming":
+        yield Text(mark.at, step, CHANGES, f"generation {mark.generation}: {mark.reason}")
+    elif mark.reason:
+        about = f" {mark.instance}" if mark.instance else ""
+        yield Text(mark.at, step, NOTES, f"{_words(mark.event)}{about}: {mark.reason}")
+
+
+def _change(event: events.Forming) -> str:
+    lines = [f"generation {event.number}, {len(event.members)} workers: {event.cause}"]
+    lines += [f"- {word} {', '.join(ids)}" for word, ids in _sides(event) if ids]
+    return "\n".join(lines)
+
+
+def _sides(event: events.Forming) -> Iterable[tuple[str, tuple[str, ...]]]:
+    return (("joining", event.joining), ("leaving", event.leaving))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _verbatim(text: str) -> str:
+    """As TensorBoard's Markdown shows code."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,48 @@
+"""TensorBoard's event files of a job. Wants the package `tensorboard`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dyntrain.training.report.board import Entry, Scalar, Text, Void
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+SUFFIX = ".dyntrain"
+FLUSH_SECONDS = 2
+
+
+class BoardFiles:
+    """The run `folder`, written anew: what an earlier writer of ours left in it is removed, so that nothing is shown
+    twice. Files of others stay.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        earlier = set(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
+        self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_SECONDS, filename_suffix=SUFFIX)
+        self.write([Void(0.0, 0)])  # TensorBoard takes the first of its kind for the beginning, not for a restart
+        for file in earlier:
+            file.unlink(missing_ok=True)
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._writer.add_event(_event(entry))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _event(entry: Entry) -> Any:
+    if isinstance(entry, Scalar):
+        return Event(wall_time=entry.at, step=entry.step, summary=scalar_pb(entry.tag, entry.value))
+    if isinstance(entry, Text):
+        return Event(wall_time=entry.at, step=entry.step, summary=text_pb(entry.tag, entry.text))
+    # TensorBoard drops what it has from this step on, as when a program is started again from its checkpoint
+    return Event(wall_time=entry.at, step=entry.step, session_log=SessionLog(status=SessionLog.START))

@@ -1,0 +1,126 @@
+"""Curves as SVG: no script, nothing loaded, so that the page may forbid both. Pure.
+
+A figure has one curve over time, with the changes as numbered marks. Text goes through ElementTree, which escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor, isfinite, log10
+from xml.etree import ElementTree as Tree
+
+WIDTH, HEIGHT = 960, 220
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 18, 26
+MOST_POINTS = 800  # more than there are pixels to tell apart
+UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+SVG = "http://www.w3.org/2000/svg"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """`text` is shown by its number at `at`."""
+
+    at: float
+    number: int
+    text: str
+
+
+def figure(
+    title: str,
+    curve: Sequence[tuple[float, float | None]],
+    span: tuple[float, float],
+    marks: Sequence[Mark] = (),
+    *,
+    steps: bool = False,
+    from_zero: bool = False,
+) -> str:
+    """`curve` is (time, value); None interrupts it. `steps`: a value
+    has held since the one before."""
+    known = [value for _, value in curve if value is not None and isfinite(value)]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    ticks = ticks_of(min(low, 0.0) if from_zero else low, high)
+    bounds = (min(low, ticks[0]), max(high, ticks[-1]))
+    begin, end = span if span[1] > span[0] else (span[0], span[0] + 1.0)
+
+    def x(at: float) -> float:
+        return LEFT + (at - begin) / (end - begin) * (WIDTH - LEFT - RIGHT)
+
+    def y(value: float) -> float:
+        return HEIGHT - BOTTOM - (value - bounds[0]) / (bounds[1] - bounds[0]) * (HEIGHT - TOP - BOTTOM)
+
+    root = Tree.Element("svg", {"xmlns": SVG, "viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"})
+    Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if known else f"{title}: no values"
+    for tick in ticks:
+        _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
+        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end")
+    unit, seconds = next((name, size) for name, size in UNITS if end - begin >= 3 * size or size == 1)
+    for amount in ticks_of(0.0, (end - begin) / seconds):
+        if begin + amount * seconds <= end:
+            _text(root, f"{amount:.6g} {unit}", x(begin + amount * seconds), HEIGHT - 8, "middle")
+    for mark in marks:
+        drawn = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
+        Tree.SubElement(drawn, "title").text = mark.text
+        _text(root, str(mark.number), x(mark.at), TOP - 5, "middle")
+    for piece in pieces(thinned(curve)):
+        corners = [(x(at), y(value)) for at, value in piece]
+        if steps:
+            corners = [corner for a, b in pairwise(corners) for corner in (a, (a[0], b[1]))] + corners[-1:]
+        if len(corners) == 1:
+            Tree.SubElement(
+                root, "circle", {"class": "curve", "cx": _n(corners[0][0]), "cy": _n(corners[0][1]), "r": "2"}
+            )
+        else:
+            points = " ".join(f"{_n(across)},{_n(down)}" for across, down in corners)
+            Tree.SubElement(root, "polyline", {"class": "curve", "points": points})
+    return Tree.tostring(root, encoding="unicode")
+
+
+def ticks_of(low: float, high: float) -> list[float]:
+    """Three to seven round numbers around the two."""
+    if not high > low:
+        low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
+    rough = (high - low) / 4
+    size = 10.0 ** floor(log10(rough))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough)
+    return [number * step for number in range(floor(low / step), ceil(high / step) + 1)]
+
+
+def pieces(curve: Sequence[tuple[float, float | None]]) -> list[list[tuple[float, float]]]:
+    """The curve without what is no number, cut there."""
+    found: list[list[tuple[float, float]]] = [[]]
+    for at, value in curve:
+        if value is None or not isfinite(value):
+            found.append([])
+        else:
+            found[-1].append((at, value))
+    return [piece for piece in found if piece]
+
+
+def thinned(curve: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """Of each stretch the lowest and the highest, so that no peak is lost."""
+    if len(curve) <= MOST_POINTS:
+        return list(curve)
+    size = ceil(2 * len(curve) / MOST_POINTS)
+    found: list[tuple[float, float | None]] = []
+    for start in range(0, len(curve), size):
+        stretch = curve[start : start + size]
+        numbers = [(value, at) for at, value in stretch if value is not None and isfinite(value)]
+        if len(numbers) < len(stretch):
+            found.append((stretch[0][0], None))
+        ends = {min(numbers), max(numbers)} if numbers else set()
+        found += sorted((at, value) for value, at in ends)
+    return found
+
+
+def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: float) -> Tree.Element:
+    return Tree.SubElement(root, "line", {"class": kind, "x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)})
+
+
+def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str) -> None:
+    Tree.SubElement(root, "text", {"x": _n(x), "y": _n(y), "text-anchor": anchor}).text = text
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}"

@@ -1,0 +1,201 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere. Pure.
+
+Names of metrics, reasons and tracebacks come from scripts and machines; every text is escaped where it is placed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+from dyntrain.controller.contract.messages import INSTANCE_ID
+from dyntrain.training.report.figures import Mark, figure
+from dyntrain.training.report.story import Change, Story
+
+MARKS = 40  # more numbers than these cannot be told apart in a curve
+CHANGES = 500  # rows of the table
+STYLE = """
+:root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
+@media (prefers-color-scheme: dark) { :root { --curve: #6cb6ff; --mark: #f0a35e; } }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; } dt { opacity: .75; } dd { margin: 0; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+.wide { overflow-x: auto; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--grid); }
+.ids { white-space: pre; } td { overflow-wrap: anywhere; } pre { white-space: pre-wrap; margin: 0; font-size: .85rem; }
+svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; opacity: .8; }
+.grid { stroke: var(--grid); } .mark { stroke: var(--mark); stroke-dasharray: 3 3; }
+.curve { fill: none; stroke: var(--curve); stroke-width: 2; } circle.curve { fill: var(--curve); }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page(story: Story, audit: str) -> str:
+    """`audit` is the sentence about the samples."""
+    parts = [
+        f"<h1>{escape(story.name)}</h1>",
+        f"<p>{escape(lifetime(story))}</p>",
+        _facts(facts_of(story, audit)),
+        *(f"<h2>{escape(title)}</h2>{drawn}" for title, drawn in figures_of(story)),
+        "<p>Dashed lines are the changes below, by number.</p>",
+        "<h2>Changes</h2>",
+        _changes(story),
+        *_notes(story),
+        *_hours(story.hours),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(story.name)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def lifetime(story: Story) -> str:
+    return f"{_moment(story.began)} to {_moment(story.ended)}: {story.outcome}"
+
+
+def figures_of(story: Story) -> list[tuple[str, str]]:
+    """(title, SVG) of each curve."""
+    shown = story.changes[-MARKS:]
+    marks = [
+        Mark(change.at, number, f"{number}: {change.cause}")
+        for number, change in enumerate(story.changes, 1)
+        if change in shown
+    ]
+    span = (story.began, story.ended)
+    workers = [(point.at, float(point.workers)) for point in story.points]
+    if workers and story.changes:
+        workers.insert(0, (min(story.changes[0].at, workers[0][0]), workers[0][1]))
+    figures = [
+        ("Workers", figure("Workers", workers, span, marks, steps=True, from_zero=True)),
+        (
+            "Samples a second",
+            figure("Samples a second", [(p.at, p.rate) for p in story.points], span, marks, from_zero=True),
+        ),
+    ]
+    return figures + [
+        (name, figure(name, [(p.at, p.metrics[name]) for p in story.points if name in p.metrics], span, marks))
+        for name in story.metrics
+    ]
+
+
+def facts_of(story: Story, audit: str) -> dict[str, str]:
+    """What the reader wants to know first; the command line shows the same."""
+    last = story.points[-1] if story.points else None
+    reached = ", ".join(f"{name} {_value(value)}" for name, value in last.metrics.items()) if last else ""
+    facts = {
+        "outcome": story.outcome,
+        "time": _span(story.ended - story.began),
+        "epochs": str(last.epoch + 1 if last else 0),
+        "at the end": reached or "no metrics",
+        "changes": f"{len(story.changes) if story.whole else story.counts.get('forming', 0)}, of which {story.kept} "
+        f"kept every process that stayed",
+        "survivors paused": f"{_span(story.paused)} in all",
+        "restarts": _restarts(story),
+        "samples": audit,
+    }
+    if story.samples is not None:
+        facts["trained on"] = f"{story.samples} samples"
+    if story.hours:
+        facts["instance-hours"] = f"{sum(story.hours.values()):.3f} as members; machines run longer than that"
+    if not story.whole:
+        facts["made of"] = "the history in the job's reports, which is coarser the longer the job lasts"
+    return facts
+
+
+def _restarts(story: Story) -> str:
+    happened = story.counts.get("restart", 0)
+    told = f"{happened} happened, {story.kept} avoided"
+    if story.start_seconds is None:
+        return told
+    return (
+        f"{told}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
+        f"avoiding them saved about {_span(story.kept * story.start_seconds)}"
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
+    return f"<dl>{rows}</dl>"
+
+
+def _changes(story: Story) -> str:
+    first = max(0, len(story.changes) - CHANGES)
+    rows = rows_of_changes(story)[first:]
+    if not rows:
+        return "<p>The workers stayed the same.</p>"
+    more = f"<p>The first {first} are left out.</p>" if first else ""
+    head = ("", "after", "epoch", "cause", "joined", "left", "pause", "phases")
+    return more + _table(head, rows)
+
+
+def rows_of_changes(story: Story) -> list[list[str]]:
+    """Number, time since the beginning, epoch, cause, who joined, who left, pause, phases."""
+    return [_row(number, change, story.began) for number, change in enumerate(story.changes, 1)]
+
+
+def _row(number: int, change: Change, began: float) -> list[str]:
+    cause = "; ".join(
+        filter(None, [change.cause, "all workers were restarted" if change.restarted else "", change.outcome])
+    )
+    phases = ", ".join(f"{name} {_span(seconds)}" for name, seconds in change.phases.items())
+    return [
+        str(number),
+        _span(change.at - began),
+        "" if change.epoch is None else str(change.epoch),
+        cause,
+        "\n".join(change.joining),
+        "\n".join(change.leaving),
+        "" if change.pause is None else _span(change.pause),
+        phases,
+    ]
+
+
+def _notes(story: Story) -> Iterable[str]:
+    if story.notes:
+        rows = [
+            [_span(n.at - story.began), n.what.replace("_", " "), n.instance, n.text] for n in story.notes[-CHANGES:]
+        ]
+        yield "<h2>What else happened</h2>"
+        yield _table(("after", "what", "instance", ""), rows)
+
+
+def _hours(hours: Mapping[str, float]) -> Iterable[str]:
+    if hours:
+        rows = [[instance, f"{spent:.3f}"] for instance, spent in sorted(hours.items(), key=lambda item: -item[1])]
+        yield "<h2>Instance-hours</h2>"
+        yield _table(("instance", "hours as a member"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    if all(re.fullmatch(INSTANCE_ID, line) for line in text.split("\n")):
+        return f'<span class="ids">{escape(text)}</span>'
+    return f"<pre>{escape(text)}</pre>" if "\n" in text else escape(text)
+
+
+def _value(value: float | None) -> str:
+    return "not a number" if value is None else f"{value:.4g}"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"

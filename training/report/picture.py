@@ -1,0 +1,38 @@
+"""The report's curves as one picture, for documents that show no pages. Pure."""
+
+from __future__ import annotations
+
+import re
+from xml.sax.saxutils import escape
+
+from dyntrain.training.report.figures import HEIGHT, WIDTH
+from dyntrain.training.report.page import figures_of, lifetime
+from dyntrain.training.report.story import Story
+
+HEAD, TITLE, MARGIN = 64, 26, 16
+FONTS = "DejaVu Sans, Liberation Sans, Noto Sans, Arial, Helvetica, sans-serif"  # whichever the machine has
+_NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+STYLE = """
+text { fill: #333; font-size: 12px; } .title { font-size: 15px; } .name { font-size: 20px; font-weight: bold; }
+.grid { stroke: #ccc; } .mark { stroke: #b35900; stroke-dasharray: 3 3; }
+.curve { fill: none; stroke: #1f6feb; stroke-width: 2; } circle.curve { fill: #1f6feb; }
+"""
+
+
+def picture(story: Story) -> str:
+    """As SVG on white."""
+    parts, y = [_text("name", 28, story.name), _text("title", 50, lifetime(story))], HEAD
+    for title, drawn in figures_of(story):
+        place = f'<svg x="{MARGIN}" y="{y + TITLE}" width="{WIDTH}" height="{HEIGHT}" '
+        parts += [_text("title", y + TITLE - 8, title), place + drawn.removeprefix("<svg ")]
+        y += TITLE + HEIGHT
+    width, height = WIDTH + 2 * MARGIN, y + MARGIN
+    return _NOT_IN_XML.sub(
+        " ",
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="{FONTS}">'
+        f'<style>{STYLE}</style><rect width="{width}" height="{height}" fill="#fff"/>' + "".join(parts) + "</svg>",
+    )
+
+
+def _text(kind: str, y: int, text: str) -> str:
+    return f'<text class="{kind}" x="{MARGIN}" y="{y}">{escape(text)}</text>'

@@ -1,0 +1,73 @@
+"""Where a report's job comes from: files on the shared volume."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dyntrain.training.audit import audit_directory
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.ledger import read_events
+from dyntrain.training.report.page import facts_of, page, rows_of_changes
+from dyntrain.training.report.picture import picture
+from dyntrain.training.report.story import Story, story_of_events
+
+NO_LEDGER = "not audited: the job's ledger is not beside its events"
+
+
+def story_of_file(file: Path) -> Story:
+    """Of an events file, or of the job's folder with one. Raises OSError, records.Unreadable and ValueError."""
+    file = events_file(file)
+    file.open("rb").close()
+    folder = JobFolder(file.resolve().parent)
+    name = folder.root.name if file.name == folder.events.name else file.stem
+    return story_of_events(name, read_events(file))
+
+
+def events_file(file: Path) -> Path:
+    """The file itself, or the one in a job's folder."""
+    return JobFolder(file).events if file.is_dir() else file
+
+
+def audit_text(folder: Path) -> str:
+    """What the ledger in the job's folder proves."""
+    try:
+        audit = audit_directory(JobFolder(folder).ledger)
+    except FileNotFoundError:
+        return NO_LEDGER
+    except (OSError, ValueError) as error:
+        return f"not audited: {error}"
+    verdict = "each was trained on once in each finished epoch" if audit.exact else "NOT each once"
+    return f"{audit.lost} lost, {audit.doubled} doubled in {len(audit.epochs)} finished epochs: {verdict}"
+
+
+def write_page(file: Path, story: Story, audit: str) -> None:
+    """Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page(story, audit), encoding="utf-8")
+
+
+def write_picture(file: Path, story: Story) -> None:
+    """Raises OSError. Wants the package `resvg_py`."""
+    from resvg_py import svg_to_bytes
+
+    drawn = svg_to_bytes(svg_string=picture(story), zoom=2)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(drawn)
+
+
+def summary(story: Story, audit: str, *, wide: bool = False) -> str:
+    """`wide`: with a line for each change."""
+    facts = facts_of(story, audit)
+    width = max(map(len, facts))
+    lines = [story.name, *(f"  {name.ljust(width)}  {text}" for name, text in facts.items())]
+    if wide:
+        lines += ["  changes"]
+        lines += ["    " + "  ".join(" ".join(cell.split()) for cell in row if cell) for row in rows_of_changes(story)]
+    return "\n".join(lines)
+
+
+def as_data(story: Story, audit: str) -> dict[str, Any]:
+    """JSON: the story whole, what the ledger proves, and the sentences that people read."""
+    return {**asdict(story), "counts": dict(story.counts), "audit": audit, "facts": facts_of(story, audit)}

@@ -1,0 +1,218 @@
+"""A job as its report tells it, made of what was announced or of what its reports carried. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from dyntrain.controller.contract.job_history import finite
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training import events
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was trained up to `at`; a metric that was not a number is None."""
+
+    at: float
+    epoch: int
+    workers: int
+    rate: float
+    metrics: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A generation that was formed, or tried: why, and what it cost. `pause` None: it was not heard of."""
+
+    at: float
+    generation: int | None
+    cause: str
+    epoch: int | None = None
+    joining: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    pause: float | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    restarted: bool = False
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something else that a reader should see."""
+
+    at: float
+    what: str
+    instance: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """`whole`: made of all that was announced, not of a bounded history. `hours`: as members of a generation."""
+
+    name: str
+    whole: bool
+    began: float
+    ended: float
+    outcome: str
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+    notes: tuple[Note, ...]
+    counts: Mapping[str, int]
+    paused: float
+    samples: int | None = None
+    hours: Mapping[str, float] = field(default_factory=dict)
+    start_seconds: float | None = None  # what it takes a worker of this job from its start until it stands by
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for point in self.points for name in point.metrics))
+
+    @property
+    def kept(self) -> int:
+        """Changes in which nobody's process was ended."""
+        return sum(change.pause is not None and not change.restarted for change in self.changes)
+
+
+_NOTED = (
+    events.WorkerLost,
+    events.WorkerRefused,
+    events.Restart,
+    events.Takeover,
+    events.NodeNotice,
+    events.CoolingDown,
+    events.ScriptFailed,
+    events.CommitFailed,
+    events.ResultsNotUploaded,
+    events.CommitUnreadable,
+    events.SafeStateUnreadable,
+    events.Failed,
+)
+_NOTED_KINDS = {kind.model_fields["event"].default for kind in _NOTED}
+
+
+def story_of_events(name: str, heard: Iterable[events.Event]) -> Story:
+    """Of a job's whole `events.jsonl`, also of one that still runs. Raises ValueError for none at all."""
+    everything = list(heard)
+    if not everything:
+        raise ValueError("there are no events in it")
+    segments = [event for event in everything if isinstance(event, events.Segment)]
+    pauses = [event for event in everything if isinstance(event, events.Pause)]
+    ready = [e.seconds for e in everything if isinstance(e, events.WorkerReady) and e.seconds and not e.spare]
+    return Story(
+        name=name,
+        whole=True,
+        began=everything[0].at,
+        ended=everything[-1].at,
+        outcome=_outcome(everything),
+        points=tuple(_point(segment) for segment in segments),
+        changes=_changes(everything),
+        notes=tuple(_note(event) for event in everything if isinstance(event, _NOTED)),
+        counts=Counter(event.event for event in everything),
+        paused=sum(pause.seconds for pause in pauses),
+        samples=sum(segment.samples for segment in segments),
+        hours=_hours(everything),
+        start_seconds=median(ready) if ready else None,
+    )
+
+
+def story_of_report(report: JobReport) -> Story:
+    """Of what the job's latest report carries. Raises ValueError when that is no history."""
+    history = report.history
+    if history is None or not (history.points or history.marks):
+        raise ValueError(f"the reports of {report.job} carry no history; use its events.jsonl on the shared volume")
+    moments = [point.at for point in history.points] + [mark.at for mark in history.marks]
+    pauses = {mark.generation: mark for mark in history.marks if mark.event == "pause"}
+    restarted = {mark.generation for mark in history.marks if mark.event == "restart"}
+    changes = tuple(
+        Change(
+            mark.at,
+            mark.generation,
+            mark.reason,
+            pause=pauses[mark.generation].seconds if mark.generation in pauses else None,
+            phases=pauses[mark.generation].phases if mark.generation in pauses else {},
+            restarted=mark.generation is not None and mark.generation - 1 in restarted,
+        )
+        for mark in history.marks
+        if mark.event == "forming"
+    )
+    failed = [mark.reason for mark in history.marks if mark.event == "failed"]
+    return Story(
+        name=report.job,
+        whole=False,
+        began=min(report.started_at, *moments),
+        ended=max(moments),
+        outcome=f"failed: {failed[-1]}" if report.state == "failed" and failed else report.state,
+        points=tuple(Point(p.at, p.epoch, p.workers, p.samples_per_second, dict(p.metrics)) for p in history.points),
+        changes=changes,
+        notes=tuple(Note(m.at, m.event, m.instance, m.reason) for m in history.marks if m.event in _NOTED_KINDS),
+        counts=history.counts,
+        paused=history.paused_seconds,
+    )
+
+
+def _outcome(everything: Sequence[events.Event]) -> str:
+    for event in reversed(everything):
+        if isinstance(event, events.Finished):
+            return "finished"
+        if isinstance(event, events.Failed):
+            return f"failed: {event.reason}"
+    return "not over when this was written"
+
+
+def _point(segment: events.Segment) -> Point:
+    metrics = {name: finite(value) for name, value in segment.metrics.items()}
+    return Point(segment.at, segment.epoch, segment.workers, segment.rate, metrics)
+
+
+def _changes(everything: Sequence[events.Event]) -> tuple[Change, ...]:
+    found: dict[int, Change] = {}
+    restarted = False
+    for event in everything:
+        match event:
+            case events.Restart():
+                restarted = True
+            case events.Forming():
+                found[event.number] = Change(
+                    at=event.at,
+                    generation=event.number,
+                    cause=event.cause,
+                    epoch=event.position.epoch,
+                    joining=event.joining,
+                    leaving=event.leaving,
+                    restarted=restarted,
+                )
+                restarted = False
+            case events.Pause(generation=number) if number in found:
+                phases = dict(event.phases)
+                found[number] = replace(found[number], pause=event.seconds, phases=phases)
+            case events.TakenBack(generation=number) if number in found:
+                found[number] = replace(found[number], outcome=f"taken back: {event.reason}")
+            case events.Formed(generation=number) if number in found and not found[number].phases:
+                found[number] = replace(found[number], phases=dict(event.phases))
+            case _:
+                pass
+    return tuple(found.values())
+
+
+def _note(event: events.Event) -> Note:
+    said = event.model_dump(include={"instance", "reason", "kind", "traceback", "former"})
+    words = said.get("traceback") or said.get("reason") or said.get("kind") or said.get("former") or ""
+    return Note(event.at, event.event, said.get("instance", ""), str(words))
+
+
+def _hours(everything: Sequence[events.Event]) -> dict[str, float]:
+    hours: dict[str, float] = {}
+    members: tuple[str, ...] = ()
+    since = everything[0].at
+    for event in everything:
+        if isinstance(event, events.Forming | events.Restart | events.Finished | events.Failed):
+            for instance in members:
+                hours[instance] = hours.get(instance, 0.0) + max(0.0, event.at - since) / 3600
+            since, members = event.at, event.members if isinstance(event, events.Forming) else ()
+    for instance in members:
+        hours[instance] = hours.get(instance, 0.0) + max(0.0, everything[-1].at - since) / 3600
+    return hours

@@ -1,0 +1,151 @@
+"""Uploads a job's results to S3: its commits, what the script put into `job.output`, and TensorBoard's curves.
+
+    python -m dyntrain.training.report.uploads /myEFSvolume/dyntrain/demo/job-1 s3://my-bucket/runs
+
+goes to `s3://my-bucket/runs/job-1/` as `commits/`, `output/` and `tensorboard/`. For each line of its standard input it
+uploads what has come or changed since the last time, and answers with `Uploaded`; it ends with its input. It may put
+objects and nothing else: what is gone from the volume stays in the bucket, whose lifecycle rules end it.
+
+A program of its own: volume and S3 may both hang for minutes, and the coordinator that asks waits for neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.training.host import aws
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.ledger import EventTail
+from dyntrain.training.protocol.results import Uploaded
+from dyntrain.training.records import Unreadable
+from dyntrain.training.report.board import Board
+
+REFUSED = (BotoCoreError, ClientError, boto3.exceptions.Boto3Error)
+PATIENT = Config(connect_timeout=5, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 5})
+
+
+class Bucket(Protocol):
+    def put(self, key: str, content: IO[bytes]) -> None:
+        """Whole or not at all, however large. Raises one of REFUSED."""
+
+
+class S3Folder:
+    """`location`: s3://BUCKET or s3://BUCKET/PREFIX."""
+
+    def __init__(self, location: str) -> None:
+        self._bucket, _, prefix = location.removeprefix("s3://").partition("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._client: Any = None
+
+    def put(self, key: str, content: IO[bytes]) -> None:
+        if self._client is None:
+            self._client = aws.session().client("s3", config=PATIENT)
+        self._client.upload_fileobj(content, self._bucket, self._prefix + key)
+
+
+class Curves:
+    """TensorBoard's file of the job, under a name that is the same whichever node writes it: the next coordinator's
+    takes the place of this one's, and nothing is shown twice.
+    """
+
+    def __init__(self, job: JobFolder, folder: Path) -> None:
+        from dyntrain.training.report.board_files import SUFFIX, BoardFiles
+
+        self.name = f"tensorboard/events.out.tfevents.0.{job.root.name}{SUFFIX}"
+        self._folder, self._files = folder, BoardFiles(folder)
+        self._tail, self._board = EventTail(job.events), Board()
+
+    def file(self) -> Path:
+        """All that has happened by now. Raises OSError and Unreadable."""
+        while told := self._tail.next():
+            self._files.write(entry for event in told for entry in self._board.told(event))
+        return next(path for path in self._folder.iterdir() if path.is_file())
+
+
+class Uploads:
+    """Of one job; remembers what is there."""
+
+    def __init__(self, job: JobFolder, commits: Path, bucket: Bucket, curves: Curves | None) -> None:
+        self._job, self._commits, self._bucket, self._curves = job, commits, bucket, curves
+        self._there: dict[str, tuple[int, int]] = {}
+
+    def sync(self) -> Uploaded:
+        """A file that cannot be read is passed over, and named; an upload that is refused ends it for this time."""
+        began, count, size, failed = time.monotonic(), 0, 0, None
+        for name, path in self._files():
+            try:
+                sent = self._upload(name, path if isinstance(path, Path) else path())
+            except FileNotFoundError as error:
+                if not name.startswith("commits/"):  # an old commit has made room meanwhile
+                    failed = f"{name}: {error}"
+                continue
+            except (OSError, Unreadable) as error:
+                failed = f"{name}: {error}"
+                continue
+            except REFUSED as error:
+                failed = f"{name}: {error}"
+                break
+            if sent is not None:
+                count, size = count + 1, size + sent
+        return Uploaded(files=count, size=size, seconds=time.monotonic() - began, failed=failed)
+
+    def _upload(self, name: str, path: Path) -> int | None:
+        """Bytes; None where nothing has changed. Links and pipes that people laid there are no results."""
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as content:
+            found = os.fstat(content.fileno())
+            stamp = (found.st_size, found.st_mtime_ns)
+            if not stat.S_ISREG(found.st_mode) or self._there.get(name) == stamp:
+                return None
+            self._bucket.put(f"{self._job.root.name}/{name}", content)
+            self._there[name] = stamp
+            return found.st_size
+
+    def _files(self) -> Iterator[tuple[str, Path | Callable[[], Path]]]:
+        """Name in the bucket, and path, or what makes the file; names that begin with a dot are being written."""
+        for path in sorted(self._commits.glob("*.commit"), reverse=True):
+            yield f"commits/{path.name}", path
+        output = self._job.output
+        for folder, below, names in os.walk(output):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            for name in sorted(names):
+                path = Path(folder) / name
+                if not name.startswith(".") and not path.is_symlink():
+                    yield f"output/{path.relative_to(output)}", path
+        if self._curves is not None:
+            yield self._curves.name, self._curves.file
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m dyntrain.training.report.uploads", description=__doc__)
+    parser.add_argument("job", type=Path, help="the job's folder on the shared volume")
+    parser.add_argument("location", help="s3://BUCKET/PREFIX")
+    parser.add_argument("--commits", type=Path, help="where the job's commits are, if not in its folder")
+    args = parser.parse_args(argv)
+    job = JobFolder(args.job)
+    with tempfile.TemporaryDirectory(prefix="dyntrain-uploads-") as folder:
+        curves = None
+        if importlib.util.find_spec("tensorboard") is not None:
+            curves = Curves(job, Path(folder))
+        else:
+            print("no curves for TensorBoard: install dyntrain[tensorboard]", file=sys.stderr)  # noqa: T201
+        uploads = Uploads(job, args.commits or job.commits, S3Folder(args.location), curves)
+        for _ in sys.stdin:
+            sys.stdout.write(uploads.sync().model_dump_json() + "\n")
+            sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

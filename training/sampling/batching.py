@@ -1,0 +1,94 @@
+"""How the batch and the learning rate follow the number of workers. Pure.
+
+`FixedGlobal`: the batch over all workers stays, so the rate does too: the number of workers does not change the
+mathematics. `PerWorker`: the batch grows with the workers, and the rate in proportion to it (the linear scaling rule of
+Goyal et al., arXiv 1706.02677). Not at once: momentum still holds the noise of the small batch, so the rate takes a
+ramp (Lin et al., Dynamic Mini-batch SGD, arXiv 1904.12043). MXNet's SGD keeps the rate inside its buffer (v = m v -
+rate * gradient), where a new rate reaches old gradients only if the buffer is scaled by the ratio of the rates: the
+momentum correction of Goyal et al., section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FixedGlobal:
+    """Steps of `batch` samples over all workers."""
+
+    batch: int
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"a batch of {self.batch} samples: must be at least 1")
+
+    def __str__(self) -> str:
+        return "fixed-global"
+
+    def over(self, workers: int) -> int:
+        """Samples in a step of so many workers."""
+        return self.batch
+
+
+@dataclass(frozen=True)
+class PerWorker:
+    """Steps of `batch` samples on each worker; the script's rate is meant for `base_workers`.
+
+    `ramp`: samples over which the rate goes to its new value, None for an epoch's worth. `correct_momentum`: scale the
+    momentum with the rate.
+    """
+
+    batch: int
+    base_workers: int = 1
+    ramp: int | None = None
+    correct_momentum: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.base_workers < 1:
+            raise ValueError(f"batch ({self.batch}) and base_workers ({self.base_workers}) must be at least 1")
+        if self.ramp is not None and self.ramp < 0:
+            raise ValueError(f"a ramp of {self.ramp} samples: must not be negative")
+
+    def __str__(self) -> str:
+        ramp = "an epoch" if self.ramp is None else f"{self.ramp} samples"
+        momentum = "scaled" if self.correct_momentum else "left"
+        return f"per-worker (rate for {self.base_workers}, ramp over {ramp}, momentum {momentum})"
+
+    def over(self, workers: int) -> int:
+        """Samples in a step of so many workers."""
+        return self.batch * workers
+
+    def rate_factor(self, workers: int) -> float:
+        """What the script's rate is multiplied by in the end."""
+        return workers / self.base_workers
+
+
+Batching = FixedGlobal | PerWorker
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """The factor goes from `start` at sample `since` linearly to `goal`, `length` samples later. Samples are over all
+    workers since the job began.
+    """
+
+    start: float = 1.0
+    goal: float = 1.0
+    since: int = 0
+    length: int = 0
+
+    def factor(self, samples: int) -> float:
+        """The factor when `samples` have been trained on."""
+        done = samples - self.since
+        if done >= self.length:
+            return self.goal
+        if done <= 0:
+            return self.start
+        return self.start + (self.goal - self.start) * done / self.length
+
+    def towards(self, goal: float, samples: int, length: int) -> Ramp:
+        """A new goal starts where the factor is now, also in the middle of a ramp, so the rate never jumps. An equal
+        goal changes nothing.
+        """
+        return self if goal == self.goal else Ramp(self.factor(samples), goal, samples, length)

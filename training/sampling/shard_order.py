@@ -1,0 +1,53 @@
+"""The order of an epoch for data that is read in order: shard after shard, several at once. Pure.
+
+The shards follow one another in an order drawn from (seed, epoch), and that row is cut into `lanes`. A step takes the
+next records of every lane, so that a batch is mixed of as many shards; a worker's share of it is a run of records out
+of one lane or a few neighbours. Who takes a lane over goes on where it stands. The order does not depend on the
+membership, so each record is taken once an epoch whatever the membership does, and the batches are those of one worker.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from dyntrain.training.sampling.sharding import Indices, epoch_order
+
+
+@dataclass(frozen=True)
+class ShardOrder:
+    """`shards`: how many samples each has, as they follow one another in the dataset."""
+
+    shards: tuple[int, ...]
+    lanes: int
+
+    def __post_init__(self) -> None:
+        if not self.shards or min(self.shards) < 1 or self.lanes < 1:
+            raise ValueError(f"{len(self.shards)} shards, {self.lanes} at once: at least one of each, none empty")
+
+    def __str__(self) -> str:
+        lengths = zlib.crc32(",".join(map(str, self.shards)).encode())
+        return f"{len(self.shards)} shards ({lengths:08x}) in sequence, {self.lanes} at once"
+
+    @property
+    def samples(self) -> int:
+        return sum(self.shards)
+
+    def epoch(self, seed: int, epoch: int, step: int) -> Indices:
+        """The order of an epoch, shape (samples,), for steps of `step` samples."""
+        starts = np.cumsum((0, *self.shards))
+        drawn = epoch_order(len(self.shards), seed, epoch)
+        row = np.concatenate([np.arange(starts[shard], starts[shard + 1]) for shard in drawn])
+        lanes, full = min(self.lanes, step), len(row) // step
+        shares = [step * lane // lanes for lane in range(lanes + 1)]  # as a step is cut for so many workers
+        cuts = [len(row) * share // step for share in shares]
+        steps = [
+            row[begin : begin + full * (after - before)].reshape(full, after - before)
+            for begin, before, after in zip(cuts, shares, shares[1:], strict=False)
+        ]
+        rest = [
+            row[begin + full * (after - before) : end]
+            for begin, end, before, after in zip(cuts, cuts[1:], shares, shares[1:], strict=False)
+        ]
+        return np.concatenate([np.concatenate(steps, axis=1).reshape(-1), *rest])

@@ -1,0 +1,29 @@
+"""Running statistics (BatchNorm's mean and variance) averaged over the workers. Pure sums.
+
+Each worker sees its own share, so its running statistics drift from the others'. Averaged, they are those of all
+samples together: the mean weighted by samples, and the variance by the law of total variance, which needs the squares
+of the means too. What travels is one vector of doubles that can be summed: [weight, weight * mean, weight * (variance +
+mean^2)]. A worker that is lost adds nothing, its weight included, so the rest stays right.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Doubles = npt.NDArray[np.float64]
+
+
+def weighted(means: Doubles, variances: Doubles, weight: float) -> Doubles:
+    """What a worker adds to the sum; shape (1 + 2n,) for n values each."""
+    return np.concatenate([[weight], weight * means, weight * (variances + means**2)])
+
+
+def averaged(total: Doubles) -> tuple[Doubles, Doubles] | None:
+    """(means, variances) out of the sum over the workers; None when nobody had a sample. All workers hold one sum, so
+    all get the same bits.
+    """
+    if total[0] <= 0:
+        return None
+    means, squares = np.split(total[1:] / total[0], 2)
+    return means, np.maximum(squares - means**2, 0.0)

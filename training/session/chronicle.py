@@ -1,0 +1,199 @@
+"""The job's history as its reports carry it: bounded, however long the job lasts. Pure.
+
+It is made of what is announced, so that a coordinator that comes back makes it again of the events file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dyntrain.controller.contract.job_history import (
+    HISTORY_BYTES,
+    METRICS_SHOWN,
+    HistoryMark,
+    HistoryPoint,
+    JobHistory,
+    JobProgress,
+    Metrics,
+    finite,
+)
+from dyntrain.training import events
+
+POINTS, MARKS = 96, 40
+LIVE_SECONDS = 15.0  # between points while no boundary is reached
+PACE_SECONDS = 600.0  # of the past tell how fast it goes
+NAME, REASON, PHASES = 40, 120, 10  # characters, characters, entries
+MARKED = (
+    events.Forming,
+    events.Pause,
+    events.Joined,
+    events.Left,
+    events.WorkerLost,
+    events.WorkerRefused,
+    events.TakenBack,
+    events.Restart,
+    events.Released,
+    events.NodeNotice,
+    events.CoolingDown,
+    events.ScriptFailed,
+    events.CommitFailed,
+    events.ResultsNotUploaded,
+    events.CommitUnreadable,
+    events.SafeStateUnreadable,
+    events.Takeover,
+    events.Finished,
+    events.Failed,
+)
+
+
+@dataclass
+class Chronicle:
+    """What was heard, in a bounded space."""
+
+    points: list[HistoryPoint] = field(default_factory=list)
+    marks: deque[HistoryMark] = field(default_factory=lambda: deque(maxlen=MARKS))
+    counts: Counter[str] = field(default_factory=Counter)
+    paused: float = 0.0
+    metrics: Metrics = field(default_factory=dict)
+    metrics_epoch: int | None = None
+    pace: deque[tuple[float, float]] = field(default_factory=deque)  # (when, fraction done)
+
+    @classmethod
+    def of(cls, heard: Iterable[events.Event]) -> Chronicle:
+        chronicle = cls()
+        for event in heard:
+            chronicle.hear(event)
+        return chronicle
+
+    def hear(self, event: events.Event) -> None:
+        if isinstance(event, events.Segment):
+            metrics = _shown(event.metrics)
+            if metrics:
+                self.metrics, self.metrics_epoch = metrics, event.epoch
+            self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
+        elif isinstance(event, MARKED):
+            self.counts[event.event] += 1
+            if isinstance(event, events.Pause):
+                self.paused += event.seconds
+            self.marks.append(mark_of(event))
+
+    def stands(self, at: float, fraction: float | None, epoch: int, step: int, workers: int, rate: float) -> None:
+        """Between boundaries, as often as somebody likes to say it."""
+        if fraction is not None:
+            self._pace(at, fraction)
+        if rate > 0 and (not self.points or at - self.points[-1].at >= LIVE_SECONDS):
+            self._add(at, epoch, step, workers, rate, {})
+
+    def progress(self, fraction: float | None, now: float) -> JobProgress:
+        eta = None if fraction is None else eta_seconds(tuple(self.pace), fraction, now)
+        return JobProgress(
+            fraction=None if fraction is None else _short(fraction),
+            eta_seconds=None if eta is None else round(eta, 1),
+            metrics=self.metrics,
+            metrics_epoch=self.metrics_epoch,
+        )
+
+    def history(self) -> JobHistory:
+        """At most HISTORY_BYTES: a job may name its metrics at any length."""
+        points, marks = list(self.points), list(self.marks)
+        while True:
+            history = JobHistory(
+                points=tuple(points),
+                marks=tuple(marks),
+                counts=dict(self.counts),
+                paused_seconds=round(self.paused, 3),
+            )
+            size = len(history.model_dump_json().encode())
+            if size <= HISTORY_BYTES:
+                return history
+            if len(marks) * 3 > len(points):
+                marks = marks[1:]
+            else:
+                _merge_closest(points)
+
+    def _add(self, at: float, epoch: int, step: int, workers: int, rate: float, metrics: Metrics) -> None:
+        self.points.append(
+            HistoryPoint(
+                at=round(at, 1),
+                epoch=epoch,
+                step=step,
+                workers=workers,
+                samples_per_second=_short(rate),
+                metrics=metrics,
+            )
+        )
+        if len(self.points) > POINTS:
+            _merge_closest(self.points)
+
+    def _pace(self, at: float, fraction: float) -> None:
+        while self.pace and self.pace[-1][1] > fraction:  # rolled back
+            self.pace.pop()
+        if not self.pace or self.pace[-1][1] < fraction:
+            if len(self.pace) > 1 and at - self.pace[-2][0] < 2.0:
+                self.pace.pop()
+            self.pace.append((at, fraction))
+        while len(self.pace) > 2 and at - self.pace[0][0] > PACE_SECONDS:
+            self.pace.popleft()
+
+
+def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float) -> float | None:
+    """What is left at the pace of the given moments; a stall counts once it outlasts their usual distance."""
+    if fraction >= 1.0:
+        return 0.0
+    if len(pace) < 2:
+        return None
+    (began, first), (last, reached) = pace[0], pace[-1]
+    usual = (last - began) / (len(pace) - 1)
+    stalled = max(0.0, now - last - usual)
+    if reached <= first or last <= began:
+        return None
+    rate = (reached - first) / (last - began + stalled)
+    return max(0.0, (1.0 - reached) / rate - min(max(0.0, now - last), usual))
+
+
+def mark_of(event: events.Event) -> HistoryMark:
+    """What every kind of event has of these, cut to a length."""
+    said = event.model_dump(
+        include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
+    )
+    generation = said.get("generation", said.get("number"))
+    words = " ".join(str(said.get("reason") or said.get("cause") or said.get("kind") or "").split())
+    phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(said.get("phases", {}).items())[:PHASES]}
+    seconds = said.get("seconds")
+    return HistoryMark(
+        at=round(event.at, 1),
+        event=event.event,
+        instance=said.get("instance", "")[:NAME],
+        generation=generation,
+        seconds=None if seconds is None else round(seconds, 3),
+        reason=words if len(words) <= REASON else words[: REASON - 3] + "...",
+        phases=phases,
+    )
+
+
+def _merge_closest(points: list[HistoryPoint]) -> None:
+    """Of the two neighbours that together cover the shortest time make one, so that the whole job stays equally fine.
+    The first point, which begins it, and the latest stay.
+    """
+    index = min(range(2, len(points) - 1), key=lambda i: points[i].at - points[i - 2].at)
+    start, before, point = points[index - 2 : index + 1]
+    span, whole = point.at - before.at, point.at - start.at
+    share = span / whole if whole > 0 else 0.5
+    rate = before.samples_per_second * (1 - share) + point.samples_per_second * share
+    merged = point.model_copy(
+        update={"samples_per_second": _short(rate), "metrics": {**before.metrics, **point.metrics}}
+    )
+    points[index - 1 : index + 1] = [merged]
+
+
+def _shown(metrics: dict[str, float]) -> Metrics:
+    return {
+        name[:NAME]: None if finite(value) is None else _short(value)
+        for name, value in list(metrics.items())[:METRICS_SHOWN]
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

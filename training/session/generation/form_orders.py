@@ -1,0 +1,67 @@
+"""What each member of a generation is told to form: where it begins, and whom it asks for the state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from dyntrain.training.protocol.messages import Form, Source, WorkerHello
+from dyntrain.training.session.generation.chains import plan_chains
+from dyntrain.training.session.generation.generation import Generation
+from dyntrain.training.session.generation.origin import Origin
+
+
+def plan_formation(
+    generation: Generation,
+    workers: Mapping[str, WorkerHello],
+    holders: Collection[str],
+    environment_of: Callable[[str], dict[str, str]],
+    token: str,
+    origin: Origin,
+    checkpoint_dir: str | None,
+    segment_steps: int | None,
+    clear: bool = False,
+) -> dict[str, Form]:
+    """The order for each member: `holders` have the state, in memory or safe on their node; the others fetch it."""
+    others = [instance for instance in generation.instances if instance in holders and instance != generation.source]
+    lacking = [instance for instance in generation.instances if instance not in holders]
+    chains = plan_chains([generation.source, *others], lacking)
+    sources = {
+        instance: Source(instance_id=instance, host=hello.private_ip, port=hello.state_port)
+        for instance, hello in workers.items()
+    }
+    return {
+        instance: Form(
+            generation=generation.number,
+            number=number,
+            workers=len(generation.members),
+            environment=environment_of(instance),
+            position=generation.position,
+            source=generation.source,
+            transfer_token=token,
+            sources=tuple(sources[other] for other in chains.get(instance, ())),
+            receivers=len(lacking),
+            clear=clear,
+            commit=origin.commit if instance == generation.source else None,
+            safe=origin.safe if instance in holders else None,
+            checkpoint_dir=checkpoint_dir,
+            segment_steps=segment_steps,
+        )
+        for number, instance in enumerate(generation.instances)
+    }
+
+
+def with_copies(
+    generation: Generation,
+    workers: Mapping[str, WorkerHello],
+    origin: Origin,
+    unreadable_copies: Collection[tuple[str, str]],
+) -> set[str]:
+    """The source, and whoever's own node keeps the very state that it starts from: nobody fetches what is at home."""
+    copies = {
+        instance
+        for instance in generation.instances
+        if (safe := workers[instance].safe) is not None
+        and safe.name == origin.safe
+        and (instance, safe.name) not in unreadable_copies
+    }
+    return copies | {generation.source}

@@ -1,0 +1,112 @@
+"""A generation: one formation of the job, and the decision which members the next one has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.session.generation.origin import Origin
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a generation; its place in `Generation.members` is its number, which has nothing to do with ps-lite's
+    rank.
+    """
+
+    instance_id: str
+    joined_epoch: int
+    joined_at: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    number: int
+    members: tuple[Member, ...]
+    position: Position
+    source: str
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return tuple(member.instance_id for member in self.members)
+
+
+@dataclass(frozen=True)
+class Limits:
+    min_workers: int
+    max_workers: int
+
+
+class SettlementReason(Enum):
+    """Why the next generation is what it is."""
+
+    NO_TARGET = "the controller has not published a target yet"
+    UNCHANGED = "the members are those that the target wants"
+    CHANGED = "the target wants other members, and they are ready"
+    BELOW_MINIMUM = "fewer wanted workers are ready than the minimum"
+    CARRIED = "no member is wanted any more; one stays until the next boundary, to hand the state over to the joiners"
+    ABOVE_MAXIMUM = "more workers are ready than the maximum; the later ones wait"
+    NO_GROUP = "no base node holds blank ps-lite processes; the change waits for the next boundary"
+
+
+class Cause(Enum):
+    """What made a new generation necessary."""
+
+    START = "the job starts"
+    COMMIT = "the job goes on from a commit"
+    SAFE = "the job goes on from the state that its workers kept at their last boundary"
+    LOSS = "a worker was lost"
+    CHANGE = "the target wants other members"
+
+
+def cause_of(previous: Collection[str], holders: Collection[str], leaving: Collection[str], origin: Origin) -> Cause:
+    """`previous` members who neither hold the state any more nor leave have been lost, also if a new process of theirs
+    joins.
+    """
+    if not holders:
+        return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
+    return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """`members` is the next membership in order, survivors first; None: the job has to pause."""
+
+    members: tuple[str, ...] | None
+    reason: SettlementReason
+
+
+def settle(
+    current: Sequence[str],
+    standing: Collection[str],
+    target: Sequence[str] | None,
+    limits: Limits,
+    group_ready: bool,
+    intact: bool = True,
+) -> Settlement:
+    """The membership at a boundary where the workers `current` have checked in and `standing` stand ready to join.
+
+    Survivors keep their order, joiners follow in the target's order. A change that cannot be formed now (no group)
+    keeps the present members rather than stopping them. The state must survive: of members who are all to leave at once
+    the first stays for one more generation. An empty `current` is a start or a restart. When one of the old members is
+    gone (not `intact`) the present formation cannot go on, so without a group the job pauses.
+    """
+    present = tuple(current) if current and intact else None
+    if target is None:
+        return Settlement(present, SettlementReason.NO_TARGET)
+    survivors = [instance for instance in current if instance in target]
+    joiners = [instance for instance in target if instance in standing and instance not in survivors]
+    if len(survivors) + len(joiners) < limits.min_workers:
+        return Settlement(None, SettlementReason.BELOW_MINIMUM)
+    carrier = [] if survivors else list(current[:1])
+    wanted = [*survivors, *carrier, *joiners]
+    members = tuple(wanted[: limits.max_workers])
+    if members == present:
+        return Settlement(
+            members, SettlementReason.ABOVE_MAXIMUM if len(wanted) > len(members) else SettlementReason.UNCHANGED
+        )
+    if not group_ready:
+        return Settlement(present, SettlementReason.NO_GROUP)
+    return Settlement(members, SettlementReason.CARRIED if carrier else SettlementReason.CHANGED)

@@ -1,0 +1,104 @@
+"""The engine's own processes of a generation, and the nodes on which they run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsProcess, StartGroup
+from dyntrain.training.session.orders import ToNode
+
+
+@dataclass
+class ConnectedNode:
+    """A connected supervisor; `group` is its offer of blank ps-lite processes, gone once used."""
+
+    hello: NodeHello
+    group: GroupReady | None = None
+
+    def holds(self, blanks: int) -> bool:
+        return self.group is not None and self.group.blanks >= blanks
+
+    @property
+    def can_schedule(self) -> bool:
+        """A base node that has a blank for ps-lite's scheduler and one for a server."""
+        return self.hello.base and self.holds(2)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a generation: what its workers need to know, each by its number and all of them, and the orders
+    that start them.
+    """
+
+    environment: dict[str, str]
+    hosts: tuple[str, ...]
+    orders: tuple[ToNode, ...]
+    own: Mapping[str, dict[str, str]] = field(default_factory=dict)
+
+    def environment_of(self, worker: str) -> dict[str, str]:
+        return {**self.environment, **self.own.get(worker, {})}
+
+
+def choose_scheduler(nodes: Mapping[str, ConnectedNode]) -> str | None:
+    """The base node for ps-lite's scheduler, or Horovod's rendezvous: the lowest address among those that can. None:
+    nobody can.
+    """
+    able = (i for i, node in nodes.items() if node.can_schedule)
+    return min(able, key=lambda i: (nodes[i].hello.private_ip, i), default=None)
+
+
+def plan_group(
+    engine: EngineName, number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: Sequence[str]
+) -> Group:
+    if engine == "horovod":
+        return plan_rendezvous(number, nodes[scheduler], workers)
+    return plan_servers(number, nodes, scheduler, len(workers))
+
+
+def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
+    """One process, while they form. The names are Horovod's own: see `horovod.runner.gloo_run`. Each worker counts as a
+    host of its own, wherever it runs.
+    """
+    assert host.group is not None
+    where = {
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
+    }
+    size = str(len(workers))
+    alone = {"HOROVOD_SIZE": size, "HOROVOD_CROSS_SIZE": size, "HOROVOD_LOCAL_SIZE": "1", "HOROVOD_LOCAL_RANK": "0"}
+    ranks = {
+        worker: {"HOROVOD_RANK": str(rank), "HOROVOD_CROSS_RANK": str(rank), "HOROVOD_HOSTNAME": worker}
+        for rank, worker in enumerate(workers)
+    }
+    process = PsProcess(role="rendezvous", environment=where)
+    order = ToNode(host.hello.instance_id, StartGroup(generation=number, processes=(process,)))
+    return Group({**where, **alone}, (host.hello.instance_id,), (order,), ranks)
+
+
+def plan_servers(number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int) -> Group:
+    """A scheduler on one base node and a server on each of `nodes` that holds blanks."""
+    root = nodes[scheduler]
+    assert root.group is not None
+    hosts = tuple(i for i, node in sorted(nodes.items()) if node.holds(2 if i == scheduler else 1))
+    environment = {
+        "DMLC_PS_ROOT_URI": root.hello.private_ip,
+        "DMLC_PS_ROOT_PORT": str(root.group.scheduler_port),
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NUM_SERVER": str(len(hosts)),
+    }
+    roles: dict[str, list[Literal["scheduler", "server"]]] = {host: ["server"] for host in hosts}
+    roles[scheduler].insert(0, "scheduler")
+    orders = tuple(
+        ToNode(
+            host,
+            StartGroup(
+                generation=number,
+                processes=tuple(PsProcess(role=role, environment=environment) for role in roles[host]),
+            ),
+        )
+        for host in hosts
+    )
+    return Group(environment, hosts, orders)

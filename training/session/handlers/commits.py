@@ -1,0 +1,56 @@
+"""What the workers say of commits: written, not written, or found unreadable. Pure."""
+
+from __future__ import annotations
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.messages import CommitFailed, Committed, CommitUnreadable
+from dyntrain.training.session.generation.origin import choose_origin
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Journal, Order
+from dyntrain.training.session.phases.decisions import advance
+from dyntrain.training.session.phases.ending import fail
+from dyntrain.training.session.phases.rollback import take_back
+
+
+def committed(job: JobState, message: Committed) -> list[Order]:
+    # One of the same step is newer all the same: old ones are deleted by their generation.
+    if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
+        return []
+    job.trouble.got_to(message.position.step)
+    job.note_commit(message.position, message.name)
+    written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
+    return [Journal(written)]
+
+
+def commit_failed(instance: str, message: CommitFailed, now: float) -> list[Order]:
+    step = message.position.step
+    return [Announce(events.CommitFailed(instance=instance, step=step, reason=message.reason, at=now))]
+
+
+def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
+    """What the source was to load is damaged: another holder's safe state is taken, or the commit before it at its own
+    position. What was trained in between is void.
+    """
+    if not job.current(instance, message.generation) or job.phase is not Phase.PREPARING:
+        return []
+    orders: list[Order] = []
+    if (safe := job.roster.members[instance].safe) and safe.name == message.name:
+        job.unreadable_copies.add((instance, message.name))
+        step, why = job.position.step, message.reason
+        orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=why, at=now)))
+    if job.commit and job.commit[1] == message.name:
+        lost = job.commit[0]
+        job.drop_commit()
+        found = job.commit[0] if job.commit else None
+        name, why = message.name, message.reason
+        gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=found, reason=why, at=now)
+        orders.append(Journal(gone))
+        orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=found, reason=why, at=now)))
+        if found is None and lost.step and not _safe_state_at_hand(job):
+            return orders + fail(job, f"no readable commit is left to go on from: {message.reason}", now)
+    return [*orders, *take_back(job, message.reason, now), *advance(job, now)]
+
+
+def _safe_state_at_hand(job: JobState) -> bool:
+    there = {**job.roster.standing, **job.roster.members}
+    return choose_origin(None, job.lineage, there, job.unreadable_copies).safe is not None

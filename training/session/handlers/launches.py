@@ -1,0 +1,54 @@
+"""What a person on a node asks for: to train something, on a cluster that waits for that, and to end it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+
+from dyntrain.training import journal
+from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, Launched
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Journal, Order, ToNode
+from dyntrain.training.session.phases.ending import fail
+
+MOST_SHOWN = 200  # characters of a command in a sentence
+
+
+def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[Order]:
+    """One launch a job. The request may come twice: its answer may have been lost."""
+    again = job.launch is not None and job.launch.request == launch.request
+    refused = "" if again else _refusal(job, instance)
+    ending = job.options.waits and job.phase is Phase.OVER
+    said = LaunchAnswer(request=launch.request, job=job.options.job, refused=refused, passing=bool(refused) and ending)
+    answer = ToNode(instance, said)
+    if refused or again:
+        return [answer]
+    job.launch, job.since = launch, now  # from now on its workers are waited for
+    told = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
+    return [Journal(journal.JobLaunched(launch=launch, at=now)), *told, answer]
+
+
+def _refusal(job: JobState, instance: str) -> str:
+    node = job.roster.nodes.get(instance)
+    if not job.options.waits:
+        return (
+            "this cluster trains the command of its configuration: make it with an empty TrainingCommand to launch on "
+            "its master"
+        )
+    if node is None or not node.hello.base:
+        return "only base nodes take a launch: log in on the master"
+    if job.phase is Phase.OVER:
+        return "the launch before is just ending"
+    if job.launch is not None:
+        command = shlex.join(job.launch.command)[:MOST_SHOWN]
+        return f"{job.options.job} trains already: {command}; one at a time, in {job.launch.directory}"
+    return ""
+
+
+def ended(job: JobState, instance: str, message: EndRequest, now: float) -> list[Order]:
+    """By the launch's own terminal: another launch may have followed meanwhile."""
+    mine = job.launch is not None and job.launch.request == message.request
+    refused = "" if mine else "that launch is not in force any more"
+    answer = ToNode(instance, LaunchAnswer(request=message.request, job=job.options.job, refused=refused))
+    if refused or job.phase is Phase.OVER:
+        return [answer]
+    return [answer, *fail(job, "a person ended it", now)]

@@ -1,0 +1,137 @@
+"""What the members of the present generation say, on its way from the order to form to the next boundary. Pure.
+
+What is said of another generation, or by somebody who is no member any more, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import (
+    Broken,
+    CheckIn,
+    Fetching,
+    FirstStep,
+    Formed,
+    Go,
+    Prepared,
+    Proceed,
+    Progress,
+    Pumped,
+    ScriptFailed,
+    StepStatus,
+)
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Order, ToWorker
+from dyntrain.training.session.phases.decisions import advance, release_survivors, stop_here
+from dyntrain.training.session.phases.ending import fail
+from dyntrain.training.session.phases.formation import finish_formation
+
+
+def prepared(job: JobState, instance: str, message: Prepared, now: float) -> list[Order]:
+    if not job.current(instance, message.generation):
+        return []
+    if job.phase is Phase.FORMING:  # the word to go was lost with a connection
+        return [ToWorker(instance, Go(generation=job.number))]
+    job.round.prepared.add(instance)
+    return advance(job, now)
+
+
+def fetching(job: JobState, instance: str, message: Fetching, now: float) -> list[Order]:
+    if job.current(instance, message.generation):
+        job.round.fetching[instance] = message
+    return []
+
+
+def formed(job: JobState, instance: str, message: Formed, now: float) -> list[Order]:
+    if not job.current(instance, message.generation):
+        return []
+    generation = job.round.generation
+    if job.phase is Phase.TRAINING and generation is not None:  # the word to proceed was lost
+        return [ToWorker(instance, Proceed(generation=job.number, position=generation.position))]
+    job.round.formed[instance] = message
+    return finish_formation(job, now)
+
+
+def first_step(job: JobState, instance: str, message: FirstStep, now: float) -> list[Order]:
+    if not job.current(instance, message.generation):
+        return []
+    job.round.heard = now
+    orders = _took_part(job, instance, message.generation, now)
+    steps = job.round.first_steps
+    steps[instance] = message
+    paused = [step for step in steps.values() if step.pause is not None]
+    if len(steps) == len(job.roster.members) and paused:
+        longest = max(paused, key=lambda step: step.pause or 0.0)
+        seconds = longest.pause or 0.0
+        pause = events.Pause(generation=message.generation, seconds=seconds, phases=longest.phases, at=now)
+        orders.append(Announce(pause))
+    return orders
+
+
+def _took_part(job: JobState, instance: str, generation: int, now: float) -> list[Order]:
+    if instance in job.round.active:
+        return []
+    job.round.active.add(instance)
+    pid, epoch = job.roster.members[instance].pid, job.position.epoch
+    return [Announce(events.Joined(instance=instance, pid=pid, generation=generation, epoch=epoch, at=now))]
+
+
+def progressed(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
+    if job.current(instance, message.generation):
+        job.round.progress[instance], job.round.heard = message, now
+    return []
+
+
+def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    present = job.round
+    if not job.current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
+        return []
+    present.heard = now
+    if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
+        return stop_here(job, instance, now)
+    if message.position == present.proceeded:
+        # the word to step on from here was lost with a connection, or this worker asks twice
+        return [ToWorker(instance, Proceed(generation=job.number, position=message.position))]
+    if not present.checked_in:
+        job.since = now
+    present.checked_in[instance] = message
+    return _took_part(job, instance, message.generation, now) + advance(job, now)
+
+
+def script_failed(job: JobState, instance: str, message: ScriptFailed, now: float) -> list[Order]:
+    """Counted for whoever was a member of the generation, as the first one's loss may be known before the last one's
+    word.
+    """
+    members = job.round.instances
+    if instance not in members or message.generation != job.number:
+        return []
+    step, error = message.position.step, message.error
+    orders: list[Order] = []
+    job.raised = step, message.traceback
+    if not job.trouble.raised and job.trouble.alike != (step, error):  # else it has been told
+        raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
+        orders.append(Announce(raised))
+    if job.trouble.script_raised(instance, step, error, members):
+        orders += fail(job, f"the script fails at step {step} on every worker: {error}", now)
+    return orders
+
+
+def step_status(job: JobState, instance: str, message: StepStatus, now: float) -> list[Order]:
+    release = job.round.release
+    if release is None or not job.current(instance, message.generation):
+        return []
+    return release.said(instance, message, job.roster.members) + advance(job, now)
+
+
+def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:
+    """Who is gone is told by others, soon; the release waits for that too."""
+    if job.phase is not Phase.TRAINING or not job.current(instance, message.generation):
+        return []
+    return release_survivors(job, "unknown", f"the sums are lost to {instance}: {message.reason}", now)
+
+
+def pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
+    release = job.round.release
+    if release is None or not job.current(instance, message.generation):
+        return []
+    return release.pumped(instance, job.roster.members)

@@ -1,0 +1,108 @@
+"""What the nodes say: that they are there, what becomes of their worker, and of their ps-lite processes. Pure."""
+
+from __future__ import annotations
+
+from dyntrain.training import events
+from dyntrain.training.protocol.node_messages import (
+    GroupFailed,
+    GroupReady,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    Retire,
+    WorkerExited,
+    WorkerStarted,
+)
+from dyntrain.training.session.generation.ps_group import ConnectedNode
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Order, ToNode
+from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.formation import start_group_again
+from dyntrain.training.session.phases.wanted import wanted
+from dyntrain.training.session.recovery.from_journal import recover
+from dyntrain.training.session.recovery.losses import group_lost, replace_worker, worker_lost
+
+
+def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
+    instance, group = hello.instance_id, job.round.group
+    earlier_life = group.hosts.get(instance, hello.attempt) != hello.attempt
+    if group.absent.pop(instance, None) is not None:
+        job.roster.returned_at = now
+    job.roster.addresses[instance] = hello.private_ip
+    job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
+    orders: list[Order] = [
+        ToNode(instance, Listed(listed=instance in (wanted(job) or ()))),
+        Announce(events.NodeReady(instance=instance, attempt=hello.attempt, at=now)),
+    ]
+    orders += job.roster.end_again(instance, hello.worker_pid)
+    if job.phase is Phase.OVER:
+        if hello.worker_pid is None:
+            job.awaited.discard(instance)
+        orders += [ToNode(instance, Retire(reason="job finished")), *close_when_all_left(job)]
+    elif job.phase is Phase.RECOVERING:
+        if hello.worker_pid != job.round.pids.get(instance) and instance not in job.roster.members:
+            job.round.lost.add(instance)
+        orders += recover(job, now)
+    elif earlier_life:
+        orders += group_lost(job, f"{instance} started again without its ps-lite processes", now)
+    else:
+        orders += start_group_again(job, instance)
+    return orders + _worker_of(job, hello, now) + advance(job, now)
+
+
+def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
+    """What a node says of its worker counts when the coordinator does not know better: an order to start one may be
+    lost.
+    """
+    if hello.worker_pid is None:
+        job.roster.left.setdefault(hello.instance_id, None)
+        return call_back(job)
+    job.roster.expect(hello.instance_id, hello.worker_pid, job.options.clocks.start, now)
+    return []
+
+
+def worker_started(job: JobState, instance: str, message: WorkerStarted, now: float) -> list[Order]:
+    """A process that hangs in its imports, or while it builds its model, never says anything: its time runs from
+    here.
+    """
+    job.roster.expect(instance, message.pid, job.options.clocks.start, now, message.spare)
+    return [Announce(events.WorkerStarted(instance=instance, pid=message.pid, spare=message.spare, at=now))]
+
+
+def worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
+    known = job.roster.pid(instance)
+    if known == message.pid:
+        return worker_lost(job, instance, message.pid, message.reason, now)
+    if job.phase is Phase.OVER:
+        job.awaited.discard(instance)
+        return close_when_all_left(job)
+    if known is not None:
+        return []
+    orders = replace_worker(job, instance, message.pid, message.reason, now)
+    if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
+        job.round.lost.add(instance)
+    return orders + recover(job, now) + advance(job, now)
+
+
+def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:
+    if node := job.roster.nodes.get(instance):
+        node.hello = node.hello.model_copy(update={"base": node.hello.base or message.base})
+        node.group = message
+    return advance(job, now)
+
+
+def group_failed(job: JobState, instance: str, message: GroupFailed, now: float) -> list[Order]:
+    if job.round.generation is None or message.generation != job.round.generation.number:
+        return []
+    if instance not in job.round.group.hosts:  # it has served its purpose
+        return []
+    return group_lost(job, f"ps-lite process on {instance}: {message.reason}", now) + advance(job, now)
+
+
+def notice(job: JobState, instance: str, message: NodeNotice, now: float) -> list[Order]:
+    """Said for people and programs: the controller hears it from the node too, and puts the deadline into the
+    target.
+    """
+    job.roster.noticed.add(instance)
+    return [Announce(events.NodeNotice(instance=instance, kind=message.kind, deadline=message.deadline, at=now))]

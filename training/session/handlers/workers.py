@@ -1,0 +1,96 @@
+"""A worker connects: as a member that is back, as a newcomer, or as one that has no place any more. Pure."""
+
+from __future__ import annotations
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import Leave, StepVerdict, WorkerHello
+from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
+from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.wanted import wanted
+from dyntrain.training.session.recovery.from_journal import member_returned, recover
+from dyntrain.training.session.recovery.losses import worker_lost
+
+
+def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+    instance, roster = hello.instance_id, job.roster
+    orders: list[Order] = []
+    if hello.pid != roster.pid(instance):
+        # Without the order to drop: the earlier connection is closed already, this one must not be.
+        lost = worker_lost(job, instance, roster.pid(instance), "another worker of the node connected", now)
+        orders += [order for order in lost if not isinstance(order, DropWorker) or order.instance_id != instance]
+    away = roster.connected(instance, now)
+    if job.phase is Phase.RECOVERING and member_returned(job, hello):
+        return orders + recover(job, now)
+    if instance in roster.leaving:
+        return [*orders, _leave(job, instance)]
+    if instance in roster.members:
+        return orders + _member_back(job, hello, now)
+    return orders + _newcomer(job, hello, away, now) + recover(job, now)
+
+
+def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+    """Whatever was on its way to the worker may be lost; what the worker said and got no answer to, it says again by
+    itself.
+    """
+    instance, release = hello.instance_id, job.round.release
+    job.roster.members[instance] = hello
+    orders: list[Order] = []
+    if job.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
+        orders.append(ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position)))
+    if job.phase is Phase.PREPARING and hello.generation != job.number:
+        orders.append(ToWorker(instance, job.round.forms[instance]))
+    if job.phase is Phase.RELEASING and release and release.verdict is None:
+        orders += release.ask(job.roster.members)
+    return orders + advance(job, now)
+
+
+def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: float) -> list[Order]:
+    """Not a member, or not any more. Who may be inside a group that is none any more must start afresh; anybody else
+    can be told what to do.
+    """
+    instance = hello.instance_id
+    if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
+        over = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
+        return _turn_away(job, hello, over)
+    listed = instance in (wanted(job) or ())
+    if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not listed):
+        job.awaited.discard(instance)
+        job.roster.leaving[instance] = hello
+        return [_leave(job, instance)]
+    if problem := job.roster.problem(hello):
+        refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
+        return [DropWorker(instance, hello.pid, problem), refused]
+    job.roster.stand(hello)
+    seconds, spare = (now - away.since, away.spare) if away and away.pid == hello.pid else (None, None)
+    ready = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)
+    return [Announce(ready), *advance(job, now)]
+
+
+def _leave(job: JobState, instance: str) -> Order:
+    """While the job is not finished nobody has come to its result, also at the last sample: that may be in a past that
+    was undone.
+    """
+    generation = job.number if job.outcome == "finished" else 0
+    reason = f"job {job.outcome}" if job.outcome else "not in the target"
+    return ToWorker(instance, Leave(generation=generation, reason=reason, finished=job.outcome == "finished"))
+
+
+def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
+    """No failure of its node, and no reason to wait until the process has noticed."""
+    instance = hello.instance_id
+    job.awaited.discard(instance)
+    job.roster.replaced[instance] = hello.pid
+    again = [] if job.phase is Phase.OVER else job.roster.end_again(instance, hello.pid, reason)
+    return [DropWorker(instance, hello.pid, reason), *again]
+
+
+def left(job: JobState, instance: str, now: float) -> list[Order]:
+    if not (hello := job.roster.leaving.pop(instance, None)):
+        return []
+    job.roster.absent.pop(instance, None)
+    job.roster.left[instance] = hello.pid
+    gone = events.Left(instance=instance, pid=hello.pid, generation=job.number, at=now)
+    return [Announce(gone), *call_back(job), *close_when_all_left(job)]

@@ -1,0 +1,33 @@
+"""What a person decides about a job before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dyntrain.training.protocol.clocks import Clocks
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.roster import Budget
+
+PAUSE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    cluster: str
+    job: str
+    started_at: float
+    limits: Limits
+    workers: int  # how many the first generation waits for
+    waits: bool = False  # for a person's launch, which says what to train; one job follows the other
+    segment_steps: int | None = None
+    checkpoint_dir: str | None = None  # of this job; None: in its folder on the shared volume
+    # where voluntary changes are made; who has a deadline goes at the next segment in any case
+    boundary: Literal["epoch", "segment"] = "epoch"
+    state_transfer: Literal["encrypted", "clear"] = "encrypted"
+    servers: Literal["base", "all"] = "base"  # whose ps-lite processes are used
+    recovery: Literal["release", "restart"] = "release"
+    clocks: Clocks = field(default_factory=Clocks)
+    # how long a job without enough workers, or without ps-lite processes, waits for them before it fails
+    pause_seconds: float = PAUSE_SECONDS
+    budget: Budget = field(default_factory=Budget)

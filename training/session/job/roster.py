@@ -1,0 +1,231 @@
+"""Who is there: nodes, workers that stand ready, train, leave, or have lost their connection; and how often each node
+failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import WorkerHello
+from dyntrain.training.protocol.node_messages import CoolDown, RestartWorker
+from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.generation.ps_group import ConnectedNode
+from dyntrain.training.session.orders import Announce, Order, ToNode
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many failures of a node's worker are made good at once within `window` seconds; one more, and the node cools
+    down. Failures count for longer while no worker of the node has connected since: to hang at its start takes each of
+    them a while.
+
+    The first cool-down takes `cool_down` seconds, each further one twice as long as the one before; a node whose worker
+    kept up for as long as its last cool-down and a window together begins anew. It spares the others a node that fails:
+    while there are too few of them to train, each takes `cool_down` seconds. A node that needs one longer than `keep`
+    seconds is given up: an elastic one is released, a base node is tried again all the same.
+    """
+
+    restarts: int = 5
+    window: float = 600.0
+    cool_down: float = 60.0
+    longest: float = 3600.0
+    keep: float = 600.0
+
+    def cooling(self, earlier: int) -> float:
+        """Seconds of a node's next cool-down after so many earlier ones."""
+        return min(self.longest, self.cool_down * 2.0 ** min(earlier, 30))
+
+
+@dataclass
+class FailureRecord:
+    """A node's failures; interruptions of its machine are none."""
+
+    failures: list[float] = field(default_factory=list)
+    connected: float = 0.0  # when a worker of the node last connected
+    cooled: int = 0  # cool-downs so far
+    since: float = 0.0  # of the last one
+    until: float = 0.0  # its end
+    pid: int | None = None  # of the worker that is started again when the present cool-down ends
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Unconnected:
+    """A worker that runs and is not connected, since when, and until when that is all right."""
+
+    pid: int
+    since: float
+    until: float
+    spare: bool = False
+    stood_by: bool = False  # it had been connected, and stood by
+
+
+@dataclass
+class Roster:
+    budget: Budget
+    nodes: dict[str, ConnectedNode] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)  # of every node that ever said hello
+    standing: dict[str, WorkerHello] = field(default_factory=dict)
+    members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
+    leaving: dict[str, WorkerHello] = field(default_factory=dict)
+    # nodes whose worker left, with its pid where that is known: they may be wanted again
+    left: dict[str, int | None] = field(default_factory=dict)
+    replaced: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
+    noticed: set[str] = field(default_factory=set)  # machines that will be taken: what fails there is no failure
+    records: dict[str, FailureRecord] = field(default_factory=dict)
+    absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
+    connected_at: float = 0.0  # when a node or a worker connected last
+    returned_at: float = 0.0  # when one that had lost its connection did
+    unconnected: dict[str, Unconnected] = field(default_factory=dict)
+    any_stood_by: bool = False  # whether any worker ever stood by
+
+    def pid(self, instance: str) -> int | None:
+        for group in (self.members, self.standing, self.leaving):
+            if instance in group:
+                return group[instance].pid
+        return None
+
+    @property
+    def epochs(self) -> int:
+        return max((hello.epochs for hello in [*self.members.values(), *self.standing.values()]), default=0)
+
+    def problem(self, hello: WorkerHello) -> str | None:
+        """Why the worker cannot train with those that are there, or None."""
+        return disagreement(hello, [*self.members.values(), *self.standing.values()])
+
+    def stand(self, hello: WorkerHello) -> None:
+        self.standing[hello.instance_id] = hello
+        self.unconnected.pop(hello.instance_id, None)
+        self.any_stood_by = True
+
+    def ready(self) -> list[str]:
+        """Who may be taken into the next generation."""
+        return [instance for instance in self.standing if not self.cools(instance)]
+
+    def overdue(self, grace: float, patience: float, now: float) -> str | None:
+        """A worker that has been without a connection for longer than `grace`."""
+        self.absent = {instance: since for instance, since in self.absent.items() if self.pid(instance) is not None}
+        return next((i for i, since in self.absent.items() if self.stays_away(since, grace, patience, now)), None)
+
+    def stays_away(self, since: float, grace: float, patience: float, now: float) -> bool:
+        """Whether who has no connection since then has had its time to come back. When hundreds lost theirs at once,
+        they come back one after another: nobody is late while others return, for as long as `patience`.
+        """
+        return now > min(max(since, self.returned_at) + grace, since + patience)
+
+    def expect(self, instance: str, pid: int, seconds: float, now: float, spare: bool = False) -> None:
+        """The node says that the process runs: unless it is connected, or has left, it has `seconds` to connect. Said
+        again, it has no more.
+        """
+        known = self.unconnected.get(instance)
+        if pid not in (self.pid(instance), self.left.get(instance), known and known.pid):
+            self.unconnected[instance] = Unconnected(pid, now, now + seconds, spare)
+
+    def connected(self, instance: str, now: float) -> Unconnected | None:
+        """A worker of the node is there; what was known of its absence."""
+        self.connected_at = now
+        if self.absent.pop(instance, None) is not None:
+            self.returned_at = now
+        self.left.pop(instance, None)
+        if record := self.records.get(instance):
+            record.connected = now
+        return self.unconnected.pop(instance, None)
+
+    def vanished(self, now: float) -> tuple[str, Unconnected] | None:
+        """A worker that runs as far as its supervisor knows, and did not connect in time."""
+        return next(((instance, away) for instance, away in self.unconnected.items() if now > away.until), None)
+
+    def held(self, seconds: float) -> None:
+        self.connected_at += seconds
+        self.returned_at += seconds
+        self.absent = {instance: since + seconds for instance, since in self.absent.items()}
+        moved = {instance: replace(each, until=each.until + seconds) for instance, each in self.unconnected.items()}
+        self.unconnected = moved
+
+    def cools(self, instance: str) -> bool:
+        record = self.records.get(instance)
+        return record is not None and record.pid is not None
+
+    def replace_worker(self, instance: str, pid: int, reason: str, now: float) -> list[Order]:
+        """Have the supervisor start the worker again, within the node's budget.
+
+        One loss may be told twice, by connection and by supervisor, or again because the order was lost: it is counted
+        once and ordered each time.
+        """
+        self.unconnected.pop(instance, None)
+        if instance not in self.nodes:
+            return []
+        record = self.records.setdefault(instance, FailureRecord())
+        again: list[Order] = [ToNode(instance, RestartWorker(pid=pid, reason=reason))]
+        if self.replaced.get(instance) == pid:
+            return [self._cool(instance, record, now)] if self.cools(instance) else again
+        self.replaced[instance] = pid
+        if instance in self.noticed:
+            return again
+        if self.cools(instance):
+            record.pid = pid  # the node started it by itself meanwhile
+            return [self._cool(instance, record, now)]
+        if record.cooled and now - record.until > self.budget.window + self.budget.cooling(record.cooled - 1):
+            record.cooled = 0
+        counts = [
+            at
+            for at in record.failures
+            if (now - at < self.budget.window or at > record.connected) and at >= record.until
+        ]
+        record.failures = [*counts, now]
+        record.reason = reason
+        allowed = self.budget.restarts if not record.cooled else 0
+        if len(record.failures) <= allowed:
+            return again
+        seconds = self.budget.cooling(record.cooled)
+        record.pid, record.since, record.until, record.cooled = pid, now, now + seconds, record.cooled + 1
+        spent = (
+            f"{len(record.failures)} failures in {now - record.failures[0]:.0f} s"
+            if allowed
+            else "it failed again after its cool-down"
+        )
+        why = f"{spent}; last: {reason}"
+        cooling = events.CoolingDown(instance=instance, seconds=seconds, reason=why, at=now)
+        return [Announce(cooling), self._cool(instance, record, now)]
+
+    def _cool(self, instance: str, record: FailureRecord, now: float) -> Order:
+        """Else the node would take the silence for a lost order."""
+        assert record.pid is not None
+        given_up = record.until - record.since > self.budget.keep
+        return ToNode(instance, CoolDown(pid=record.pid, seconds=max(0.0, record.until - now), given_up=given_up))
+
+    def readmit(self, now: float, needed: bool) -> list[Order]:
+        """Nodes whose cool-down is over get a new worker. `needed`: the job cannot run without them."""
+        orders: list[Order] = []
+        for instance, record in self.records.items():
+            until = min(record.until, record.since + self.budget.cool_down) if needed else record.until
+            if record.pid is not None and now >= until and instance in self.nodes:
+                orders.append(Announce(events.Readmitted(instance=instance, at=now)))
+                orders.append(ToNode(instance, RestartWorker(pid=record.pid, reason="its cool-down is over")))
+                record.pid, record.until = None, now
+        return orders
+
+    def end_again(self, instance: str, pid: int | None, reason: str = "the order to end was lost") -> list[Order]:
+        """For a process that was to be replaced and still runs, perhaps because its node was not connected then."""
+        ordered = (
+            pid is not None
+            and self.replaced.get(instance) == pid
+            and instance in self.nodes
+            and not self.cools(instance)
+        )
+        return [ToNode(instance, RestartWorker(pid=pid, reason=reason))] if ordered and pid is not None else []
+
+    def call_back(self, wanted: Collection[str]) -> list[Order]:
+        """A node that left and is wanted again, before the controller took it away, gets a new worker."""
+        again = [instance for instance in self.left if instance in wanted and instance in self.nodes]
+        return [
+            ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in again
+        ]
+
+    def dissolve(self) -> dict[str, WorkerHello]:
+        """Nobody is a member any more; returns who was, or was leaving."""
+        gone = {**self.members, **self.leaving}
+        self.members, self.leaving, self.absent = {}, {}, {}
+        return gone

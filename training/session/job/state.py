@@ -1,0 +1,155 @@
+"""What the coordinator knows of its job over all generations, and the report that it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
+from dyntrain.training.protocol.messages import COMMITS_KEPT, MODULE, START, Position
+from dyntrain.training.protocol.node_messages import Launch
+from dyntrain.training.session.generation.generation import SettlementReason
+from dyntrain.training.session.generation.origin import Lineage
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.job.reported import report_members
+from dyntrain.training.session.job.roster import Roster
+from dyntrain.training.session.job.round import Round
+from dyntrain.training.session.job.trouble import Trouble
+
+
+class Phase(Enum):
+    RECOVERING = "recovering"  # a coordinator that came back waits for the members of the generation it journaled
+    WAITING = "waiting"  # nobody holds the state: the next generation starts from a safe state or the last commit
+    PARKED = "parked"  # the members hold the state, outside any group, and wait for a generation that can be formed
+    PREPARING = "preparing"  # the orders to form are out; nobody has begun to, so all can be called back
+    FORMING = "forming"  # the word to go is out: members may be inside ps-lite, where nobody can be called back
+    TRAINING = "training"
+    RELEASING = "releasing"  # a member is lost; the survivors free themselves
+    OVER = "over"
+
+
+@dataclass
+class JobState:
+    options: Options
+    transfer_token: Callable[[], str]  # fresh and unguessable each time: secrets are not made in pure code
+    roster: Roster
+    since: float = 0.0  # of the phase, or of the first check-in at a boundary
+    phase: Phase = Phase.WAITING
+    round: Round = field(default_factory=Round)
+    launch: Launch | None = None  # what a person launched, where the job waits for that
+    number: int = 0  # of the latest generation, also over restarts
+    position: Position = START  # of the last boundary, or where the state that all have stands
+    commit: tuple[Position, str] | None = None
+    earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
+    lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
+    unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
+    void_until: int = 0  # commits of generations up to this one were overtaken by a restart
+    target: Target | None = None
+    refused: Target | None = None  # the last one that is not obeyed, as it was told to people
+    paused: SettlementReason | None = None
+    paused_since: float = 0.0
+    trouble: Trouble = field(default_factory=Trouble)
+    sequence: int = 0  # of the last report
+    outcome: str = ""
+    failure: str = ""  # why it failed
+    raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
+    epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet
+    samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself
+    # members that have not left yet, as far as a coordinator that came back after the end knows
+    awaited: set[str] = field(default_factory=set)
+    closed: bool = False  # over, and everybody has left
+
+    def enter(self, phase: Phase, now: float) -> None:
+        self.phase, self.since = phase, now
+
+    def held(self, seconds: float) -> None:
+        """Move what is waited for by so much."""
+        self.since += seconds
+        self.paused_since += seconds
+        self.round.held(seconds)
+        self.roster.held(seconds)
+
+    def pause(self, reason: SettlementReason | None, now: float) -> None:
+        if reason is not None and self.paused is None:
+            self.paused_since = now
+        self.paused = reason
+
+    def agree(self, epochs: int | None, samples: int | None, batching: str) -> None:
+        """What all workers of the job say alike."""
+        self.epochs, self.samples = epochs or 0, None if batching == MODULE else samples
+
+    def current(self, instance: str, generation: int) -> bool:
+        """Whether what this worker says of that generation concerns the present one."""
+        present = self.round.generation
+        return present is not None and generation == present.number and instance in self.roster.members
+
+    def members_present(self) -> list[str]:
+        """The connected members, in the generation's order."""
+        return [instance for instance in self.round.instances if instance in self.roster.members]
+
+    def note_commit(self, position: Position, name: str) -> None:
+        if self.commit is not None:
+            self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
+        self.commit = (position, name)
+
+    def drop_commit(self) -> None:
+        """The newest commit is of no use: the one before it takes its place."""
+        self.commit = self.earlier.pop() if self.earlier else None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of all epochs is done; None: not known."""
+        if self.outcome == "finished":
+            return 1.0
+        if not self.epochs:
+            return None
+        at = self.reached
+        in_epoch = min(1.0, at.offset / self.samples) if self.samples else 0.0
+        return min(1.0, (at.epoch + in_epoch) / self.epochs)
+
+    @property
+    def reached(self) -> Position:
+        """How far the worker that is ahead has come."""
+        ahead = max(self.round.progress.values(), key=lambda p: p.position.step, default=None)
+        return ahead.position if ahead and ahead.position.step >= self.position.step else self.position
+
+    def report(self) -> JobReport:
+        """The coordinator's word for the controller; leaving members count until they have left."""
+        state = {
+            Phase.WAITING: "starting" if self.number == 0 else "paused",
+            Phase.PARKED: "paused" if self.paused else "running",
+            Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
+        }.get(self.phase, "running")  # RECOVERING too: the members of the journal are, as far as anyone knows, training
+        generation = self.round.generation if self.phase is not Phase.OVER else None
+        position = self.reached
+        return JobReport(
+            cluster=self.options.cluster,
+            job=self.options.job,
+            state=state,
+            started_at=self.options.started_at,
+            sequence=self.sequence,
+            generation=self.number,
+            revision=self.target.revision if self.target else 0,
+            members=report_members(generation, self.round.active, self.roster.leaving, self.round.progress),
+            epoch=position.epoch,
+            epochs=self.epochs or self.roster.epochs,
+            step=position.step,
+            samples_per_second=sum(p.samples_per_second for p in self.round.progress.values()),
+            reason=self._reason[:MOST_TOLD],
+            traceback=self.raised[1][-MOST_TOLD:] if self.raised and position.step <= self.raised[0] else "",
+        )
+
+    @property
+    def _reason(self) -> str:
+        """For people: why it does not train. A cluster that waits is never over for the controller, which would release
+        its nodes.
+        """
+        if self.options.waits and self.phase is Phase.OVER:
+            return (
+                f"the launch has {self.outcome}; {self.failure}" if self.failure else f"the launch has {self.outcome}"
+            )
+        if self.options.waits and self.launch is None:
+            return "waits for a launch on the master"
+        return self.failure or (self.paused.value if self.paused else "")

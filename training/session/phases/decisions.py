@@ -1,0 +1,191 @@
+"""The coordinator's decisions: when a generation starts, changes at a boundary, goes on after a loss. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import Leave, Position, StepVerdict
+from dyntrain.training.session.generation.divergence import difference
+from dyntrain.training.session.generation.generation import SettlementReason, settle
+from dyntrain.training.session.generation.merging import segment
+from dyntrain.training.session.generation.origin import Origin, choose_origin
+from dyntrain.training.session.generation.ps_group import choose_scheduler
+from dyntrain.training.session.generation.release import Release
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Order, ToWorker
+from dyntrain.training.session.phases.ending import end, fail
+from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
+from dyntrain.training.session.phases.rollback import go_back, restart
+from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
+
+
+def advance(job: JobState, now: float) -> list[Order]:
+    """Take the next decision if all that it needs is there; a member without a connection would miss it, and is waited
+    for or lost soon.
+    """
+    members, release = job.roster.members, job.round.release
+    if any(instance in members for instance in job.roster.absent):
+        return []
+    match job.phase:
+        case Phase.WAITING:
+            return _start(job, now)
+        case Phase.PARKED:
+            return _form_from_parked(job, now)
+        case Phase.PREPARING:
+            return go_when_prepared(job, now)
+        case Phase.TRAINING if job.round.checked_in and set(job.round.checked_in) >= set(members):
+            return _at_boundary(job, now)
+        case Phase.RELEASING if release is not None and release.verdict is not None:
+            return _released(job, release, release.verdict, now)
+    return []
+
+
+def call_back(job: JobState) -> list[Order]:
+    return [] if job.phase is Phase.OVER else job.roster.call_back(wanted(job) or ())
+
+
+def _start(job: JobState, now: float) -> list[Order]:
+    roster, options = job.roster, job.options
+    listed = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
+    expected = [instance for instance in listed if not roster.cools(instance)]
+    if listed and not expected and not roster.any_stood_by:
+        last = roster.records[listed[0]].reason
+        return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {last}", now)
+    missing = [instance for instance in expected if instance not in roster.standing]
+    enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
+    if (missing or not enough) and now - job.since < options.clocks.patience:
+        return []
+    decision = settle((), roster.ready(), wanted(job), options.limits, _group_at_hand(job, now))
+    job.pause(None if decision.members else decision.reason, now)
+    if not decision.members:
+        return []
+    ready = {instance: roster.standing[instance] for instance in decision.members}
+    origin = choose_origin(job.commit, job.lineage, ready, job.unreadable_copies)
+    job.trouble.got_to(origin.position.step)
+    return form(job, decision.members, origin, (), now)
+
+
+def _group_at_hand(job: JobState, now: float) -> bool:
+    return choose_scheduler(servers(job)) is not None and now >= job.trouble.until
+
+
+def _at_boundary(job: JobState, now: float) -> list[Order]:
+    said = job.round.checked_in
+    positions = {check_in.position for check_in in said.values()}
+    if len(positions) > 1:
+        return fail(job, f"workers stand at different positions: {sorted(p.step for p in positions)}", now)
+    position = positions.pop()
+    orders: list[Order] = []
+    if position != job.position:
+        orders.append(Announce(segment(job.number, job.position, position, said, now)))
+        job.position = position
+    if not job.roster.members:
+        return [*orders, *restart(job, "every worker was lost at the boundary", now)]
+    if found := difference({instance: check_in.checks for instance, check_in in said.items()}):
+        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {found}", now)]
+    if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in said.values()):
+        return [*orders, *end(job, now)]
+    current = job.members_present()
+    intact = len(current) == len(job.round.instances)
+    if position.offset and intact and not _may_change_in_mid_epoch(job):
+        return orders + proceed(job, committer=current[0])
+    group = _group_at_hand(job, now)
+    decision = settle(current, job.roster.ready(), wanted_next(job), job.options.limits, group, intact)
+    job.pause(None if decision.members else decision.reason, now)
+    if decision.members is None:
+        return orders
+    if intact and decision.members == job.round.instances:
+        return orders + proceed(job, committer=current[0])
+    return orders + form(job, decision.members, Origin(position), current, now)
+
+
+def _may_change_in_mid_epoch(job: JobState) -> bool:
+    if job.options.boundary == "segment" or job.target is None:
+        return True
+    return any(instance in job.target.leave_by for instance in job.roster.members)
+
+
+# ---- after a loss
+
+
+def release_survivors(job: JobState, instance: str, reason: str, now: float) -> list[Order]:
+    """A worker is lost while the others train: they void its step and go on in their processes, if the servers are
+    still there.
+    """
+    nodes, members = job.roster.nodes, job.roster.members
+    # A host whose supervisor is away for a moment lives as long as its worker does.
+    servers_lost = [host for host in job.round.group.hosts if host not in nodes and host not in members]
+    if job.options.recovery == "restart" or servers_lost or not members:
+        return restart(job, f"worker on {instance} lost: {reason}", now)
+    job.enter(Phase.RELEASING, now)
+    stops = any(check_in.stop for check_in in job.round.checked_in.values())  # they will not say so again
+    job.round.release = _release(job, now, stops)
+    return [
+        Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
+        *job.round.release.ask(members),
+    ]
+
+
+def _release(job: JobState, now: float, stops: bool) -> Release:
+    return Release(job.number, len(job.round.instances), now, stops)
+
+
+def stop_here(job: JobState, instance: str, now: float) -> list[Order]:
+    """The script ends the job where the members have been told to step on already: a loss in an epoch's last step forms
+    a generation before the script comes to its own end of the epoch. Who steps on is freed from that step.
+    """
+    job.enter(Phase.RELEASING, now)
+    job.round.release = _release(job, now, stops=True)
+    reason = "the script stops the job"
+    return [
+        Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
+        *job.round.release.ask(job.roster.members),
+    ]
+
+
+def _released(job: JobState, release: Release, position: Position, now: float) -> list[Order]:
+    """Everybody is free: tell the verdict, and form the next generation as soon as a group can be had."""
+    verdict = StepVerdict(generation=release.generation, position=position, exchanges=release.exchanges)
+    orders: list[Order] = [ToWorker(instance, verdict) for instance in job.members_present()]
+    took = now - release.began
+    orders.append(Announce(events.Released(generation=job.number, position=position, seconds=took, at=now)))
+    park(job, position, now, release.behind)
+    if not (release.stops and job.round.holders):
+        return orders + advance(job, now)
+    for instance in release.behind:
+        job.roster.leaving[instance] = job.roster.members.pop(instance)
+        leave = Leave(generation=job.number, reason="the job ends with a step that it lacks")
+        orders.append(ToWorker(instance, leave))
+    return orders + end(job, now)
+
+
+def park(job: JobState, position: Position, now: float, behind: Collection[str] = ()) -> None:
+    holders = [instance for instance in job.roster.members if instance not in behind]
+    job.position, job.round = position, job.round.parked(holders)
+    job.enter(Phase.PARKED, now)
+
+
+def _form_from_parked(job: JobState, now: float) -> list[Order]:
+    current = [instance for instance in job.members_present() if instance in job.round.holders]
+    if not current:
+        return restart(job, "every worker that held the state was lost", now)
+    if job.position.epoch >= job.roster.epochs:
+        return end(job, now)
+    group = _group_at_hand(job, now)
+    standing = {*job.roster.ready(), *(job.members_present())}  # who is behind joins anew, in its process
+    decision = settle(current, standing, wanted_next(job), job.options.limits, group, intact=False)
+    job.pause(None if decision.members else decision.reason, now)
+    return form(job, decision.members, Origin(job.position), current, now) if decision.members else []
+
+
+def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:
+    """A start without any failure may wait for its nodes as long as they take: their preparation has bounds of its
+    own.
+    """
+    began = job.number > 0 or any(record.failures for record in job.roster.records.values())
+    may_wait = job.phase in (Phase.WAITING, Phase.PARKED, Phase.TRAINING)
+    waits = may_wait and job.paused in (SettlementReason.BELOW_MINIMUM, SettlementReason.NO_GROUP)
+    if not (began and waits) or job.paused is None or now - job.paused_since < job.options.pause_seconds:
+        return []
+    return fail(job, f"{job.paused.value}, for {job.options.pause_seconds:.0f} s", now)

@@ -1,0 +1,53 @@
+"""How a job, or a generation's group, ends. Pure."""
+
+from __future__ import annotations
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.messages import Leave
+from dyntrain.training.protocol.node_messages import Retire, StopGroup
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+
+
+def end(job: JobState, now: float) -> list[Order]:
+    roster = job.roster
+    orders: list[Order] = [
+        Journal(journal.JobFinished(position=job.position, at=now)),
+        Announce(events.Finished(position=job.position, at=now)),
+    ]
+    leave = Leave(generation=job.number, reason="job finished", finished=True)
+    orders += [ToWorker(instance, leave) for instance in [*roster.members, *roster.standing]]
+    roster.leaving, roster.members = dict(roster.members), {}
+    job.outcome = "finished"
+    job.enter(Phase.OVER, now)
+    return orders + close_when_all_left(job)
+
+
+def fail(job: JobState, reason: str, now: float) -> list[Order]:
+    roster = job.roster
+    orders: list[Order] = [
+        Journal(journal.JobFailed(reason=reason, at=now)),
+        Announce(events.Failed(reason=reason, at=now)),
+    ]
+    known = {**roster.members, **roster.leaving, **roster.standing}
+    orders += [DropWorker(instance, hello.pid, reason) for instance, hello in known.items()]
+    roster.members, roster.leaving, roster.standing = {}, {}, {}
+    job.phase, job.outcome, job.failure = Phase.OVER, "failed", reason
+    return orders + close_when_all_left(job)
+
+
+def close_when_all_left(job: JobState) -> list[Order]:
+    """The job is over once the last worker has left."""
+    if job.phase is not Phase.OVER or job.roster.leaving or job.awaited or job.closed:
+        return []
+    job.closed = True
+    orders: list[Order] = [ToNode(instance, Retire(reason=f"job {job.outcome}")) for instance in job.roster.nodes]
+    return [*orders, Over(job.outcome)]
+
+
+def stop_groups(job: JobState, generation: int) -> list[Order]:
+    """The ps-lite processes of this generation and of those before it."""
+    if not generation:
+        return []
+    bases = [instance for instance, node in job.roster.nodes.items() if node.hello.base]
+    return [ToNode(instance, StopGroup(generation=generation)) for instance in bases]

@@ -1,0 +1,175 @@
+"""How a generation comes to be: ordered, gone, formed. Pure.
+
+Members first prepare (leave the old group, lay the state ready) and wait; when all have, the word to go takes them into
+ps-lite together. A member lost before that word costs the others nothing: the generation is taken back (`rollback`).
+After it nobody can be freed from ps-lite's barriers, so all are restarted; their state is safe by then.
+
+Each function returns the orders of one decision, in the order in which they are to be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.messages import Go, Leave, Proceed
+from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
+from dyntrain.training.session.generation.generation import Generation, Member, cause_of
+from dyntrain.training.session.generation.merging import slowest
+from dyntrain.training.session.generation.origin import Origin
+from dyntrain.training.session.generation.ps_group import choose_scheduler, plan_group
+from dyntrain.training.session.job.round import PsGroup, Round
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
+from dyntrain.training.session.phases.ending import stop_groups
+from dyntrain.training.session.phases.engine import engine_of, only_while_it_forms
+from dyntrain.training.session.phases.rollback import go_back
+from dyntrain.training.session.phases.wanted import servers
+
+
+def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
+    """Settle the next generation and order it. `holders` have the state in memory; nobody: the origin says where it
+    is.
+    """
+    roster, before = job.roster, job.round
+    hosts = servers(job, members)
+    scheduler = choose_scheduler(hosts)
+    assert scheduler is not None
+    previous = {m.instance_id: m for m in before.generation.members} if before.generation and holders else {}
+    position = origin.position
+    job.number, job.position = job.number + 1, position
+    job.lineage = job.lineage.settled(job.number, position)
+    held = frozenset(holders) & frozenset(members)
+    generation = Generation(
+        number=job.number,
+        members=tuple(previous.get(i) or Member(i, joined_epoch=position.epoch, joined_at=now) for i in members),
+        position=position,
+        source=origin.source or next((i for i in members if i in held), members[0]),
+    )
+    roster.leaving.update({i: hello for i, hello in roster.members.items() if i not in members})
+    roster.members = {i: roster.members[i] if i in roster.members else roster.standing.pop(i) for i in members}
+    group = plan_group(engine_of(job), job.number, hosts, scheduler, members)
+    job.round = Round(
+        generation=generation,
+        holders=held,
+        pids={i: hello.pid for i, hello in roster.members.items()},
+        group=PsGroup({host: roster.nodes[host].hello.attempt for host in group.hosts}, group.orders),
+        forms=plan_formation(
+            generation,
+            roster.members,
+            held or with_copies(generation, roster.members, origin, job.unreadable_copies),
+            group.environment_of,
+            job.transfer_token(),
+            origin,
+            job.options.checkpoint_dir,
+            job.options.segment_steps,
+            clear=job.options.state_transfer == "clear",
+        ),
+        active=before.active & set(members),
+    )
+    for host in group.hosts:
+        roster.nodes[host].group = None
+    job.enter(Phase.PREPARING, now)
+    job.pause(None, now)
+
+    leave = Leave(generation=job.number - 1, reason="not in the target")
+    return [
+        *_settled(job, generation, origin, set(previous), now),
+        *group.orders,
+        *(ToWorker(instance, leave) for instance in roster.leaving),
+        *(ToWorker(instance, order) for instance, order in job.round.forms.items()),
+    ]
+
+
+def _settled(
+    job: JobState, generation: Generation, origin: Origin, previous: Collection[str], now: float
+) -> list[Order]:
+    """What is journaled and announced of a generation before anything is ordered."""
+    source = job.roster.members[generation.source]
+    job.agree(source.epochs, source.samples, source.batching)
+    begun = journal.JobBegun(
+        job=job.options.job,
+        epochs=source.epochs,
+        samples=source.samples,
+        drawn_from=source.drawn_from,
+        global_batch=source.global_batch,
+        seed=source.seed,
+        batching=source.batching,
+        at=now,
+    )
+    settled = journal.GenerationSettled(
+        number=job.number,
+        members=generation.instances,
+        position=job.position,
+        commit=origin.commit,
+        safe=origin.source,
+        at=now,
+        pids=dict(job.round.pids),
+        holders=tuple(sorted(job.round.holders)),
+        hosts=dict(job.round.group.hosts),
+    )
+    forming = events.Forming(
+        number=job.number,
+        members=generation.instances,
+        position=job.position,
+        commit=origin.commit,
+        safe=origin.source,
+        cause=cause_of(previous, job.round.holders, job.roster.leaving, origin).value,
+        joining=tuple(instance for instance in generation.instances if instance not in previous),
+        leaving=tuple(sorted(job.roster.leaving)),
+        at=now,
+    )
+    orders: list[Order] = [Journal(begun)] if job.number == 1 else []
+    return [*orders, Journal(settled), Announce(forming)]
+
+
+def go_when_prepared(job: JobState, now: float) -> list[Order]:
+    """From here on nobody can be called back."""
+    members = job.roster.members
+    if job.phase is not Phase.PREPARING or not members or not job.round.prepared >= set(members):
+        return []
+    job.enter(Phase.FORMING, now)
+    return [ToWorker(instance, Go(generation=job.number)) for instance in members]
+
+
+def finish_formation(job: JobState, now: float) -> list[Order]:
+    """When all have formed with equal state, they step. Leavers are not waited for: leaving needs nobody's help."""
+    formed, generation = job.round.formed, job.round.generation
+    if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
+        return []
+    digests = {said.digest for said in formed.values()}
+    if len(digests) > 1:
+        found = ", ".join(f"{instance} {said.digest}" for instance, said in formed.items())
+        return go_back(job, f"workers differ in state after forming generation {job.number}: {found}", now)
+    job.enter(Phase.TRAINING, now)
+    job.round.heard = now
+    only_while_it_forms(job)
+    job.trouble.formed()
+    orders = proceed(job, committer=generation.source)
+    orders += stop_groups(job, job.number - 1)
+    done = events.Formed(
+        generation=job.number,
+        members=generation.instances,
+        digest=digests.pop(),
+        phases=slowest(said.phases for said in formed.values()),
+        background=slowest(said.background for said in formed.values()),
+        at=now,
+    )
+    return [*orders, Announce(done)]
+
+
+def start_group_again(job: JobState, instance: str) -> list[Order]:
+    """The order to start ps-lite processes, to a node that connected again: without them the workers would wait out the
+    formation's bound.
+    """
+    due = job.phase in (Phase.PREPARING, Phase.FORMING)
+    return [order for order in job.round.group.orders if order.instance_id == instance] if due else []
+
+
+def proceed(job: JobState, committer: str) -> list[Order]:
+    """Everybody steps on from where the state stands; the boundary is behind them."""
+    job.round.proceeded, job.round.checked_in = job.position, {}
+    return [
+        ToWorker(instance, Proceed(generation=job.number, position=job.position, commit=instance == committer))
+        for instance in job.roster.members
+    ]

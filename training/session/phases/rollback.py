@@ -1,0 +1,76 @@
+"""Back from a generation: taken back before anybody began to form it, or restarted from what is safe outside the
+workers. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.node_messages import RestartWorker
+from dyntrain.training.session.job.round import Round
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToNode
+from dyntrain.training.session.phases.ending import fail, stop_groups
+
+
+def take_back(job: JobState, reason: str, now: float) -> list[Order]:
+    """Nobody has begun to form: who holds the state waits for the next order in its process, joiners stand by again."""
+    generation, holders, roster = job.round.generation, job.round.holders, job.roster
+    assert generation is not None
+    hopeless = job.trouble.not_formed(now)
+    orders: list[Order] = [
+        Announce(events.TakenBack(generation=job.number, reason=reason, at=now)),
+        *stop_groups(job, job.number),
+    ]
+    members = roster.members
+    roster.members = {instance: hello for instance, hello in members.items() if instance in holders}
+    for instance, hello in members.items():
+        if instance not in holders:
+            roster.absent.pop(instance, None)
+            roster.stand(hello)
+    if roster.members:
+        kept = tuple(member for member in generation.members if member.instance_id in roster.members)
+        job.round = replace(job.round.parked(roster.members), generation=replace(generation, members=kept))
+        job.enter(Phase.PARKED, now)
+    else:
+        job.round = Round()
+        job.enter(Phase.WAITING, now)
+    if hopeless:
+        return [*orders, *fail(job, f"{hopeless}; the last: {reason}", now)]
+    if job.phase is Phase.WAITING:
+        orders.append(Journal(journal.TakenBack(generation=job.number, reason=reason, at=now)))
+    return orders
+
+
+def go_back(job: JobState, reason: str, now: float) -> list[Order]:
+    """The members' states differ, so none of them is known to be right: from the last one that all had alike."""
+    if job.trouble.diverged():
+        return fail(job, f"{reason}; once too often", now)
+    return restart(job, reason, now, void_copies=job.phase is Phase.FORMING)
+
+
+def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -> list[Order]:
+    """Nobody can be trusted to be free of ps-lite: all members' processes go, the next generation starts from what is
+    safe outside them. `void_copies`: not from what was kept when this generation was formed.
+    """
+    if void_copies:
+        job.lineage = job.lineage.without(job.number)
+    commit = job.commit[0] if job.commit else None
+    orders: list[Order] = [
+        Announce(events.Restart(generation=job.number, reason=reason, commit=commit, at=now)),
+        Journal(journal.Restarted(generation=job.number, reason=reason, at=now, void_copies=void_copies)),
+    ]
+    if job.phase is Phase.FORMING:
+        job.trouble.not_formed(now)
+    hopeless = job.trouble.restarted(now)
+    killed = job.roster.dissolve()
+    job.roster.replaced.update({instance: hello.pid for instance, hello in killed.items()})
+    job.void_until, job.round = job.number, Round()
+    job.enter(Phase.WAITING, now)
+    for instance, hello in killed.items():
+        orders.append(DropWorker(instance, hello.pid, reason))
+        if instance in job.roster.nodes:
+            orders.append(ToNode(instance, RestartWorker(pid=hello.pid, reason=reason)))
+    orders += stop_groups(job, job.number)
+    return orders + (fail(job, f"{hopeless}; the last: {reason}", now) if hopeless else [])

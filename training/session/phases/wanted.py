@@ -1,0 +1,71 @@
+"""Whom the target wants in the next generation, and who may serve it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from dyntrain.controller.contract.messages import Target
+from dyntrain.training import events
+from dyntrain.training.session.generation.ps_group import ConnectedNode
+from dyntrain.training.session.job.state import JobState
+from dyntrain.training.session.orders import Announce, Order
+
+
+def wanted(job: JobState) -> Sequence[str] | None:
+    """None before the first target."""
+    return None if job.target is None else (job.target.members or ())
+
+
+def refuse(job: JobState, target: Target, now: float) -> list[Order]:
+    """A target that is not obeyed. Said once, though it is read again and again."""
+    if target == job.refused:
+        return []
+    job.refused = target
+    held = len(job.target.members or ()) if job.target is not None else 0
+    reason = (
+        f"revision {target.revision} with {target.count} members came after the same revision with {held}: two "
+        "write this cluster's target, or somebody changed it by hand; the first one stays in force"
+    )
+    return [Announce(events.TargetRefused(revision=target.revision, stage=target.stage, reason=reason, at=now))]
+
+
+def wanted_next(job: JobState) -> Sequence[str] | None:
+    """As wanted, except that a base node stays, and its successor does not join, until both can be exchanged at one
+    boundary.
+    """
+    names = wanted(job)
+    if names is None or job.target is None:
+        return None
+    replaced = _replaced(job)
+    kept = {old: new for old, new in job.target.replacing.items() if old not in replaced}
+    waiting = {new for new in kept.values() if new not in job.roster.members}
+    return [
+        *(instance for instance in names if instance not in waiting),
+        *(old for old in kept if old not in names),
+    ]
+
+
+def servers(job: JobState, members: Collection[str] = ()) -> dict[str, ConnectedNode]:
+    """The nodes among which the ps-lite processes of a generation of these members are given out. Base nodes: whoever
+    else leaves takes no server along. Where all members serve, a machine that is lost takes one, and all restart.
+    """
+    replaced, everybody = _replaced(job), job.options.servers == "all"
+    return {
+        instance: node
+        for instance, node in job.roster.nodes.items()
+        if instance not in replaced and (node.hello.base or (everybody and instance in members))
+    }
+
+
+def _replaced(job: JobState) -> set[str]:
+    """Base nodes that their successors relieve: at the next formation, once the successor can serve, or because they
+    train no more.
+    """
+    replacing = job.target.replacing if job.target is not None else {}
+    return {old for old, new in replacing.items() if old not in job.roster.members or _can_serve(job, new)}
+
+
+def _can_serve(job: JobState, instance: str) -> bool:
+    node = job.roster.nodes.get(instance)
+    here = instance in job.roster.members or instance in job.roster.ready()
+    return here and instance in (wanted(job) or ()) and node is not None and node.can_schedule

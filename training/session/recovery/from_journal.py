@@ -1,0 +1,185 @@
+"""A coordinator that came back: it reads its journal, hears from each member where that is, and goes on from there.
+Pure.
+
+The journal says which generation was settled last; the members know how far it came, and say so when they connect.
+Nothing is decided before all of them are back or known to be lost, and the hosts of the generation's ps-lite processes
+are back too, or patience has run out since the last one came: hundreds come one after another. One that comes again
+and again does not hold the others up for longer than a living job may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.messages import Go, Proceed, StepVerdict, WorkerHello
+from dyntrain.training.session.generation.generation import Generation, Member
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.job.roster import Roster
+from dyntrain.training.session.job.round import PsGroup, Round
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Order, ToWorker
+from dyntrain.training.session.phases.decisions import advance, park, release_survivors
+from dyntrain.training.session.phases.engine import only_while_it_forms
+from dyntrain.training.session.phases.formation import finish_formation
+from dyntrain.training.session.phases.rollback import restart, take_back
+from dyntrain.training.session.phases.wanted import wanted
+
+TRAINED = frozenset({"trains", "waits", "aborted", "free"})  # stages after the generation's first word to proceed
+INSIDE = frozenset({"creates", "formed"})
+
+
+def recovered(
+    options: Options, transfer_token: Callable[[], str], entries: Sequence[journal.Entry], now: float
+) -> JobState:
+    """The job as its journal leaves it; without a journal, one that begins."""
+    job = JobState(options, transfer_token, Roster(options.budget), since=now)
+    workers: set[str] = set()
+    for entry in entries:
+        match entry:
+            case journal.GenerationSettled():
+                job.round, workers = _round_of(entry), set(entry.pids)
+                job.number, job.position = entry.number, entry.position
+                job.lineage = job.lineage.settled(job.number, job.position)
+            case journal.CommitWritten():
+                job.note_commit(entry.position, entry.name)
+            case journal.CommitFoundUnreadable():
+                job.drop_commit()
+            case journal.Restarted():
+                job.round, job.void_until = Round(), entry.generation
+                if entry.void_copies:
+                    job.lineage = job.lineage.without(entry.generation)
+            case journal.TakenBack():  # nobody held the state: there is nobody to wait for
+                job.round = Round()
+            case journal.JobFinished():
+                job.outcome, job.position = "finished", entry.position
+            case journal.JobFailed():
+                job.outcome, job.failure = "failed", entry.reason
+            case journal.JobBegun():
+                job.agree(entry.epochs, entry.samples, entry.batching)
+            case journal.JobLaunched():
+                job.launch = entry.launch
+            case journal.TermBegun() | journal.JobClosed():
+                pass
+            case _:
+                assert_never(entry)
+    if job.outcome:
+        job.phase, job.round, job.awaited = Phase.OVER, Round(), workers
+    elif job.round.generation is not None:
+        job.phase = Phase.RECOVERING
+    return job
+
+
+def _round_of(settled: journal.GenerationSettled) -> Round:
+    position, holders = settled.position, frozenset(settled.holders)
+    members = tuple(Member(i, joined_epoch=position.epoch, joined_at=settled.at) for i in settled.members)
+    source = next((i for i in settled.members if i in holders), settled.members[0])
+    generation = Generation(settled.number, members, position, source)
+    return Round(generation=generation, holders=holders, pids=settled.pids, group=PsGroup(settled.hosts))
+
+
+def member_returned(job: JobState, hello: WorkerHello) -> bool:
+    """Whether this is a member of the journaled generation; another process in a member's place says that the member is
+    lost.
+    """
+    instance = hello.instance_id
+    if instance not in job.round.instances:
+        return False
+    if hello.pid != job.round.pids[instance]:
+        job.round.lost.add(instance)
+        return False
+    job.roster.absent.pop(instance, None)
+    job.roster.members[instance] = hello
+    return True
+
+
+def recover(job: JobState, now: float) -> list[Order]:
+    """Go on once everything that there is has come back."""
+    if job.phase is not Phase.RECOVERING:
+        return []
+    members, nodes = job.roster.members, job.roster.nodes
+    if any(hello.generation == job.number and hello.stage in TRAINED for hello in members.values()):
+        only_while_it_forms(job)
+    missing = set(job.round.instances) - set(members) - job.round.lost
+    if not members and job.target is not None and not missing & set(wanted(job) or ()):
+        missing = set()  # whoever is wanted is lost, so the group is broken: nobody else need be heard
+    hosts_away = members and any(host not in nodes for host in job.round.group.hosts)
+    unheard = missing or hosts_away or set(job.roster.absent) & set(members)
+    clocks, came = job.options.clocks, max(job.since, job.roster.connected_at)
+    if unheard and now - came <= clocks.patience and now - job.since <= clocks.progress:
+        return []
+    lost = sorted(set(job.round.instances) - set(members))
+    stages = {instance: hello.stage for instance, hello in members.items()}
+    orders: list[Order] = [Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost), at=now))]
+    orders += _from_evidence(job, lost, now)
+    job.round.group.absent = {host: now for host in job.round.group.hosts if host not in nodes}
+    return orders + advance(job, now)
+
+
+def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
+    members, nodes = job.roster.members, job.roster.nodes
+    if not members:
+        return restart(job, "no member came back to the coordinator", now)
+    current = {hello.stage for hello in members.values() if hello.generation == job.number}
+    behind = [i for i, hello in members.items() if hello.generation != job.number]
+    broken = [
+        host
+        for host, attempt in job.round.group.hosts.items()
+        if host not in nodes or nodes[host].hello.attempt != attempt
+    ]
+    if current & TRAINED:
+        if broken:
+            return restart(job, f"{', '.join(broken)}, where ps-lite processes ran, did not come back", now)
+        if "free" in current:
+            return _verdict_again(job, now)
+        if lost or "aborted" in current:
+            named = ", ".join(lost) or "a worker"
+            return release_survivors(job, named, "it did not come back to the coordinator", now)
+        return _train_on(job, now)
+    if current & INSIDE:
+        if gone := lost or behind or broken:
+            return restart(job, f"{', '.join(gone)} was lost while generation {job.number} was formed", now)
+        job.enter(Phase.FORMING, now)
+        waiting = [instance for instance, hello in members.items() if hello.stage == "prepares"]
+        go = Go(generation=job.number)
+        return [*(ToWorker(instance, go) for instance in waiting), *finish_formation(job, now)]
+    if lost or behind or broken:
+        return _void(job, f"the coordinator was away while generation {job.number} was settled", now)
+    job.enter(Phase.PREPARING, now)
+    return []
+
+
+def _train_on(job: JobState, now: float) -> list[Order]:
+    """All members train, wait at a boundary, or have formed and missed the word to proceed."""
+    present, members = job.round, job.roster.members
+    assert present.generation is not None
+    told = [hello.position for hello in members.values() if hello.position is not None]
+    job.position = present.proceeded = max(told, key=lambda position: position.step)
+    job.enter(Phase.TRAINING, now)
+    present.heard, present.active = now, set(members)
+    missed = {i: present.generation.position for i, hello in members.items() if hello.stage == "formed"}
+    missed |= {i: job.position for i, said in present.checked_in.items() if said.position == job.position}
+    present.checked_in = {i: said for i, said in present.checked_in.items() if i not in missed}
+    return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in missed.items()]
+
+
+def _verdict_again(job: JobState, now: float) -> list[Order]:
+    """The one before had told the verdict to some; whoever has it has left the group, so everybody is free to."""
+    members = job.roster.members
+    free = [hello.position for hello in members.values() if hello.stage == "free" and hello.position is not None]
+    verdict = StepVerdict(generation=job.number, position=free[0])
+    park(job, free[0], now)
+    return [ToWorker(instance, verdict) for instance in members]
+
+
+def _void(job: JobState, reason: str, now: float) -> list[Order]:
+    """Nobody has begun to form what was settled last. Who was told to abort before has not heard that everybody is
+    free.
+    """
+    told = [
+        ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))
+        for instance, hello in job.roster.members.items()
+        if hello.stage == "aborted"
+    ]
+    return [*told, *take_back(job, reason, now)]

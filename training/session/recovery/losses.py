@@ -1,0 +1,170 @@
+"""Losses: who is lost when, by what is heard or because a bound has passed, and what that leads to. Pure.
+
+What a loss costs the others depends on where the generation is; `_lose` has the table.
+"""
+
+from __future__ import annotations
+
+from dyntrain.training import events
+from dyntrain.training.session.generation.generation import SettlementReason
+from dyntrain.training.session.job.roster import Unconnected
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, DropWorker, Order
+from dyntrain.training.session.phases.decisions import advance, fail_when_paused_for_too_long, release_survivors
+from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.rollback import restart, take_back
+from dyntrain.training.session.recovery.from_journal import recover
+from dyntrain.training.session.recovery.waiting import to_prepare, too_late
+
+# ---- what is heard
+
+
+def node_lost(job: JobState, instance: str, now: float) -> list[Order]:
+    """The supervisor's connection is gone. Its worker may still train: the worker's own connection tells."""
+    job.roster.nodes.pop(instance, None)
+    orders: list[Order] = [Announce(events.NodeLost(instance=instance, at=now))]
+    group = job.round.group
+    if instance in group.hosts:
+        group.absent[instance] = now
+        if job.phase is Phase.RELEASING and instance not in job.roster.members:
+            orders += restart(job, f"{instance} was lost with its ps-lite server", now)
+    return orders
+
+
+def group_lost(job: JobState, reason: str, now: float) -> list[Order]:
+    """ps-lite processes of the generation are gone: before anybody is inside them that costs nothing."""
+    if job.phase is Phase.PREPARING:
+        return take_back(job, reason, now)
+    return restart(job, reason, now) if job.phase in (Phase.FORMING, Phase.TRAINING, Phase.RELEASING) else []
+
+
+def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
+    """The connection is gone; the process may be too, which its supervisor would say, or it connects again."""
+    roster = job.roster
+    if pid != roster.pid(instance):
+        return []
+    if instance in roster.standing:
+        roster.standing.pop(instance)
+        roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
+        return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
+    roster.absent.setdefault(instance, now)
+    return []
+
+
+def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now: float) -> list[Order]:
+    """The worker's connection or process is gone; a notice about an earlier process (`pid`) changes nothing."""
+    roster = job.roster
+    if pid is None or pid != roster.pid(instance):
+        return []
+    roster.absent.pop(instance, None)
+    if roster.leaving.pop(instance, None):
+        return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
+    if roster.standing.pop(instance, None):
+        lost = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
+        return [DropWorker(instance, pid, reason), lost, *replace_worker(job, instance, pid, reason, now)]
+    return _lose(job, [instance], reason, now)
+
+
+def replace_worker(job: JobState, instance: str, pid: int, reason: str, now: float) -> list[Order]:
+    return [] if job.phase is Phase.OVER else job.roster.replace_worker(instance, pid, reason, now)
+
+
+def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[Order]:
+    """Members are lost, all at once: what follows depends on where the generation is."""
+    roster, release = job.roster, job.round.release
+    orders: list[Order] = []
+    for instance in instances:
+        roster.absent.pop(instance, None)
+        pid = roster.members.pop(instance).pid
+        orders.append(DropWorker(instance, pid, reason))
+        orders.append(Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now)))
+        orders += replace_worker(job, instance, pid, reason, now)
+    named = ", ".join(instances)
+    match job.phase:
+        case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
+            return orders + release_survivors(job, named, reason, now)
+        case Phase.RELEASING if release is not None and roster.members:
+            orders += release.lost(roster.members)
+        case Phase.PREPARING:
+            orders += take_back(job, f"worker on {named} lost: {reason}", now)
+        case Phase.RELEASING | Phase.FORMING:
+            orders += restart(job, f"worker on {named} lost: {reason}", now)
+        case Phase.RECOVERING:
+            job.round.lost.update(instances)
+            orders += recover(job, now)
+        # at a boundary their last step is in, so nobody can be blocked: the next generation just goes without them
+        case _:
+            pass
+    return orders + advance(job, now)
+
+
+# ---- what is not heard
+
+
+def tick(job: JobState, now: float) -> list[Order]:
+    """Everything that has a bound. One of them at a time: the next tick sees what is left."""
+    clocks, roster = job.options.clocks, job.roster
+    if job.phase is Phase.RECOVERING:
+        return recover(job, now)
+    if instance := roster.overdue(clocks.reconnect, clocks.patience, now):
+        reason = f"no connection for {now - roster.absent[instance]:.1f} s"
+        return worker_lost(job, instance, roster.pid(instance), reason, now)
+    if vanished := roster.vanished(now):
+        return _did_not_connect(job, *vanished, now)
+    group = job.round.group
+    away = group.absent.items()
+    if hosts := [host for host, since in away if roster.stays_away(since, clocks.liveness, clocks.patience, now)]:
+        named, seconds = ", ".join(hosts), now - group.absent[hosts[0]]
+        group.absent = {}
+        return group_lost(job, f"no word from {named}, where ps-lite processes run, for {seconds:.0f} s", now)
+    waited = now - job.since
+    match job.phase:
+        case Phase.PREPARING if waited > (allowed := to_prepare(job.round, clocks.formation)):
+            if not (late := too_late(job.round, roster.members)):
+                return []  # all are prepared, and one is without a connection for a moment
+            return _lose(job, late, f"not prepared to form within {allowed:.0f} s", now)
+        case Phase.FORMING if waited > clocks.formation:
+            absent = ", ".join(sorted(set(roster.members) - set(job.round.formed)))
+            bound = f"not formed within {clocks.formation:.0f} s"
+            return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
+        case Phase.RELEASING if waited > clocks.release:
+            return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
+        case Phase.TRAINING:
+            if orders := _stuck(job, now):
+                return orders
+        case Phase.OVER if job.awaited and waited > clocks.patience:
+            job.awaited = set()
+    if roster.leaving and waited > clocks.formation:
+        instance = next(iter(roster.leaving))
+        return worker_lost(job, instance, roster.pid(instance), f"did not leave within {clocks.formation:.0f} s", now)
+    return [
+        *roster.readmit(now, job.paused is SettlementReason.BELOW_MINIMUM),
+        *close_when_all_left(job),
+        *fail_when_paused_for_too_long(job, now),
+        *advance(job, now),
+    ]
+
+
+def _did_not_connect(job: JobState, instance: str, away: Unconnected, now: float) -> list[Order]:
+    job.roster.unconnected.pop(instance)
+    waited = f"{now - away.since:.0f} s"
+    started = (
+        f"started, and not connected to the coordinator within {waited}: "
+        "it hangs, or its script ends without joining; see its log"
+    )
+    reason = f"its connection closed, and it was not back within {waited}" if away.stood_by else started
+    lost = Announce(events.WorkerLost(instance=instance, pid=away.pid, reason=reason, at=now))
+    return [lost, *replace_worker(job, instance, away.pid, reason, now), *advance(job, now)]
+
+
+def _stuck(job: JobState, now: float) -> list[Order]:
+    """Living workers that do not get on: those who keep the others waiting at a boundary are lost; else one keeps them
+    waiting inside a step.
+    """
+    clocks, checked_in = job.options.clocks, job.round.checked_in
+    late = sorted(set(job.roster.members) - set(checked_in))
+    if checked_in and late and now - job.since > clocks.boundary:
+        return _lose(job, late, f"not at the boundary within {clocks.boundary:.0f} s of the first", now)
+    if late and now - max(job.round.heard, job.since) > clocks.progress:
+        return release_survivors(job, "unknown", f"nobody made progress for {clocks.progress:.0f} s", now)
+    return []

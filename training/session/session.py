@@ -1,0 +1,195 @@
+"""The coordinator's state machine: what happened goes in, orders come out; no clock, no socket, no file.
+
+A generation lives through: WAITING (nobody holds the state) or PARKED (its holders wait for a group) -> PREPARING
+(orders are out) -> FORMING (the word to go is out) -> TRAINING -> at each boundary TRAINING again, or PREPARING the
+next one -> OVER. A loss in mid-epoch leads through RELEASING to PARKED. One that may leave others blocked inside
+ps-lite leads to WAITING: their supervisors kill and restart the workers, and the next generation starts from what is
+safe outside them (`origin`). Messages are lost with connections only, so each (re)connection says again what may have
+been lost.
+
+What is known is one value, `JobState`, and of the present generation one value in it, `Round` (`job`). The other rooms
+are functions over it: `handlers` for what is heard, `recovery` for what is not heard any more and for a coordinator
+that came back, `phases` for what follows and how it is done. `generation` holds what is computed without the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dyntrain.controller.contract.messages import Target
+from dyntrain.controller.contract.reports import JobReport
+from dyntrain.training.journal import Entry
+from dyntrain.training.protocol.messages import (
+    Broken,
+    CheckIn,
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    Fetching,
+    FirstStep,
+    Formed,
+    Prepared,
+    Progress,
+    Pumped,
+    ScriptFailed,
+    StepStatus,
+    WorkerHello,
+)
+from dyntrain.training.protocol.node_messages import (
+    EndRequest,
+    GroupFailed,
+    GroupReady,
+    Launch,
+    Listed,
+    NodeHello,
+    NodeNotice,
+    WorkerExited,
+    WorkerStarted,
+)
+from dyntrain.training.session.handlers import commits, launches, members, nodes, workers
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Order, ToNode
+from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.wanted import refuse
+from dyntrain.training.session.recovery import losses
+from dyntrain.training.session.recovery.from_journal import recovered
+
+
+@dataclass
+class Session:
+    """Callers feed every event through a method with `now` (seconds), and carry out the returned orders in order."""
+
+    job: JobState
+
+    @classmethod
+    def recovered(
+        cls, options: Options, transfer_token: Callable[[], str], entries: Sequence[Entry], now: float
+    ) -> Session:
+        """As the journal leaves it; without a journal, one of a job that begins."""
+        return cls(recovered(options, transfer_token, entries, now))
+
+    @property
+    def launch(self) -> Launch | None:
+        """What a node is to train that a person launched; None: nothing, yet or any more, or the nodes' configuration
+        says it.
+        """
+        return None if self.job.phase is Phase.OVER else self.job.launch
+
+    def report(self, now: float) -> JobReport:
+        """The next report to the controller. Its sequence grows over restarts of the coordinator too."""
+        self.job.sequence = max(self.job.sequence + 1, int(now * 1000))
+        return self.job.report()
+
+    def tick(self, now: float) -> list[Order]:
+        return losses.tick(self.job, now)
+
+    def held(self, seconds: float) -> None:
+        """Nothing could be ordered for so long: time that counts against nobody."""
+        self.job.held(seconds)
+
+    def new_target(self, target: Target, now: float) -> list[Order]:
+        """A revision below the one in force is refused: it is an old read. So is the same revision with other content:
+        two write this parameter, and only the controller, which goes on above both, can say what holds.
+        """
+        job = self.job
+        if job.target is not None and target.revision < job.target.revision:
+            return []
+        if job.target is not None and target.contradicts(job.target):
+            return refuse(job, target, now)
+        before = set(job.target.members or ()) if job.target else set()
+        after = set(target.members or ())
+        changed = [instance for instance in job.roster.nodes if (instance in before) != (instance in after)]
+        job.target = target
+        orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
+        return orders + call_back(job) + advance(job, now)
+
+    def addresses(self, last: str) -> tuple[str, ...] | None:
+        """Of the target's nodes, that of the instance `last` at the end. None: not to be told now, because the nodes of
+        a coordinator that came back are still to say theirs.
+        """
+        job = self.job
+        if job.target is None or job.phase is Phase.RECOVERING:
+            return None
+        known = [instance for instance in job.target.members or () if instance in job.roster.addresses]
+        return tuple(job.roster.addresses[instance] for instance in sorted(known, key=lambda name: name == last))
+
+    # ---- nodes
+
+    def node_connected(self, hello: NodeHello, now: float) -> list[Order]:
+        return nodes.connected(self.job, hello, now)
+
+    def node_lost(self, instance: str, now: float) -> list[Order]:
+        return losses.node_lost(self.job, instance, now)
+
+    def node_notice(self, instance: str, message: NodeNotice, now: float) -> list[Order]:
+        return nodes.notice(self.job, instance, message, now)
+
+    def worker_started(self, instance: str, message: WorkerStarted, now: float) -> list[Order]:
+        return nodes.worker_started(self.job, instance, message, now)
+
+    def worker_exited(self, instance: str, message: WorkerExited, now: float) -> list[Order]:
+        return nodes.worker_exited(self.job, instance, message, now)
+
+    def group_ready(self, instance: str, message: GroupReady, now: float) -> list[Order]:
+        return nodes.group_ready(self.job, instance, message, now)
+
+    def group_failed(self, instance: str, message: GroupFailed, now: float) -> list[Order]:
+        return nodes.group_failed(self.job, instance, message, now)
+
+    def launch_requested(self, instance: str, launch: Launch, now: float) -> list[Order]:
+        return launches.requested(self.job, instance, launch, now)
+
+    def end_requested(self, instance: str, message: EndRequest, now: float) -> list[Order]:
+        return launches.ended(self.job, instance, message, now)
+
+    # ---- workers
+
+    def worker_connected(self, hello: WorkerHello, now: float) -> list[Order]:
+        return workers.connected(self.job, hello, now)
+
+    def worker_disconnected(self, instance: str, pid: int, now: float) -> list[Order]:
+        return losses.worker_disconnected(self.job, instance, pid, now)
+
+    def worker_left(self, instance: str, now: float) -> list[Order]:
+        return workers.left(self.job, instance, now)
+
+    def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
+        return members.prepared(self.job, instance, message, now)
+
+    def fetching(self, instance: str, message: Fetching, now: float) -> list[Order]:
+        return members.fetching(self.job, instance, message, now)
+
+    def worker_formed(self, instance: str, message: Formed, now: float) -> list[Order]:
+        return members.formed(self.job, instance, message, now)
+
+    def first_step(self, instance: str, message: FirstStep, now: float) -> list[Order]:
+        return members.first_step(self.job, instance, message, now)
+
+    def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
+        return members.progressed(self.job, instance, message, now)
+
+    def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
+        return members.checked_in(self.job, instance, message, now)
+
+    def step_status(self, instance: str, message: StepStatus, now: float) -> list[Order]:
+        return members.step_status(self.job, instance, message, now)
+
+    def pumped(self, instance: str, message: Pumped, now: float) -> list[Order]:
+        return members.pumped(self.job, instance, message)
+
+    def broken(self, instance: str, message: Broken, now: float) -> list[Order]:
+        return members.broken(self.job, instance, message, now)
+
+    def script_failed(self, instance: str, message: ScriptFailed, now: float) -> list[Order]:
+        return members.script_failed(self.job, instance, message, now)
+
+    def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
+        return commits.committed(self.job, message)
+
+    def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:
+        return commits.commit_failed(instance, message, now)
+
+    def commit_unreadable(self, instance: str, message: CommitUnreadable, now: float) -> list[Order]:
+        return commits.unreadable(self.job, instance, message, now)

@@ -1,0 +1,121 @@
+"""RecordIO objects as a dataset of the bytes of their records.
+
+The format is dmlc-core's (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h): a magic number, a
+length of 29 bits below 3 bits that say which part of a record follows, the bytes, and zeros up to a multiple of four.
+A record that contains the magic number is written in parts, split there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+from botocore.config import Config
+from dyntrain.training.host import aws
+from dyntrain.training.worker.channel.objects import ChannelError, S3Object, objects_of, side_by_side
+from dyntrain.training.worker.channel.stream import ObjectStream
+
+from mxnet import gluon  # isort: skip
+
+MAGIC = 0xCED7230A
+_MAGIC_BYTES = struct.pack("<I", MAGIC)
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+MOST_OPEN = 128  # connections of a process, for as many objects that it reads by turns
+SETTINGS = Config(
+    connect_timeout=5,
+    read_timeout=20,
+    retries={"mode": "standard", "total_max_attempts": 2},
+    max_pool_connections=MOST_OPEN,
+)
+
+
+def make_client() -> Any:
+    return aws.session().client("s3", config=SETTINGS)
+
+
+class Streams:
+    """The open objects of this process: one that is forked has its own, and the least used are closed."""
+
+    def __init__(self, connect: Callable[[], Any] = make_client) -> None:
+        self.connect = connect
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._client: Any = None
+        self._open: OrderedDict[S3Object, ObjectStream] = OrderedDict()
+
+    def read(self, source: S3Object, start: int, length: int) -> bytes:
+        """Raises ChannelError."""
+        with self._lock:
+            if self._pid != os.getpid():  # a parent's connections are the parent's
+                self._pid, self._client, self._open = os.getpid(), self.connect(), OrderedDict()
+            stream = self._open.pop(source, None) or ObjectStream(self._client, source)
+            self._open[source] = stream
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)[1].close()
+            return stream.read(start, length)
+
+
+class S3Records(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
+    """One object's records, each as it was written."""
+
+    def __init__(self, source: S3Object, starts: np.ndarray[Any, np.dtype[np.int64]], streams: Streams) -> None:
+        self._source, self._starts, self._streams = source, starts, streams
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: int) -> bytes:
+        """Raises ChannelError."""
+        start = int(self._starts[index])
+        end = int(self._starts[index + 1]) if index + 1 < len(self) else self._source.size
+        try:
+            return payload(self._streams.read(self._source, start, end - start))
+        except ValueError as error:
+            raise ChannelError(f"{self._source}, record {index}, at byte {start}: {error}") from error
+
+
+def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]:
+    """The objects of a channel. Raises ChannelError, and what botocore raises."""
+    streams = streams or Streams()
+    s3 = streams.connect()
+
+    def read(index: S3Object) -> bytes:
+        return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
+
+    objects = objects_of(s3, source)
+    told = side_by_side(read, [index for _, index in objects])
+    return [S3Records(data, starts_of(text, index), streams) for (data, index), text in zip(objects, told, strict=True)]
+
+
+def starts_of(text: bytes, where: object) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where the records begin, ascending, of an index: a line `KEY<tab>OFFSET` for each. Raises ChannelError."""
+    try:
+        starts = np.sort(np.array([int(line.split()[1]) for line in text.splitlines()], np.int64))
+    except (IndexError, ValueError) as error:
+        raise ChannelError(f"{where} is no index of RecordIO: {error}") from error
+    if not len(starts) or starts[0] < 0 or (np.diff(starts) <= 0).any():
+        raise ChannelError(f"{where} is no index of RecordIO: its offsets must be different, and one at least")
+    return starts
+
+
+def payload(raw: bytes) -> bytes:
+    """Of one record with its frame. Raises ValueError."""
+    at = 0
+    parts: list[bytes] = []
+    while True:
+        if len(raw) < at + 8:
+            raise ValueError("it ends within a record")
+        magic, told = struct.unpack_from("<II", raw, at)
+        kind, length = told >> 29, told & (1 << 29) - 1
+        if magic != MAGIC or len(raw) < at + 8 + length or (kind in (WHOLE, FIRST)) != (not parts):
+            raise ValueError("there is no record; is the index of another object?")
+        parts.append(raw[at + 8 : at + 8 + length])
+        at += 8 + (length + 3) // 4 * 4
+        if kind in (WHOLE, LAST):
+            return _MAGIC_BYTES.join(parts)

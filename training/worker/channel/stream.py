@@ -1,0 +1,93 @@
+"""An object of S3 read by ranges, mostly one after another: what is cut goes on at its byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.training.worker.channel.objects import ChannelError, S3Object
+
+PIECE = 256 * 1024  # taken from the connection at once
+SKIPPED = 1024 * 1024  # read and thrown away rather than asked for anew, which costs a round trip
+PATIENCE = 90.0  # seconds without a byte; below the two minutes that a loader waits for a batch
+LONGEST_PAUSE = 5.0
+
+
+class ObjectStream:
+    """For one thread at a time. `s3` is a client whose own retries are short: longer ones are here."""
+
+    def __init__(
+        self,
+        s3: Any,
+        source: S3Object,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._s3, self._source, self._clock, self._sleep = s3, source, clock, sleep
+        self._body: Any = None
+        self._at = 0  # of the first byte in hand
+        self._buffer = bytearray()
+
+    def read(self, start: int, length: int) -> bytes:
+        """Raises ChannelError, after `PATIENCE` without a byte or at once for what no patience mends."""
+        if start + length > self._source.size:
+            raise ChannelError(f"{self._source} has {self._source.size} bytes: its index is of another object")
+        reached = self._at + len(self._buffer)
+        if self._body is None or not self._at <= start <= reached + SKIPPED:
+            self.close()
+            self._at = start
+        while self._at + len(self._buffer) < start + length:
+            if self._at + len(self._buffer) <= start:  # nothing of it is wanted
+                self._at += len(self._buffer)
+                self._buffer.clear()
+            self._buffer += self._piece()
+        del self._buffer[: start - self._at]
+        self._at = start
+        found = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        self._at += length
+        return found
+
+    def close(self) -> None:
+        """What is in hand is gone too."""
+        self._drop()
+        self._buffer.clear()
+
+    def _drop(self) -> None:
+        if self._body is not None:
+            self._body.close()
+            self._body = None
+
+    def _piece(self) -> bytes:
+        """What follows what is in hand, at least a byte."""
+        began, pause = self._clock(), 0.1
+        while True:
+            try:
+                if self._body is None:
+                    self._body = self._open(self._at + len(self._buffer))
+                if piece := bytes(self._body.read(PIECE)):
+                    return piece
+                problem: Exception = EOFError("the connection ended early")
+            except ClientError as error:
+                self._drop()
+                self._permanent(error)
+                problem = error
+            except (BotoCoreError, OSError) as error:
+                problem = error
+            self._drop()
+            if self._clock() - began > PATIENCE:
+                raise ChannelError(f"{self._source}: not a byte for {PATIENCE:.0f} s: {problem}") from problem
+            self._sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _open(self, start: int) -> Any:
+        given = {"Bucket": self._source.bucket, "Key": self._source.key, "Range": f"bytes={start}-"}
+        return self._s3.get_object(**given, IfMatch=self._source.etag)["Body"]
+
+    def _permanent(self, error: ClientError) -> None:
+        if error.response["Error"]["Code"] == "PreconditionFailed":
+            raise ChannelError(f"{self._source} was replaced since the job began: its records are others") from error
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:  # SlowDown is one of those above
+            raise ChannelError(f"{self._source}: {error}") from error

@@ -1,0 +1,62 @@
+"""What the number in `trainer.step(n)` says. Pure.
+
+In one process a script may pass the batch size that it was written with, or count the samples of the batch in hand; and
+when it adds gradients up over several batches, either of one batch or of all. A worker's batch is only its share, so
+the same expression gives another number there. Which of them the script means shows in the numbers: whatever fitted
+every step so far and fits this one. Two meanings with different results, or none, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+class WrongBatchSize(ValueError):
+    """The number in `trainer.step(n)` is no batch size, or could be two; says which would be right."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of the batches since the last update. `nominal` is what the script was written with; `full` what it stands for
+    over all workers, `per_worker` that it is a worker's; `own` is what this worker took (None: nobody knows, as it was
+    not there all the time), `all_` what all workers took together. Last batch, all batches.
+    """
+
+    nominal: tuple[int, int]
+    full: tuple[int, int]
+    own: tuple[int, int | None]
+    all_: tuple[int, int]
+    per_worker: bool = False
+
+    def meanings(self) -> dict[str, tuple[int | None, int]]:
+        """Meaning: (the number that says it here, what the summed gradients are divided by then)."""
+        found: dict[str, tuple[int | None, int]] = {}
+        for which, span in enumerate(("last", "all")):
+            taken = self.all_[which]
+            found[f"{span}: batch size"] = (self.nominal[which], taken if self.per_worker else self.full[which])
+            found[f"{span}: batch size of all workers"] = (
+                self.full[which],
+                taken if self.per_worker else self.full[which],
+            )
+            found[f"{span}: samples here"] = (self.own[which], taken)
+            found[f"{span}: samples of all workers"] = (taken, taken)
+        return found
+
+
+def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:
+    """(what to divide the summed gradients by, the meanings that are left). `known`: those of the steps before."""
+    meanings = counts.meanings()
+    left = {name: by for name, (number, by) in meanings.items() if number == n and (known is None or name in known)}
+    if not left:
+        raise WrongBatchSize(
+            f"step({n:g}) with {counts.own[0]} of the {counts.all_[0]} samples of this batch here: pass the batch size "
+            f"({counts.nominal[0]}) or the number of samples in hand; job.trainer(..., loss='mean') takes step(1) for "
+            "losses that are means over the batch, loss='own' any number that is the same on every worker"
+        )
+    if len(set(left.values())) > 1:
+        raise WrongBatchSize(
+            f"step({n:g}) after {counts.full[1] // counts.full[0]} batches may mean {' or '.join(sorted(left))}: "
+            f"use job.trainer(..., loss='own') with a number that is the same on every worker"
+        )
+    return next(iter(left.values())), sorted(left)

@@ -1,0 +1,51 @@
+"""Fetches samples by index from whatever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.sampling.sharding import Indices
+from mxnet.gluon.data.dataloader import default_batchify_fn
+
+
+class Dataset(Protocol):
+    """Anything with a length and samples by index: a gluon Dataset, a list, an ArrayBatches."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Any: ...
+
+
+class ArrayBatches:
+    """A dataset in memory, fetched a batch at a time: arrays of equal first dimension, a batch is the same rows of
+    each.
+    """
+
+    def __init__(self, *arrays: Any) -> None:
+        lengths = {len(array) for array in arrays}
+        if len(lengths) != 1:
+            raise ValueError(f"the arrays must have one length, they have {sorted(lengths)}")
+        self._arrays: Sequence[Any] = [
+            np.asarray(array.asnumpy() if hasattr(array, "asnumpy") else array) for array in arrays
+        ]
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(array[index] for array in self._arrays)
+
+    def rows(self, indices: Indices) -> list[Any]:
+        return [mx.nd.array(array[indices], dtype=array.dtype) for array in self._arrays]
+
+
+def fetch_samples(dataset: Dataset, indices: Indices) -> Any:
+    """The samples at `indices`, stacked as Gluon's DataLoader stacks them."""
+    if isinstance(dataset, ArrayBatches):
+        return dataset.rows(indices)
+    return default_batchify_fn([dataset[int(index)] for index in indices])

@@ -1,0 +1,40 @@
+"""Where a worker computes: its GPUs, or the CPU. Nothing here has been run on a GPU; several contexts have, on CPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+GPU_COUNT_VARIABLE = "DEEPLEARNING_WORKER_GPU_COUNT"
+
+
+def choose_contexts(gpus: str | None) -> list[Any]:
+    """Of a `--gpus` option like `0,1`; without one, the node's GPUs as its environment counts them; with neither, the
+    CPU. Raises ValueError.
+    """
+    if gpus is None:
+        count = os.environ.get(GPU_COUNT_VARIABLE) or "0"
+        if not count.isdecimal():
+            raise ValueError(f"{GPU_COUNT_VARIABLE} is {count!r}: must be a number")
+        return [mx.gpu(i) for i in range(int(count))] or [mx.cpu()]
+    numbers = [part.strip() for part in gpus.split(",") if part.strip()]
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"--gpus {gpus!r}: numbers with commas between them, as in 0,1")
+    return [mx.gpu(int(number)) for number in numbers] or [mx.cpu()]
+
+
+def spread(batch: Sequence[Any], contexts: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The batch's arrays, cut along axis 0 into one part a context; with fewer samples than contexts, only as many
+    parts as samples.
+    """
+    size, parts = len(batch[0]), min(len(contexts), len(batch[0]))
+    cuts = [i * size // parts for i in range(parts + 1)]
+    return [
+        tuple(array[a:b].as_in_context(context) for array in batch)
+        for a, b, context in zip(cuts, cuts[1:], contexts, strict=False)
+    ]

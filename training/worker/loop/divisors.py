@@ -1,0 +1,45 @@
+"""What each trainer's `step(n)` says, which is remembered: it is the same at every step of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dyntrain.training.sampling.batching import Batching, PerWorker
+from dyntrain.training.worker.loop.batch_size import Counts, divisor
+from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.loop.trainer import ElasticTrainer
+
+
+class Divisors:
+    def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
+        self._trainers, self._batching = trainers, batching
+
+    def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any]) -> float:
+        """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
+        what travels with the state. Raises ValueError.
+        """
+        if trainer.loss_kind == "own":
+            if not n > 0:
+                raise ValueError(f"step({n}): must be above 0, and the same on every worker")
+            return n
+        if trainer.loss_kind == "mean":
+            if n != 1:
+                raise ValueError(f"step({n}) with loss='mean': the loss is divided already, pass 1")
+            return 1
+        number = str(self._trainers.index(trainer))
+        known = own.get("meanings", {})
+        by, left = divisor(n, self._counts(hand, full), known.get(number))
+        own["meanings"] = {**known, number: left}
+        return by
+
+    def _counts(self, hand: Hand, full: int) -> Counts:
+        batch, batches = self._batching.batch, hand.batches
+        here = len(hand.part)
+        return Counts(
+            nominal=(batch, batch * batches),
+            full=(full, full * batches),
+            own=(here, here if len(hand.parts) > 1 else hand.own_samples),
+            all_=(hand.size, hand.samples),
+            per_worker=isinstance(self._batching, PerWorker),
+        )

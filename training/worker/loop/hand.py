@@ -1,0 +1,148 @@
+"""The batch that a worker's script has in hand, and how its gradients count."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.loop.parts import Aside, parts
+from dyntrain.training.worker.state.training_state import TrainingState, differentiable
+
+# MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
+# be, the squares of numbers up to this one are summed without an error
+ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
+
+
+def mark(number: int) -> list[float]:
+    """What workers add to a sum to show that all of them mean `number`: it comes to as many times this one's mark when
+    they do, and to something else when any of them is a few off.
+    """
+    small = float(number % ROUND + 1)
+    return [small, small**2]
+
+
+class Hand:
+    """`size`: samples of the step over all workers. `spectates`: none of them is this worker's. `before`: the `record`
+    of the batches whose gradients are added up already. `at_most`: samples that the script is given at once.
+    """
+
+    def __init__(
+        self,
+        indices: Indices,
+        size: int,
+        spectates: bool,
+        before: dict[str, Any] | None = None,
+        at_most: int | None = None,
+    ) -> None:
+        before = before or {"batches": 0, "samples": 0, "here": 0, "weights": {}}
+        self.indices, self.size, self.spectates = indices, size, spectates
+        self.batches: int = before["batches"] + 1
+        self.samples: int = before["samples"] + size
+        self.own_samples: int | None = None if before["here"] is None else before["here"] + len(indices)
+        self.weights: dict[str, float] = dict(before["weights"])
+        self.parts = parts(indices, at_most)
+        self.at = 0  # number of the part that the script has
+        self._aside = Aside()
+        self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
+        self.updated: list[Any] = []
+        self.void = False
+        self.vote: Any = None
+        self._mark: list[float] = []
+        self._kept: list[tuple[Any, Any]] = []
+
+    @property
+    def part(self) -> Indices:
+        return self.parts[self.at]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another part follows."""
+        return self.at + 1 < len(self.parts)
+
+    def set_aside(self, trainer: Any) -> None:
+        """The gradients of the part at hand, until those of the last one are there."""
+        self._aside.add(trainer, len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0)
+        if not self.goes_on:
+            self._aside.put_back(trainer)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"batches": self.batches, "samples": self.samples, "here": self.own_samples, "weights": self.weights}
+
+    def keep(self, state: TrainingState) -> None:
+        """What a forward and backward pass over somebody else's sample must not change."""
+        arrays = [array for arrays in state.own_arrays() for array in arrays]
+        arrays += [gradient for p in state.accumulated for gradient in p.list_grad()]
+        self._kept = [(array, array.copy()) for array in arrays]
+
+    def give_back(self, state: TrainingState) -> None:
+        for array, copy in self._kept:
+            copy.copyto(array)
+        self._kept = []
+
+    def weigh(self, trainer: Any, state: TrainingState) -> None:
+        """A mean over this worker's samples counts as much as its samples are of the step's. Gradients that add up are
+        kept divided by the weight of the batch at hand, so that one product at the end is right for all.
+        """
+        if trainer.loss_kind != "mean" or self.spectates or len(self.parts) > 1:
+            return
+        number = str(state.trainers.index(trainer))
+        weight, before = len(self.indices) / self.size, self.weights.get(number, 1.0)
+        if self.batches > 1 and weight != before:
+            for p in trainer._params:
+                if p.grad_req == "add":
+                    for gradient in p.list_grad():
+                        gradient *= before / weight
+        self.weights[number] = weight
+
+    @staticmethod
+    def unweigh(trainer: Any, param: Any, state: TrainingState) -> None:
+        """Before a sum over the workers of gradients that go on to add up."""
+        weights = (state.own.get("accumulated") or {}).get("weights", {})
+        weight = weights.get(str(state.trainers.index(trainer)), 1.0)
+        if weight != 1.0:
+            for gradient in param.list_grad():
+                gradient *= weight
+
+    def tally(self, trainer: Any, state: TrainingState, step: int) -> None:
+        """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
+        and which parameters its samples had a part in. A device that had no part in the batch holds the gradients of
+        an earlier one.
+        """
+        self.give_back(state)
+        weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
+        self._mark = mark(step)
+        vote = np.zeros(3 + len(trainer._params))
+        vote[:3] = 1.0, *self._mark
+        for i, param in enumerate(trainer._params):
+            if not differentiable(param) or param.grad_req == "null":
+                continue
+            fresh = [data._fresh_grad for data in param.list_data()]
+            nothing = self.spectates and param.grad_req != "add"
+            for is_fresh, gradient in zip(fresh, param.list_grad(), strict=True):
+                if param.grad_req != "add" and (nothing or not is_fresh):
+                    gradient[:] = 0
+                elif weight != 1.0:
+                    gradient *= weight
+            vote[3 + i] = 0.0 if nothing else float(any(fresh))
+        self.vote = mx.nd.array(vote, dtype="float64")
+
+    def count(self, trainer: Any, workers: int) -> None:
+        """The sums are there. Raises RuntimeError when they are of different steps."""
+        total = self.vote.asnumpy()
+        if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
+            raise RuntimeError(
+                "the workers' scripts called trainer.step() at different batches: number them with "
+                "epoch.enumerate(...), not with a counter of the script's own, which begins anew on a worker that joins"
+            )
+        for i, param in enumerate(trainer._params):
+            if differentiable(param) and param.grad_req != "null":
+                for data in param.list_data():
+                    data._fresh_grad = bool(total[3 + i])

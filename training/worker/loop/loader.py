@@ -1,0 +1,216 @@
+"""The batches that this worker will want, loaded ahead: they follow from the position and the membership."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.loop.loader_processes import (
+    Batchify,
+    LoaderProcesses,
+    Packed,
+    release,
+    unpack,
+)
+from dyntrain.training.worker.loop.seeded import Key, SampleError, SeededDataset
+from dyntrain.training.worker.loop.shards import Shards
+from mxnet.gluon.data import dataloader
+
+__all__ = ["Load", "Loader", "LoaderBroken", "SampleError"]
+
+
+class LoaderBroken(RuntimeError):
+    """A loading process is gone, or does not answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """One batch of one worker."""
+
+    seed: int
+    epoch: int
+    indices: Indices
+
+    def same(self, other: Load) -> bool:
+        return (self.seed, self.epoch) == (other.seed, other.epoch) and np.array_equal(self.indices, other.indices)
+
+    @property
+    def keys(self) -> list[Key]:
+        return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
+
+
+class Loader:
+    """For `epoch.batches(...)`, in the place of a `gluon.data.DataLoader`. Made by `job.loader`.
+
+    `processes` None: batches are loaded where they are used, one at a time.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batchify: Batchify | None = None,
+        processes: LoaderProcesses | None = None,
+        prefetch: int = 0,
+        timeout: float = 120,
+        pinned: Any = None,
+        batch_size: int | None = None,
+        discards: bool = False,
+    ) -> None:
+        self._dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
+        self._processes, self._prefetch = processes, prefetch
+        self._timeout, self._pinned = timeout, pinned
+        self.samples, self.batch_size, self.discards = len(dataset), batch_size, discards
+        self.batches: Callable[[], Iterator[Any]] | None = None
+        """Of the epoch at hand; set by the job."""
+        self.sequence = dataset.order if isinstance(dataset, Shards) else None
+        self._queue: deque[tuple[Load, Packed]] = deque()
+        self._dropped: list[Packed] = []
+
+    def __len__(self) -> int:
+        """Batches of an epoch, as Gluon's; samples where no batch size was given."""
+        if self.batch_size is None:
+            return self.samples
+        return self.samples // self.batch_size if self.discards else -(-self.samples // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """`epoch.batches(loader)` of the epoch at hand."""
+        if self.batches is None:
+            raise TypeError("a loader that no job made: go through epoch.batches(loader)")
+        return self.batches()
+
+    @property
+    def draws_here(self) -> bool:
+        """Whether loading moves the random generators of this process."""
+        return self._processes is None
+
+    def take(self, loads: Iterator[Load]) -> Any:
+        """The batch of the first load. `loads` are those that follow too, as the membership is now; what was loaded
+        ahead for another membership is dropped.
+        """
+        if self._processes is None:
+            seeded = SeededDataset(self._dataset)
+            return self._pin(self._batchify([seeded[key] for key in next(loads).keys]))
+        self._load_ahead(self._processes, loads)
+        load, packed = self._queue.popleft()
+        return self._pin(self._result(self._processes, load, packed))
+
+    def expect(self, loads: Iterator[Load]) -> None:
+        """These will be taken next: loading them begins now, beside whatever the caller has to wait for. Where a batch
+        is loaded only when it is used, nothing happens. What is wrong is raised when they are taken.
+        """
+        if self._processes is not None:
+            with suppress(LoaderBroken):
+                self._load_ahead(self._processes, loads)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether batches are being loaded ahead."""
+        return bool(self._queue)
+
+    def _load_ahead(self, processes: LoaderProcesses, loads: Iterator[Load]) -> None:
+        wanted = list(islice(loads, self._prefetch + 1))
+        if not all(load.same(one) for (load, _), one in zip(self._queue, wanted, strict=False)):
+            self.drop()
+        self._dropped = release(self._dropped)
+        for load in wanted[len(self._queue) :]:
+            self._queue.append((load, self._submit(processes, load)))
+
+    def drop(self) -> None:
+        """What was loaded ahead is not wanted."""
+        if self._processes is not None:
+            self._dropped += self._processes.drop([packed for _, packed in self._queue])
+            self._queue.clear()
+
+    def _submit(self, processes: LoaderProcesses, load: Load) -> Packed:
+        try:
+            return processes.submit(load.keys)
+        except BrokenExecutor as error:
+            raise LoaderBroken(_GONE) from error
+
+    def _result(self, processes: LoaderProcesses, load: Load, packed: Packed) -> Any:
+        try:
+            while (found := packed.result(self._timeout)) is None:  # dropped together with others of these processes
+                packed = self._submit(processes, load)
+        except BrokenExecutor as error:
+            raise LoaderBroken(_GONE) from error
+        except TimeoutError as error:
+            raise LoaderBroken(
+                f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
+                "is the storage slow, or shared memory full? timeout=... gives them longer"
+            ) from error
+        return unpack(found)
+
+    def _pin(self, batch: Any) -> Any:
+        return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)
+
+    def close(self) -> None:
+        if self._processes is not None:
+            self._processes.close()
+
+
+def samples_of(dataset: Any) -> int:
+    """Raises TypeError for what has batches of its own."""
+    if isinstance(dataset, dataloader.DataLoader):
+        raise TypeError(
+            "a gluon DataLoader has batches of its own: make it with job.loader(...), which takes the same arguments"
+        )
+    return dataset.samples if isinstance(dataset, Loader) else len(dataset)
+
+
+def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str) -> bool:
+    """Whether what fills no batch is left out. Raises ValueError for arguments of a DataLoader that would be something
+    else here.
+    """
+    if not shuffle:
+        raise ValueError(
+            "shuffle=False: the job draws the order of each epoch. Data that has to be read in order is Shards([...])"
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"a batch of {batch_size} samples: must be at least 1")
+    if last_batch == "keep":
+        return False
+    if last_batch != "discard":
+        raise ValueError(
+            f"last_batch={last_batch!r}: 'keep' trains on the last batch though it is short, 'discard' leaves it out"
+        )
+    if batch_size is None or samples < batch_size:
+        raise ValueError(
+            f"last_batch='discard' with batch_size={batch_size} of {samples} samples: there is no whole batch; give "
+            "a batch_size that is not larger"
+        )
+    return True
+
+
+_GONE = "a loading process has ended by itself: killed for want of memory, or crashed inside a library?"
+
+
+def make_loader(
+    dataset: Any,
+    batchify: Batchify | None,
+    workers: int,
+    prefetch: int | None,
+    timeout: float,
+    pinned: int | None,
+    batch_size: int | None = None,
+    discards: bool = False,
+) -> Loader:
+    """The processes are forked here."""
+    if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
+        raise ValueError(
+            f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"
+        )
+    processes = LoaderProcesses(dataset, batchify, workers) if workers else None
+    ahead = 2 * workers if prefetch is None else prefetch
+    pin = None if pinned is None else mx.context.cpu_pinned(pinned)
+    return Loader(dataset, batchify, processes, ahead, timeout, pin, batch_size, discards)

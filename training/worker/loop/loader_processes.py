@@ -1,0 +1,163 @@
+"""Processes that load batches as those of `gluon.data.DataLoader` do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.host.parentage import die_with_parent
+from dyntrain.training.worker.loop.seeded import Key, SampleError, WatchedDataset
+from mxnet.gluon.data import dataloader
+
+START_SECONDS = 120
+FOLDER = "dynload-"  # then the pid of the process that owns the folder
+LONGEST = 70  # of a folder's path: one of a socket has 107 characters, of which 31 come below the folder
+Batchify = Callable[[list[Any]], Any]
+Packed = Future[bytes | None]  # None: it was dropped meanwhile
+
+
+class LoaderProcesses:
+    """`count` processes, forked here: by a thread that lives as long as they, and before the job is joined, as the
+    threads of ps-lite do not survive a fork.
+
+    An executor instead of Gluon's pool: it tells when a process is gone (the pool would wait for its batch for ever),
+    and starts no other one in the middle of the job.
+    """
+
+    def __init__(self, dataset: Any, batchify: Batchify | None, count: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._ticket = context.RawValue("Q", 0)
+        sweep(Path(tempfile.gettempdir()))
+        # multiprocessing hands the descriptors of batches over by a socket file of each process. A process that is
+        # killed leaves it behind, so all are in one folder, which is removed with the processes or by the next start.
+        self._folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
+        work = _Work(
+            os.getpid(),
+            WatchedDataset(dataset),
+            batchify or dataloader.default_mp_batchify_fn,
+            self._ticket,
+            (mx.util.is_np_shape(), mx.util.is_np_array()),
+            self._folder,
+        )
+        mx.nd.waitall()  # nothing may be under way in the engine when it is copied
+        self._executor = ProcessPoolExecutor(count, context, work.begin)
+        self._executor.submit(os.getpid).result(START_SECONDS)
+
+    @property
+    def pids(self) -> list[int]:
+        return list(self._executor._processes)
+
+    def submit(self, keys: Sequence[Key]) -> Packed:
+        return self._executor.submit(_fetch, self._ticket.value, list(keys))
+
+    def drop(self, futures: Sequence[Packed]) -> list[Packed]:
+        """Nobody wants these any more; what is being loaded is left at its next sample. Returns those that are, or are
+        done, for `release`.
+        """
+        self._ticket.value += 1
+        return [future for future in futures if not future.cancel()]
+
+    def close(self) -> None:
+        """At once, also when a process hangs in its dataset."""
+        processes = list((self._executor._processes or {}).values())
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def sweep(where: Path) -> None:
+    """Removes what loading processes of this user left whose worker was killed. The batches themselves are in shared
+    memory that has no name any more, and went with the processes.
+    """
+    for folder in where.glob(f"{FOLDER}*-*"):
+        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
+        try:
+            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not Path("/proc", pid).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+        except FileNotFoundError:  # another worker's start was quicker
+            continue
+
+
+def unpack(packed: bytes) -> Any:
+    """What a loading process packed. No bytes from outside: the pipe is this process' own."""
+    return pickle.loads(packed)  # noqa: S301
+
+
+def release(dropped: Sequence[Packed]) -> list[Packed]:
+    """A batch lies in shared memory until somebody has unpacked it. Returns those that are not loaded yet."""
+    for future in dropped:
+        if future.done() and future.exception() is None and (packed := future.result()) is not None:
+            unpack(packed)
+    return [future for future in dropped if not future.done()]
+
+
+# ---- in a loading process
+
+
+class _Dropped(Exception):
+    pass
+
+
+@dataclass
+class _Work:
+    """What a loading process was forked with, so that none of it need be pickled."""
+
+    parent: int
+    dataset: WatchedDataset
+    batchify: Batchify
+    ticket: Any
+    numpy_modes: tuple[bool, bool]
+    folder: str
+    mine: int = 0  # ticket of the batch at hand
+    keys: Sequence[Key] = ()  # of the batch at hand
+
+    def begin(self) -> None:
+        global _work
+        die_with_parent(self.parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _work = self
+        if len(self.folder) <= LONGEST:
+            tempfile.tempdir = self.folder
+        dataloader._worker_initializer(self, *self.numpy_modes)
+
+    def __getitem__(self, key: Key) -> Any:
+        if self.ticket.value != self.mine:
+            raise _Dropped
+        return self.dataset[key]
+
+    def joined(self, samples: list[Any]) -> Any:
+        samples = self.dataset.checked(self.keys, samples)
+        try:
+            return self.batchify(samples)
+        except Exception as error:
+            raise SampleError(f"batchify_fn: {type(error).__name__}: {error}") from error
+
+
+_work: _Work | None = None
+
+
+def _fetch(ticket: int, keys: list[Key]) -> bytes | None:
+    assert _work is not None
+    _work.mine, _work.keys = ticket, keys
+    try:
+        return bytes(dataloader._worker_fn(keys, _work.joined))
+    except _Dropped:
+        return None
+    except SampleError as error:
+        error.add_note(f"in a batch of the samples {[index for _, _, index in keys]}")
+        raise

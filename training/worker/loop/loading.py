@@ -1,0 +1,64 @@
+"""What the loaders of a job load next: this worker's batches from a position on, which follow from it and from the
+membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.batching import FixedGlobal
+from dyntrain.training.sampling.shard_order import ShardOrder
+from dyntrain.training.sampling.shares import Shares
+from dyntrain.training.worker.loop.loader import Load, Loader
+from dyntrain.training.worker.loop.parts import parts
+from dyntrain.training.worker.loop.randomness import seed_generators
+
+
+class Loading:
+    def __init__(self) -> None:
+        self.loaders: list[Loader] = []
+        self._shares = Shares(0, 0, 0, FixedGlobal(1))
+        self._at_most: int | None = None
+
+    def begin(self, shares: Shares, at_most: int | None) -> None:
+        """`at_most`: samples that are loaded at once; a larger batch comes in parts."""
+        self._shares, self._at_most = shares, at_most
+
+    @property
+    def sequence(self) -> ShardOrder | None:
+        """The order that the shards of the loaders want. Raises ValueError when they want different ones."""
+        wanted = {loader.sequence for loader in self.loaders if loader.sequence is not None}
+        if len(wanted) > 1:
+            raise ValueError(
+                f"loaders of different shards ({'; '.join(sorted(map(str, wanted)))}): an epoch has one order, so they "
+                "must have the same lengths, and be as many at once"
+            )
+        return next(iter(wanted), None)
+
+    def take(self, loader: Loader, position: Position, number: int, workers: int, part: int) -> Any:
+        """Part `part` of the batch at `position`."""
+        batch = loader.take(islice(self._loads(position, number, workers), part, None))
+        if loader.draws_here:  # what the script draws itself must not follow from the last sample
+            seed_generators(self._shares.seed, position.step, number, part)
+        return batch
+
+    def expect(self, position: Position, number: int, workers: int) -> None:
+        """Of a generation that is being formed: its first batches are loaded meanwhile. A joiner has nothing in use
+        yet; which one of several loaders it will begin with, only the script knows.
+        """
+        used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
+        for loader in used:
+            loader.expect(self._loads(position, number, workers))
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            loader.close()
+
+    def _loads(self, position: Position, number: int, workers: int) -> Iterator[Load]:
+        ahead = self._shares.ahead(position, number, workers)
+        return (
+            Load(self._shares.seed, epoch, part) for epoch, indices in ahead for part in parts(indices, self._at_most)
+        )

@@ -1,0 +1,70 @@
+"""A worker's share of a batch in parts, so that few workers need no more memory than many.
+
+The script sees the parts as batches. The gradients of each are set aside where it would sum and update; at the last
+part they are put back as one, and the sum over the workers and the update are those of the whole share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.state.training_state import differentiable
+
+SEVERAL_TRAINERS = (
+    "local_batch_at_most= with several trainers: each is trained against the other's new weights, which are there only "
+    "when the whole batch is done. Leave it out, and choose a batch that the smallest membership has memory for"
+)
+ADDS_UP = (
+    "local_batch_at_most= where the script adds gradients up itself (grad_req='add'): leave one of them out. The job "
+    "adds up by itself: what the script steps after k batches of n is one of global_batch=k * n here"
+)
+REDUCED_WITHIN = (
+    "epoch.reduce() within a batch and local_batch_at_most=: not all workers see it in as many parts. Reduce where the "
+    "batches are done"
+)
+
+
+def parts(indices: Indices, at_most: int | None) -> list[Indices]:
+    """Of nearly equal size, none larger than `at_most`."""
+    return [indices] if at_most is None else np.array_split(indices, -(-len(indices) // at_most))
+
+
+def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
+    """Raises ValueError for a script whose batches cannot be cut."""
+    if len(trainers) > 1:
+        raise ValueError(SEVERAL_TRAINERS)
+    if accumulated:
+        raise ValueError(ADDS_UP)
+
+
+class Aside:
+    """The gradients of the parts that are done, of one trainer. Sums are made in float32 at least."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
+
+    def add(self, trainer: Any, weight: float) -> None:
+        """What the part at hand had a gradient for, times `weight`; afterwards it has none."""
+        for i, param in enumerate(trainer._params):
+            if not differentiable(param) or param.grad_req == "null":
+                continue
+            for c, (data, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
+                if not data._fresh_grad:
+                    continue
+                more = gradient.astype("float32") * weight if gradient.dtype == np.float16 else gradient * weight
+                if (i, c) in self._sums:
+                    self._sums[i, c] += more
+                else:
+                    self._sums[i, c] = more
+                data._fresh_grad = False
+
+    def put_back(self, trainer: Any) -> None:
+        """As if they were of one batch."""
+        for (i, c), total in self._sums.items():
+            gradient = trainer._params[i].list_grad()[c]
+            total.astype(gradient.dtype).copyto(gradient)
+            trainer._params[i].list_data()[c]._fresh_grad = True
+        self._sums.clear()

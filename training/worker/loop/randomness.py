@@ -1,0 +1,25 @@
+"""Random numbers that do not depend on who was restarted: at each boundary the generators are seeded from where the job
+is.
+
+MXNet's generators can be seeded but not read, so no commit can hold their state. It need not: after a boundary they
+depend on (seed, step, worker's number) alone, and a job that goes on from a commit draws what it would have drawn
+without the interruption.
+"""
+
+from __future__ import annotations
+
+import random
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+
+def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
+    """Those of MXNet, of NumPy's global functions and of Python's `random`: dropout and augmentation use all three."""
+    words = np.random.SeedSequence([seed, step, number, part]).generate_state(3)
+    first, second, third = (int(word) for word in words)
+    mx.random.seed(first & 0x7FFFFFFF)
+    np.random.seed(second)
+    random.seed(third)

@@ -1,0 +1,74 @@
+"""What a step that turns out to be void must not leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.training.worker.state.slots import leaves
+from dyntrain.training.worker.state.training_state import TrainingState, counts_of, differentiable, set_counts
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class Mark:
+    """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop, a
+    loss scale), what the job remembers, and the running statistics that a forward pass moves. Cheap enough to be taken
+    at every step.
+    """
+
+    def __init__(self, state: TrainingState) -> None:
+        self._own = dict(state.own)
+        self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
+        self._running = [(array, array.copy()) for array in state.running_arrays()]
+
+    def go_back(self, state: TrainingState) -> None:
+        state.own = dict(self._own)
+        for owner, values in self._values:
+            vars(owner).update(values)
+        for array, copy in self._running:
+            copy.copyto(array)
+
+
+def _owners(trainer: Any) -> list[Any]:
+    scaler = getattr(trainer, "_amp_loss_scaler", None)
+    return [trainer._optimizer, trainer, *([scaler] if scaler is not None else [])]
+
+
+def _plain_of(owner: Any) -> dict[str, Any]:
+    if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
+        return {"_scale": owner._scale}  # of a trainer: the rest is how it was built
+    return {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
+
+
+@dataclass(frozen=True)
+class Backup:
+    """One trainer before its update, for steps in which another trainer's update may still be voided."""
+
+    trainer: Any
+    arrays: list[tuple[Any, Any]]  # (in use, copy)
+    states: frozenset[int]
+    counts: list[Any]
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, state: TrainingState, trainer: Any) -> Backup:
+        number = state.trainers.index(trainer)
+        used = [data for p in trainer._params if differentiable(p) for data in p.list_data()]
+        used += [leaf for updater in trainer._updaters for each in updater.states.values() for leaf in leaves(each)]
+        return cls(
+            trainer,
+            [(array, array.copy()) for array in used],
+            frozenset(trainer._updaters[0].states),
+            counts_of(trainer._optimizer),
+            state.values()["values"][number],
+        )
+
+    def go_back(self, state: TrainingState) -> None:
+        for array, copy in self.arrays:
+            copy.copyto(array)
+        for updater in self.trainer._updaters:
+            for made_since in set(updater.states) - self.states:
+                del updater.states[made_since]
+        set_counts(self.trainer._optimizer, self.counts)
+        state.set_values_of(self.trainer, self.values)

@@ -1,0 +1,42 @@
+"""Data that wants to be read in order: several files, each from its first record to its last."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
+
+from dyntrain.training.sampling.shard_order import ShardOrder
+
+
+class Shards(gluon.data.Dataset):  # type: ignore[misc]  # mxnet has no types
+    """Datasets one after another, as `RecordFileDataset`s of the parts of one set. A `job.loader` of them reads them in
+    sequence, `at_once` of them by turns over all workers; which come together is drawn anew for each epoch.
+
+    Choose at least as many shards at once as there will be workers: then nobody skips what another one reads.
+    """
+
+    def __init__(self, shards: Sequence[Any], at_once: int = 16) -> None:
+        self._shards = [
+            shard if isinstance(shard, gluon.data.Dataset) else gluon.data.SimpleDataset(shard) for shard in shards
+        ]
+        self._ends = list(accumulate(map(len, self._shards)))
+        self.order = ShardOrder(tuple(map(len, self._shards)), at_once)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
+        which = bisect_right(self._ends, index)
+        return self._shards[which][index - (self._ends[which - 1] if which else 0)]
+
+    def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Shards:
+        """As Gluon's; of what comes out the order is the same."""
+        return Shards([shard.transform(fn, lazy) for shard in self._shards], self.order.lanes)

@@ -1,0 +1,73 @@
+"""The Trainer of an elastic job: Gluon's own, whose sums go over all workers and whose updates can be voided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+LossKind = Literal["sum", "mean", "own"]
+
+
+class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
+    """Made by `job.trainer`. A step that turns out to be void changes nothing, and its batch comes again."""
+
+    def __init__(
+        self,
+        loop: TrainingLoop,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Any = None,
+        loss: LossKind = "sum",
+        kvstore: Any = None,
+        compression_params: Any = None,
+        update_on_kvstore: bool | None = None,
+    ) -> None:
+        if loss not in get_args(LossKind):
+            raise ValueError(
+                f"loss={loss!r}: is the loss a 'sum' over the batch, its 'mean', or normalised on its 'own'?"
+            )
+        if update_on_kvstore:
+            raise ValueError(
+                "update_on_kvstore=True keeps the optimizer's state on servers, where no worker that joins can read "
+                "it: leave it out, every worker then updates alike"
+            )
+        if compression_params:
+            raise ValueError(
+                "gradient compression leaves a residue on each worker that no joiner has: leave compression_params out"
+            )
+        if not (kvstore is None or (isinstance(kvstore, str) and "async" not in kvstore)):
+            raise ValueError("the job has a store of its own: leave kvstore= out of job.trainer(...)")
+        super().__init__(params, optimizer, optimizer_params, kvstore=None, update_on_kvstore=False)
+        sparse = [p.name for p in self._params if p._grad_stype != "default" or p._stype != "default"]
+        if sparse:
+            raise ValueError(
+                f"{sparse[0]} has sparse gradients, which cannot be summed by this job: build its layer with "
+                "sparse_grad=False"
+            )
+        self.loss_kind = loss
+        self._loop = loop
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch
+        size, or the samples in hand. Raises ValueError for a number that is neither.
+        """
+        self._loop.divisor(self, batch_size)  # before anything is pushed
+        self.allreduce_grads()
+        self.update(batch_size, ignore_stale_grad)
+
+    def allreduce_grads(self) -> None:
+        self._loop.exchange(self)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        self._loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
+
+    def _init_kvstore(self) -> None:
+        """None: the sums are made before Gluon's update, which then has nothing to exchange."""
+        self._kvstore, self._update_on_kvstore, self._distributed = None, False, False
+        self._kv_initialized = True

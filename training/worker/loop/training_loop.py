@@ -1,0 +1,396 @@
+"""The elastic training loop under a script's own: positions, shares, sums, updates, and what happens when one is void.
+
+A *step* is one batch over all workers. Within it each trainer may sum and update once, at once (a GAN's second network
+is trained against the first one's new weights); or not at all, when gradients add up over batches. Until its last
+update is agreed on, a step can be voided: a worker was lost in it. Then everybody goes back to the *anchor*, the last
+position at which nothing was under way, and the batches since then come again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dyntrain.training.protocol.messages import START, Position
+from dyntrain.training.sampling.batching import Batching, FixedGlobal
+from dyntrain.training.sampling.sharding import Indices, is_boundary
+from dyntrain.training.sampling.shares import Shares
+from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
+from dyntrain.training.worker.loop.divisors import Divisors
+from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.loop.loader import Loader, samples_of
+from dyntrain.training.worker.loop.loading import Loading
+from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, refuse_unfit
+from dyntrain.training.worker.loop.randomness import seed_generators
+from dyntrain.training.worker.loop.reduction import REDUCE, reduce
+from dyntrain.training.worker.loop.rollback import Backup, Mark
+from dyntrain.training.worker.loop.schedule import WorkerRates
+from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.state.training_state import TrainingState, differentiable, gradient_key
+
+NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
+NOT_STEPPED = (
+    "trainer.step(...) was not called for the last batch: the other workers wait for its gradients. To add gradients "
+    "up over several batches, set grad_req='add' on the parameters"
+)
+ADDS_UP_BESIDE = (
+    "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
+    "make the other one's gradients grad_req='write'"
+)
+
+
+class TrainingLoop:
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
+        self.trainers: list[ElasticTrainer] = []
+        self.position = self.anchor = START
+        self.hand: Hand | None = None  # the batch that the script has
+        self._state: TrainingState | None = None
+        self._shares = Shares(0, 0, 0, FixedGlobal(1))
+        self._rates = WorkerRates(FixedGlobal(1), (), 0)
+        self._divisors = Divisors((), FixedGlobal(1))
+        self._average = True
+        self._steps: int | None = None
+        self._at_most: int | None = None
+        self._mark: Mark | None = None
+        self._backups: list[Backup] = []
+        self._taken = 0  # samples since the anchor
+        self.loading = Loading()
+
+    @property
+    def state(self) -> TrainingState:
+        if self._state is None:
+            raise RuntimeError("job.remember() and job.recall() belong inside `for epoch in job.epochs(...)`")
+        return self._state
+
+    @property
+    def batch_number(self) -> int:
+        """Of the batch at hand, in its epoch."""
+        return self.position.offset // self._step_samples
+
+    # ---- the course of the job
+
+    def begin(
+        self,
+        net: Any,
+        *,
+        epochs: int,
+        steps: int | None,
+        at_most: int | None,
+        samples: int,
+        drawn_from: int | None,
+        batching: Batching,
+        seed: int,
+        average_statistics: bool,
+    ) -> None:
+        """Blocks until this worker is a member."""
+        self._steps, self._at_most, self._average = steps, at_most, average_statistics
+        self.membership.expects = self.loading.expect
+        sequence = self.loading.sequence
+        self._shares = Shares(samples, epochs, seed, batching, sequence, drawn_from)
+        self.loading.begin(self._shares, at_most)
+        self._divisors = Divisors(self.trainers, batching)
+        self._rates = WorkerRates(batching, self.trainers, samples)
+        self._state = TrainingState(net, *self.trainers)
+        if at_most is not None:
+            refuse_unfit(self.trainers, self._state.accumulated)
+        agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
+        agreed += f", {sequence}" if sequence else ""
+        self._arrive(
+            self.membership.enter(
+                self._state,
+                epochs=epochs,
+                samples=samples,
+                drawn_from=drawn_from,
+                global_batch=batching.batch,
+                seed=seed,
+                batching=agreed,
+                keys=[
+                    *((_tally(t), (3 + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
+                    REDUCE,
+                ],
+            )
+        )
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the epoch at hand was begun before, by this process or another."""
+        return bool(self.state.own.get("entered") == self.position.epoch)
+
+    def end_epoch(self) -> None:
+        """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
+        self._arrive(self.membership.boundary(self.position))
+
+    def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
+        """Of a list, a Dataset, a Loader."""
+        told = self._shares.drawn_from or self._shares.samples
+        if (found := samples_of(dataset)) != told:
+            raise ValueError(
+                f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
+            )
+        for indices in self.indices(number):
+            yield self._load(dataset) if isinstance(dataset, Loader) else fetch_samples(dataset, indices)
+
+    def indices(self, number: int) -> Iterator[Indices]:
+        self._enter(number)
+        while self.position.epoch == number and not self.membership.over:
+            self.hand = hand = self._take()
+            yield hand.part
+            while hand.goes_on and self._has_next(hand):
+                yield hand.part
+            self._put_down(hand)
+
+    def _has_next(self, hand: Hand) -> bool:
+        """Another part of the batch. False: the step is void already."""
+        if hand.summed is not None:
+            raise RuntimeError(NOT_UPDATED)
+        if not hand.updated:
+            raise RuntimeError(NOT_STEPPED)
+        hand.void = self.membership.broken
+        if not hand.void:
+            hand.updated.clear()
+            hand.at += 1
+        return not hand.void
+
+    def _load(self, loader: Loader) -> Any:
+        part = 0 if self.hand is None else self.hand.at
+        return self.loading.take(loader, self.position, self.rank, self.workers, part)
+
+    def _enter(self, number: int) -> None:
+        """The script's own beginning of the epoch (a new rate, layers that are unfrozen) has run. Where the epoch was
+        begun before, it has run twice in the job's life, and what the first time led to counts.
+        """
+        state = self.state
+        if self._at_most is not None:
+            refuse_unfit(self.trainers, state.accumulated)  # the script may have changed it where the epoch begins
+        if state.own.get("entered") == number and state.received is not None:
+            state.set_values(state.received)
+            self._rates.head_for(self.workers)  # what was received is of before this generation
+        state.received = None
+        state.own["entered"] = number
+        self._mark = Mark(state)
+
+    def _arrive(self, position: Position) -> None:
+        """At a boundary whose membership is settled."""
+        self.position = self.anchor = position
+        seed_generators(self._shares.seed, position.step, self.rank)
+        self._rates.head_for(self.workers)
+        self.state.resume_gradients(takes=self.rank == 0)
+        self._taken = 0
+        self._mark = Mark(self.state)
+
+    @property
+    def rank(self) -> int:
+        return self.membership.kvstore.rank
+
+    @property
+    def workers(self) -> int:
+        return self.membership.kvstore.num_workers
+
+    @property
+    def _step_samples(self) -> int:
+        """In a full step of the present generation, over all workers."""
+        return self._shares.step_samples(self.workers)
+
+    # ---- one batch
+
+    def _take(self) -> Hand:
+        indices, spectates = self._shares.take(self.position, self.rank, self.workers)
+        own = indices[:0] if spectates else indices
+        self.membership.intend(self.position, own)
+        self._taken += len(own)
+        size = self._shares.size(self.position, self.workers)
+        before = self.state.own.get("accumulated")
+        hand = Hand(indices, size, spectates, before, self._at_most)
+        if spectates:
+            hand.keep(self.state)
+        for trainer in self.trainers:
+            hand.weigh(trainer, self.state)
+        return hand
+
+    def _in_hand(self, what: str) -> Hand:
+        if self.hand is None:
+            raise RuntimeError(f"trainer.{what} outside of the loop over epoch.batches(...)")
+        return self.hand
+
+    def divisor(self, trainer: ElasticTrainer, n: float) -> float:
+        """What `n` in step(n) or update(n) says. Raises ValueError."""
+        hand = self._in_hand("step()")
+        return self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
+
+    def exchange(self, trainer: ElasticTrainer) -> None:
+        hand = self._in_hand("allreduce_grads()")
+        if trainer in hand.updated or hand.summed is not None:
+            raise RuntimeError(
+                "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by "
+                "its update"
+            )
+        hand.summed = trainer
+        if len(hand.parts) > 1:
+            hand.set_aside(trainer)
+        if hand.void or hand.goes_on:
+            return
+        t = self.trainers.index(trainer)
+        hand.tally(trainer, self.state, self.position.step)
+        pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if _summed(p)]
+        keys = [*(key for key, _ in pushed), *([_tally(t)] if self.membership.shared else [])]
+        arrays = [*(gradients[0] for _, gradients in pushed), *([hand.vote] if self.membership.shared else [])]
+
+        def push() -> None:
+            for i, (key, gradients) in enumerate(pushed):
+                self.membership.kvstore.pushpull(key, gradients, priority=-i)
+            if self.membership.shared:
+                self.membership.kvstore.pushpull(_tally(t), hand.vote)
+
+        hand.void = not self.membership.exchange(keys, push, arrays)
+
+    def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
+        hand = self._in_hand("update()")
+        by = self.divisor(trainer, n)
+        if hand.summed is not trainer:
+            raise RuntimeError("trainer.update() without trainer.allreduce_grads() before it")
+        hand.summed = None
+        hand.updated.append(trainer)
+        if hand.void or hand.goes_on:
+            return
+        alone = len(self.trainers) == 1
+
+        def work() -> None:
+            hand.count(trainer, self.workers if self.membership.shared else 1)
+            if not alone:
+                self._backups.append(Backup.of(self.state, trainer))
+            self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
+            update(by)
+            if alone:
+                self._reached(self._after)
+
+        hand.void = not self.membership.apply(self._after, work, reaches=alone)
+
+    @property
+    def _after(self) -> Position:
+        return self._shares.after(self.position, self.workers)
+
+    def _reached(self, after: Position) -> None:
+        """Nothing is under way any more."""
+        self.anchor = after
+        self.state.drop_carried()
+        self.state.own.pop("accumulated", None)
+        self._backups.clear()
+
+    def _put_down(self, hand: Hand) -> None:
+        self.hand = None
+        if hand.summed is not None:
+            raise RuntimeError(NOT_UPDATED)
+        hand.give_back(self.state)
+        after = self._after
+        if not hand.updated:
+            if not self.state.accumulated:
+                raise RuntimeError(NOT_STEPPED)
+            self.state.own["accumulated"] = hand.record
+        elif any(self._adds_up(trainer) for trainer in self.trainers if trainer not in hand.updated):
+            raise RuntimeError(ADDS_UP_BESIDE)
+        elif not hand.void and len(self.trainers) > 1:
+            if self.membership.reach(after):
+                self._reached(after)
+            else:
+                hand.void = True
+        before = self.position
+        if hand.void or (self.membership.broken and self.anchor != after):
+            self._go_back()
+        else:
+            self.position = after
+            self.membership.stepped(after)
+            if self.anchor == after:
+                self._taken = 0
+                self.state.resume_gradients(takes=False)
+                self._mark = Mark(self.state)
+        if self.membership.broken:
+            self._rejoin()
+        elif self._steps is not None and self.position.step >= self._steps:
+            self.membership.stopping = True
+            self._at_boundary(self.position.epoch > before.epoch)
+        elif is_boundary(self.position, self.membership.first_step, self.membership.segment_steps):
+            self._at_boundary(self.position.epoch > before.epoch)
+
+    @staticmethod
+    def _adds_up(trainer: ElasticTrainer) -> bool:
+        return any(p.grad_req == "add" and any(d._fresh_grad for d in p.list_data()) for p in trainer._params)
+
+    def _go_back(self) -> None:
+        for backup in reversed(self._backups):
+            backup.go_back(self.state)
+        self._backups.clear()
+        assert self._mark is not None
+        self._mark.go_back(self.state)
+        self.membership.take_back(self._taken)
+        self.position = self.anchor
+
+    def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
+        """NaN on all workers alike where nobody is left to sum with: the job is over; the generation is newer than
+        epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
+        comes through what precedes the batches alone.
+        """
+        if self.membership.over:
+            return math.nan
+        if self.position.step == self.membership.first_step and (self.position.epoch > number or self.position.offset):
+            return math.nan
+        if self.hand is not None and self._at_most is not None:
+            raise RuntimeError(REDUCED_WITHIN)
+        spectates = self.hand is not None and self.hand.spectates
+        return reduce(self.membership, self.anchor, name, (0.0 if spectates else total), count, spectates)
+
+    def _rejoin(self) -> None:
+        self._arrive(self.membership.rejoin(self.position))
+
+    def _at_boundary(self, epoch_ended: bool) -> None:
+        """At the end of an epoch the statistics are averaged now, for the script's validation; the rest comes after
+        that.
+        """
+        if self.anchor != self.position:
+            self._settle()
+        if not self.membership.broken and self._average:
+            self.membership.average_statistics(self.position)
+        if self.membership.broken:
+            if self.anchor != self.position:
+                self._go_back()
+            self._rejoin()
+        elif not epoch_ended:
+            self._arrive(self.membership.boundary(self.position))
+
+    def _settle(self) -> None:
+        """Gradients that add up over the boundary are summed, so that they outlive every worker."""
+        state, parameters = self.state, self.state.accumulated
+        kind = {id(p): x for x in self.trainers for p in x._params}
+        arrays, keys = [], []
+        for t, trainer in enumerate(self.trainers):
+            for i, p in enumerate(trainer._params):
+                if p.grad_req == "add" and kind[id(p)] is trainer:
+                    Hand.unweigh(trainer, p, state)
+                    keys.append(gradient_key(t, i))
+                    arrays.append(p.list_grad())
+        assert len(keys) == len(parameters)
+
+        def push() -> None:
+            for key, gradients in zip(keys, arrays, strict=True):
+                self.membership.kvstore.pushpull(key, gradients)
+
+        def take() -> None:
+            state.carry()
+            state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
+            self.anchor = self.position
+            self._mark = Mark(state)
+
+        if self.membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
+            self.membership.apply(self.position, take)
+        self._taken = 0 if self.anchor == self.position else self._taken
+        state.resume_gradients(takes=self.rank == 0)
+
+
+def _tally(trainer: int) -> str:
+    return f"tally{trainer}"
+
+
+def _summed(param: Any) -> bool:
+    return differentiable(param) and param.grad_req != "null"

@@ -1,0 +1,405 @@
+"""The membership of a worker under a coordinator: it stands by, forms generations, checks in at boundaries, leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.controller.contract.messages import ControlFile
+from dyntrain.training.engine import Engine
+from dyntrain.training.host.standby import wait_until_needed
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.ledger import IntentLog
+from dyntrain.training.protocol.messages import (
+    Broken,
+    CheckIn,
+    CommitFailed,
+    Committed,
+    CommitUnreadable,
+    Fetching,
+    FirstStep,
+    Form,
+    Formed,
+    Go,
+    Leave,
+    Left,
+    Position,
+    Prepared,
+    Proceed,
+    Progress,
+    ScriptFailed,
+    WorkerHello,
+)
+from dyntrain.training.protocol.wire import FromCoordinator
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.sampling.statistics import averaged, weighted
+from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
+from dyntrain.training.worker.membership.handover import Handover, JobState
+from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.membership.membership import Key, Membership
+from dyntrain.training.worker.membership.step import StepGuard
+from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
+from dyntrain.training.worker.transfer.fetching import TransferError
+
+STATISTICS = "statistics"  # the key behind those of the gradients
+PROGRESS_SECONDS = 1.0
+QUIET = 10  # niceness of what can wait
+LOOK_SECONDS = 0.2  # between two looks for another order, while the state comes
+log = logging.getLogger(__name__)
+
+
+class CoordinatedMembership(Membership):
+    shared = True
+
+    def __init__(self, control: ControlFile, engine: Engine) -> None:
+        self._control = control
+        self._engine = engine
+        super().__init__(ElasticKVStore(engine))
+        self._handover = Handover(control)
+        folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
+        self._folder = folder
+        self._connection: CoordinatorClient | None = None  # from `enter` on
+        self._commits: CommitStore | None = None
+        self._guard = StepGuard(
+            self._engine, lambda message: self._client.say(message, awaits_answer=isinstance(message, Broken))
+        )
+        self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
+        self._generation = 0
+        self._epochs = 0
+        self._taken = 0  # samples of this worker since the last proceed
+        self._steps = 0  # likewise
+        self._proceeded = self._stepped = self._progressed = time.monotonic()
+        self._step_seconds = 0.0
+        self._said_failed = False
+        self._first = False  # the next step is the generation's first
+        self._phases: dict[str, float] = {}  # of the change that is being made
+        self._survivor = False
+        self._committing: threading.Thread | None = None
+
+    @property
+    def _client(self) -> CoordinatorClient:
+        if self._connection is None:
+            raise RuntimeError("the job is entered before anything is said to its coordinator")
+        return self._connection
+
+    @property
+    def output(self) -> Path:
+        return self._folder.output
+
+    def enter(
+        self,
+        state: JobState,
+        *,
+        epochs: int,
+        samples: int,
+        global_batch: int,
+        seed: int,
+        batching: str,
+        keys: Sequence[Key] = (),
+        drawn_from: int | None = None,
+    ) -> Position:
+        if wait_until_needed():
+            self._control = read_control_file() or self._control  # the coordinator of then may be gone
+        self._state, self._epochs = state, epochs
+        values = 1 + 2 * len(state.statistics()[0])
+        # Before the statistics' key, which stays out of the numbers of everything else.
+        self._keys = [*state.gradient_keys, *keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
+        self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
+        hello = WorkerHello(
+            cluster=self._control.cluster,
+            instance_id=self._control.instance_id,
+            private_ip=self._control.private_ip,
+            pid=os.getpid(),
+            state_port=self._handover.port,
+            epochs=epochs,
+            samples=samples,
+            drawn_from=drawn_from,
+            global_batch=global_batch,
+            seed=seed,
+            batching=batching,
+            layout=state.layout,
+            engine=self._engine.name,
+        )
+        self._handover.open(self._control.job, state)
+        self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
+        self._hook()
+        log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
+        # admission may take an hour: what bounds it is the supervisor, who ends us with the job
+        order = self._client.order()
+        if isinstance(order, Leave):
+            raise SystemExit(0)
+        if not isinstance(order, Form):
+            raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
+        return self._form(order)
+
+    def boundary(self, position: Position) -> Position:
+        if self.over:
+            return position
+        mx.nd.waitall()
+        self._stepped = time.monotonic()
+        if self._steps:
+            self._step_seconds = (self._stepped - self._proceeded) / self._steps
+        self._client.say(
+            CheckIn(
+                generation=self._generation,
+                position=position,
+                pid=os.getpid(),
+                samples=self._taken,
+                seconds=self._stepped - self._proceeded,
+                metrics=self._metrics,
+                stop=self.stopping,
+                checks=self._state.sampled(position),
+            ),
+            awaits_answer=True,
+        )
+        return self._go_on(position)
+
+    def rejoin(self, position: Position) -> Position:
+        self._stepped = time.monotonic()
+        return self._go_on(position)
+
+    def _go_on(self, position: Position) -> Position:
+        order = self._client.order()  # bounded by the coordinator: it restarts us when somebody does not come
+        self._phases = {"check_in": time.monotonic() - self._stepped}
+        if isinstance(order, Form):
+            self._survivor = True
+            self._handover.reached(position)
+            position = self._form(order)
+        elif isinstance(order, Leave):
+            self._leave(order)
+            if not order.finished or order.generation != self._generation:  # it is at the end of a past that was undone
+                raise SystemExit(0)
+        elif isinstance(order, Proceed):
+            self._proceed(order, position, None)
+        else:
+            raise CoordinatorLost(f"expected the word how to go on from the boundary, got {order.type}")
+        return position
+
+    def _form(self, order: Form) -> Position:
+        """Forms this generation, or the one that is ordered in its place before all are formed."""
+        while isinstance(answer := self._formed(order), Form):
+            order = answer
+        if isinstance(answer, Leave):
+            self._leave(answer)
+            raise SystemExit(0)
+        return order.position
+
+    def _formed(self, order: Form) -> Form | Leave | None:
+        """None: the generation is formed. Else what came instead: a member was lost meanwhile, or this one is not
+        wanted any more.
+        """
+        began = time.monotonic()
+        self._generation = order.generation
+        if self._commits is None:
+            self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
+        preparation = self._handover.prepare(order, self._commits, self._tell_of_fetching(order.generation))
+        self._engine.dissolve()
+        self._phases["teardown"] = time.monotonic() - began
+        prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
+        waiting = time.monotonic()
+        try:
+            while not preparation.safe_within(LOOK_SECONDS):
+                if self._client.has_order:  # another member was lost, and this generation is void
+                    return _instead(self._client.order(), order)
+        except TransferError as error:  # the coordinator has the bound, and says what comes instead
+            log.warning("%s", error)
+            return _instead(self._client.order(), order)
+        except CommitDamaged as error:  # now, while everybody can still be told to form from another state
+            prepared = CommitUnreadable(
+                generation=order.generation, name=order.safe or order.commit or "", reason=str(error)
+            )
+        self._phases["safe"] = time.monotonic() - waiting
+        waiting = time.monotonic()
+        self._client.say(prepared, awaits_answer=True)
+        answer = self._client.order()  # bounded by the coordinator: it goes on without whoever is not prepared
+        if not isinstance(answer, Go):
+            return _instead(answer, order)
+        self._phases["wait"] = time.monotonic() - waiting
+        self.expects(order.position, order.number, order.workers)
+        self._phases |= self._engine.form(order.environment, self._keys)
+        formed = time.monotonic()
+        kept = preparation.state.result()
+        self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
+        self.segment_steps, self.first_step = order.segment_steps, order.position.step
+        self._guard.formed(order.generation, order.position)
+        self._phases["state"] = time.monotonic() - formed
+        formation = Formed(
+            generation=order.generation, digest=kept.digest, phases=self._phases, background=kept.seconds
+        )
+        self._client.say(formation, awaits_answer=True)
+        answer = self._client.order()  # bounded by the coordinator's formation deadline
+        if not isinstance(answer, Proceed):
+            return _instead(answer, order)
+        self._phases["agree"] = time.monotonic() - formed - self._phases["state"]
+        self._handover.release(order)
+        self._first = True
+        self._proceed(answer, order.position, kept.block)
+        return None
+
+    def _tell_of_fetching(self, generation: int) -> Callable[[int, int], None]:
+        said = 0.0
+
+        def tell(received: int, size: int) -> None:
+            nonlocal said
+            if (now := time.monotonic()) - said >= PROGRESS_SECONDS:
+                said = now
+                self._client.say(Fetching(generation=generation, received=received, size=size))
+
+        return tell
+
+    def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
+        self._guard.stands(position)
+        writing = self._committing is not None and self._committing.is_alive()
+        if order.commit and (self._handover.keeps or not writing):
+            block = self._handover.keep(self._generation, position) if block is None else block
+            if not writing:  # slow storage gets fewer commits, not a queue of states
+                self._committing = threading.Thread(
+                    target=self._commit, args=(self._generation, position, block), name="commit", daemon=True
+                )
+                self._committing.start()
+        self._metrics = {}
+        self._taken = self._steps = 0
+        self._proceeded = self._progressed = time.monotonic()
+
+    def _commit(self, generation: int, position: Position, block: memoryview) -> None:
+        assert self._commits is not None
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
+        try:
+            name = self._commits.write(position.step, generation, block)
+        except CheckpointError as error:
+            log.error("%s", error)  # the message is the whole story; training goes on with the commit before
+            self._client.say(CommitFailed(generation=generation, position=position, reason=str(error)))
+            return
+        self._client.say(Committed(generation=generation, position=position, name=name))
+
+    def _leave(self, order: Leave) -> None:
+        self.over = True
+        self._engine.dissolve()
+        log.info("leaving generation %d: %s", order.generation, order.reason)
+        self._client.say(Left(generation=order.generation))
+
+    @property
+    def broken(self) -> bool:
+        return self._guard.aborted
+
+    def step(
+        self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]
+    ) -> bool:
+        return self._guard.run(after, push, gradients, update)
+
+    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+        return self._guard.exchange([self._numbers[key] for key in keys], push, arrays)
+
+    def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
+        return self._guard.apply(after, update, reaches)
+
+    def all_have_it(self, again: Callable[[], bool]) -> bool:
+        return self._guard.all_have_it(again)
+
+    def reach(self, after: Position) -> bool:
+        return self._guard.reach(after)
+
+    def average_statistics(self, position: Position) -> None:
+        means, variances = self._state.statistics()
+        if not len(means):
+            return
+        vector = mx.nd.array(weighted(means, variances, self._taken), dtype="float64")
+
+        def take() -> None:
+            if (result := averaged(vector.asnumpy())) is not None:
+                self._state.set_statistics(*result)
+
+        # As a step of its own that ends where it begins: if a worker is lost in it, the others are freed as from any
+        # step.
+        self._guard.run(
+            position,
+            lambda: self._engine.kvstore.pushpull(STATISTICS, vector),
+            [vector],
+            take,
+            first=len(self._keys) - 1,
+        )
+
+    def take_back(self, count: int) -> None:
+        self._taken -= count
+
+    def intend(self, position: Position, indices: Indices) -> None:
+        self._intents.intend(self._generation, position, indices.tolist())
+        self._taken += len(indices)
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    def count(self, samples: int) -> None:
+        self._taken += samples
+
+    def stepped(self, position: Position) -> None:
+        self._steps += 1
+        if self._first:
+            self._first = False
+            mx.nd.waitall()
+            now = time.monotonic()
+            pause = max(0.0, now - self._stepped - self._step_seconds) if self._survivor else None
+            self._phases["first_step"] = now - self._proceeded - self._step_seconds
+            self._client.say(FirstStep(generation=self._generation, pause=pause, phases=self._phases))
+        now = time.monotonic()
+        if now - self._progressed >= PROGRESS_SECONDS:
+            self._progressed = now
+            self._client.say(
+                Progress(
+                    generation=self._generation,
+                    position=position,
+                    samples_per_second=self._taken / (now - self._proceeded),
+                    own_seconds=self._guard.own_seconds,
+                )
+            )
+
+    def failed(self, error: BaseException) -> None:
+        """Before `enter` there is nobody to tell it to: it stays in what the process printed last."""
+        known = self._said_failed or self._connection is None
+        if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
+            return
+        self._said_failed = True
+        lines = traceback.format_exception(error)
+        self._client.say(
+            ScriptFailed(
+                generation=self._generation,
+                position=self._guard.position,
+                error=lines[-1].strip()[:2000],
+                traceback="".join(lines)[-20_000:],
+            )
+        )
+
+    def _hook(self) -> None:
+        """What a script raises outside of the job's own functions is seen by the interpreter only."""
+        before = sys.excepthook
+
+        def tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            self.failed(error)
+            before(kind, error, trace)
+
+        sys.excepthook = tell
+
+    def close(self) -> None:
+        self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it
+        self._handover.close()
+        self._intents.close()
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _instead(answer: FromCoordinator, order: Form) -> Form | Leave:
+    if isinstance(answer, Form | Leave):
+        return answer
+    raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")

@@ -1,0 +1,118 @@
+"""A worker's side of the conversation with the coordinator, over any number of connections: what to take, what to say
+again. Pure.
+
+A connection may break between any two messages, so the coordinator repeats what it cannot know to have arrived, and the
+worker repeats what was not answered. Here the doubles are dropped: each order is taken once, and only while it answers
+what the worker waits for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyntrain.training.protocol.messages import (
+    Abort,
+    Broken,
+    CheckIn,
+    Form,
+    Formed,
+    Go,
+    Leave,
+    Position,
+    Proceed,
+    Pump,
+    Stage,
+    StepVerdict,
+)
+from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
+
+
+class Dialogue:
+    def __init__(self) -> None:
+        self.generation: int | None = None  # last ordered to form
+        self.pending: FromWorker | None = None  # said, and not yet answered by an order
+        self._position: Position | None = None
+        self._going = self._aborted = self._free = self._left = False
+
+    @property
+    def stage(self) -> Stage:
+        if self._free:
+            return "free"
+        if self._aborted:
+            return "aborted"
+        match self.pending:
+            case CheckIn():
+                return "waits"
+            case Formed():
+                return "formed"
+        if self.generation is None:
+            return "stands"
+        if self._going:
+            return "creates" if self._position is None else "trains"
+        return "prepares"
+
+    def where(self) -> dict[str, Any]:
+        """The fields of a hello that say where this worker is."""
+        return {"generation": self.generation, "stage": self.stage, "position": self._position}
+
+    def said(self, message: FromWorker) -> None:
+        """What is to be said again on the next connection, until it is answered; what is said of an earlier generation
+        nobody will answer.
+        """
+        if getattr(message, "generation", None) == self.generation:
+            self.pending = message
+
+    def hears(self, order: FromCoordinator) -> bool:
+        """Whether the order is news; what is not must not reach the training thread."""
+        match order:
+            case Form(generation=generation):
+                return self._form(generation)
+            case Go(generation=generation):
+                if generation != self.generation or self._going:
+                    return False
+                self._going, self.pending = True, None
+                return True
+            case Proceed():
+                return self._proceed(order)
+            case Abort(generation=generation):
+                if generation != self.generation:
+                    return False
+                self._aborted = True
+                if isinstance(self.pending, Broken):
+                    self.pending = None
+                return True
+            case StepVerdict(generation=generation, position=position):
+                if generation != self.generation or self._free:
+                    return False
+                self._free, self._position = True, position
+                return True
+            case Pump(generation=generation):
+                return generation == self.generation
+            case Leave():
+                before, self._left = self._left, True
+                self.pending = None
+                return not before
+            case _:
+                return True
+
+    def _form(self, generation: int) -> bool:
+        if generation <= (self.generation or 0):
+            return False
+        self.generation, self.pending, self._position = generation, None, None
+        self._going = self._aborted = self._free = False
+        return True
+
+    def _proceed(self, order: Proceed) -> bool:
+        if order.generation != self.generation:
+            return False
+        at = (
+            self.pending.position
+            if isinstance(self.pending, CheckIn)
+            else order.position
+            if isinstance(self.pending, Formed)
+            else None
+        )
+        if at != order.position:
+            return False
+        self.pending, self._position = None, order.position
+        return True

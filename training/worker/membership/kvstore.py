@@ -1,0 +1,52 @@
+"""The store that a Gluon Trainer holds for the whole job, while the groups behind it come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.engine import Engine
+from mxnet.kvstore import KVStoreBase
+
+
+class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
+    """Sums gradients through the engine's present generation; alone, without an engine, it leaves them as they are.
+
+    The optimizer never runs on the servers: momentum there cannot be read back, so it could reach neither a commit nor
+    a joiner.
+    """
+
+    type = "elastic"
+    rank = 0  # the coordinator's number for this worker
+    num_workers = 1
+
+    def __init__(self, engine: Engine | None) -> None:
+        self._engine = engine
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """Copies locally: all workers hold the same state since the generation was formed."""
+        source = value[0] if isinstance(value, list) else value
+        for target in out if isinstance(out, list) else [out]:
+            if target is not source:
+                source.copyto(target)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        if self._engine is None:
+            values = value if isinstance(value, list) else [value]
+            total = (
+                values[0] if len(values) == 1 else mx.nd.add_n(*[v.as_in_context(values[0].context) for v in values])
+            )
+            for target in (out if isinstance(out, list) else [out]) if out is not None else values:
+                if target is not total:
+                    total.copyto(target)
+            return
+        self._engine.kvstore.pushpull(key, value, out=out, priority=priority)
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        return False
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        raise NotImplementedError("the optimizer runs on the workers: pass update_on_kvstore=False or leave it out")

@@ -1,0 +1,257 @@
+"""One training step that can be voided while the training thread is blocked inside ps-lite: the worker's side of the
+release protocol.
+
+The training thread runs `run`; the control thread answers `abort`, `pump` and `verdict` meanwhile (MXNet's calls let go
+of the GIL). See `dyntrain.training.session.generation.release` for the protocol and why it works.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.engine import Engine, SumsLost
+from dyntrain.training.protocol.messages import Abort, Broken, Position, Pump, Pumped, StepStatus, StepVerdict
+from dyntrain.training.protocol.wire import FromWorker
+from dyntrain.training.worker.membership.window import WINDOW_BYTES, Window
+from dyntrain.training.worker.membership.zeros import Zeros
+
+# Of so many steps one is measured. It forgoes the overlap of its pushes with its backward pass, and all wait for it: so
+# all workers measure the same one.
+OWN_STEPS = 32
+# Without an answer for so long, zeros are pushed once more for what is in the window. It follows the links' speed.
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.1, 2.0
+
+
+class StepGuard:
+    """`say` sends to the coordinator."""
+
+    def __init__(self, engine: Engine, say: Callable[[FromWorker], None]) -> None:
+        self._engine, self._say = engine, say
+        self._changed = threading.Condition()
+        self._pumping = threading.Lock()
+        self._generation = 0
+        self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
+        self._answered = 0
+        self._exchanges = 0  # of this generation that have come to their end
+        self._numbers: Sequence[int] = ()  # of the keys that are pushed
+        self._applied = Position(epoch=0, offset=0, step=0)
+        self._verdict: StepVerdict | None = None
+        self.aborted = False
+        self.own_seconds: float | None = None  # of the step measured last: this worker's work, without the others'
+        self._summed: float | None = None  # when the sums of the exchange before were there
+        self._measured: int | None = None  # which so many steps have theirs
+        self._exchange_seconds = 0.0  # of the last one
+
+    def formed(self, generation: int, position: Position) -> None:
+        with self._changed:
+            self._generation, self._applied, self._phase = generation, position, "out"
+            self.aborted, self._verdict, self._exchanges = False, None, 0
+        self._summed = None
+
+    @property
+    def position(self) -> Position:
+        """After the last step that was applied."""
+        return self._applied
+
+    def stands(self, position: Position) -> None:
+        """At a boundary, where a position may have another name than after the last step: a verdict must not lead back
+        over it.
+        """
+        with self._changed:
+            self._applied = position
+        self._summed = None  # what is waited for at a boundary is not this worker's work
+
+    def run(
+        self,
+        after: Position,
+        push: Callable[[], None],
+        arrays: Sequence[Any],
+        update: Callable[[], None],
+        first: int = 0,
+    ) -> bool:
+        """`exchange` and `apply` in one, of the keys from number `first` on, as many as there are `arrays`."""
+        numbers = range(first, first + len(arrays))
+        return self.exchange(numbers, push, arrays) and self.apply(after, update)
+
+    def exchange(self, numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+        """Push, and wait for the sums: `arrays`, one for each of the engine's keys `numbers` (ascending). False: it was
+        not begun, or the sums are lost; a new generation follows.
+
+        After True the sums may be void all the same: `apply` knows. The coordinator bounds the waits: it ends the
+        process.
+        """
+        self._measure(arrays)
+        with self._changed:
+            if self.aborted:
+                return False
+            self._numbers, self._answered = numbers, numbers[0] if len(numbers) else 0
+            self._phase = "issue"
+        began = time.monotonic()
+        push()
+        self._enter("wait")
+        lost: SumsLost | None = None
+        for number, array in zip(numbers, arrays, strict=True):
+            try:
+                self._engine.wait(array)
+            except SumsLost as error:  # the others must not be in flight any more, either
+                lost = lost or error
+                continue
+            with self._changed:
+                self._answered = number + 1
+                self._changed.notify_all()
+        if lost is not None:
+            self._fail(lost)
+            return False
+        with self._changed:
+            self._exchanges += 1
+        self._enter("held")
+        self._summed = time.monotonic()
+        self._exchange_seconds = self._summed - began
+        return True
+
+    def _fail(self, lost: SumsLost) -> None:
+        """Until the verdict is there. Whatever it is, this worker stands where it stood before the step."""
+        self._enter("failed")
+        with self._changed:
+            told = self.aborted
+        if not told:
+            self._say(Broken(generation=self._generation, reason=str(lost)[:2000]))
+        with self._changed:
+            self._changed.wait_for(lambda: self._verdict is not None)
+            self.aborted, self._phase = True, "out"
+
+    def _measure(self, gradients: Sequence[Any]) -> None:
+        """Now and then: from the last sums to this worker's own gradients, which no other worker has a part in. The
+        first step that can be: none is that follows a boundary or a formation, on any worker.
+        """
+        began, which = self._summed, self._applied.step // OWN_STEPS
+        if began is None or which == self._measured:
+            return
+        for gradient in gradients:
+            gradient.wait_to_read()
+        self._measured = which
+        self.own_seconds = time.monotonic() - began
+
+    def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
+        """Update with the sums of the exchange. False: they are void, and a new generation follows.
+
+        `after` is the position once the whole step is applied. `reaches`: this update does that; otherwise more
+        exchanges belong to the step, and `reach` ends it.
+
+        True does not say that no new generation follows: look at `aborted`.
+        """
+        with self._changed:
+            if self.aborted and not self._stands_at_least_at(after):
+                return False
+            try:
+                update()  # under the lock: an abort finds the step either applied or not
+            finally:
+                self._phase = "out"
+            if reaches:
+                self._applied = after
+            return True
+
+    def reach(self, after: Position) -> bool:
+        """The step's updates are all made. False: it is void, and what they changed must be taken back."""
+        with self._changed:
+            if self.aborted and not self._stands_at_least_at(after):
+                return False
+            self._applied = after
+            return True
+
+    def all_have_it(self, again: Callable[[], bool]) -> bool:
+        """Whether the sums of the last exchange came to every survivor: only then may a script decide by them. With
+        ps-lite they come to all or to none.
+
+        `again` makes one more exchange: its end says that all had come to it. Where it fails the verdict tells how far
+        every one of them had come. The others do the same, and find the same.
+        """
+        if self._engine.release == "zeros":
+            return True
+        had = self._exchanges
+        if again():
+            return True
+        with self._changed:
+            self._changed.wait_for(lambda: self._verdict is not None)
+            assert self._verdict is not None
+            return self._verdict.exchanges >= had
+
+    def _stands_at_least_at(self, after: Position) -> bool:
+        self._phase = "held"
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: self._verdict is not None)
+        assert self._verdict is not None
+        self._phase = "out"
+        return self._verdict.position.step >= after.step
+
+    def _enter(self, phase: Literal["wait", "held", "failed"]) -> None:
+        with self._changed:
+            self._phase = phase
+            self._changed.notify_all()
+
+    # ---- the control thread
+
+    def handle(self, order: Abort | Pump | StepVerdict) -> None:
+        """What is of another generation is old and void."""
+        if order.generation != self._generation:
+            return
+        match order:
+            case Abort():
+                with self._changed:
+                    self.aborted = True
+                    # issuing only queues work: it ends by itself
+                    self._changed.wait_for(lambda: self._phase != "issue")
+                    if self._engine.release == "error":
+                        self._engine.break_off()
+                        self._changed.wait_for(lambda: self._phase != "wait")
+                    assert self._phase != "issue"
+                    status = StepStatus(
+                        generation=self._generation,
+                        phase=self._phase,
+                        position=self._applied,
+                        answered=self._answered,
+                        exchanges=self._exchanges,
+                    )
+                self._say(status)
+            case Pump():
+                threading.Thread(target=self._pump, args=(order,), name="pump", daemon=True).start()
+            case StepVerdict():
+                with self._changed:
+                    self._verdict = order
+                    self._changed.notify_all()
+
+    def _pump(self, order: Pump) -> None:
+        """Zeros for a window of what this worker waits for, which moves on with the answers that it gets itself."""
+        with self._pumping:  # an order that comes while another is carried out follows it
+            began, rounds, zeros = time.monotonic(), 0, Zeros(self._engine.kvstore)
+            window = Window(
+                [(number, self._engine.kvstore.parts_of([number])) for number in self._numbers],
+                WINDOW_BYTES // order.count,
+            )
+            while (at := self._waits_for(order.generation)) is not None:
+                zeros.push(window.next(at), order.count)
+                if not self._moves_on(at, self._round_seconds(window.share)):
+                    rounds += 1
+                    zeros.push(window.open(at), 1)
+            rounds += zeros.settle(ROUND_SECONDS)
+        self._say(Pumped(generation=order.generation, rounds=rounds, seconds=time.monotonic() - began))
+
+    def _waits_for(self, generation: int) -> int | None:
+        """The lowest key that is not answered. None: it waits no more."""
+        with self._changed:
+            return self._answered if self._phase == "wait" and self._generation == generation else None
+
+    def _moves_on(self, at: int, seconds: float) -> bool:
+        """Whether another answer comes within so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._phase != "wait" or self._answered != at, seconds)
+
+    def _round_seconds(self, share: float) -> float:
+        """How long what is on its way may take, by what the last exchange took: on slow links, or for many workers,
+        zeros that are pushed again too soon would only be in the way.
+        """
+        return min(max(ROUND_SECONDS, 2 * self._exchange_seconds * share), LONGEST_ROUND_SECONDS)

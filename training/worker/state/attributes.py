@@ -1,0 +1,122 @@
+"""What an object keeps in attributes, as plain data and back: an optimizer's own numbers, a schedule, a loss scaler.
+
+Nothing is ever made from what arrives: numbers, texts and small arrays go back into the attributes of an object that
+this worker's own script built, so a state from elsewhere can change values and nothing else. What is no value (a
+function, a logger, a parameter) is left as the script made it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+LARGEST = 4096  # elements of an array that is still an attribute, and no state of its own
+DEPTH = 6
+_OTHERS = (mx.gluon.Parameter, mx.gluon.Block, mx.gluon.Trainer, logging.Logger, type)
+_NOTHING: Any = object()
+
+
+class Unfit(ValueError):
+    """A value is too large to travel as an attribute; says which."""
+
+
+def capture(owner: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The attributes of `owner` that are values, as JSON takes them. Raises Unfit."""
+    return _fields(owner, without, type(owner).__name__, (id(owner),))
+
+
+def restore(owner: Any, captured: dict[str, Any]) -> None:
+    """Gives `owner` the values that `capture` found in another process' object of the same kind."""
+    for name, value in captured.items():
+        try:
+            setattr(owner, name, _back(value, getattr(owner, name, None)))
+        except AttributeError:  # a property without a setter shows what another attribute holds
+            continue
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON takes it, whole. Raises Unfit when it is no number, text or small array, nor made of such."""
+    found = _value(value, "the value", ())
+    if found is _NOTHING or _holds_fields(found):
+        raise Unfit(f"{type(value).__name__} is no number, text, small array, list or dictionary of such")
+    return found
+
+
+def value_of(found: Any) -> Any:
+    """What `plain` was given."""
+    return _back(found, None)
+
+
+def _fields(owner: Any, without: frozenset[str], path: str, above: tuple[int, ...]) -> dict[str, Any]:
+    found = {}
+    for name, value in sorted(vars(owner).items()):
+        if name in without:
+            continue
+        encoded = _value(value, f"{path}.{name}", above)
+        if encoded is not _NOTHING:
+            found[name] = encoded
+    return found
+
+
+def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray | mx.nd.NDArray):
+        if value.size > LARGEST:
+            raise Unfit(
+                f"{path} is an array of {value.size} values: keep it in the optimizer's state "
+                "(create_state), where it travels to workers that join"
+            )
+        array = value if isinstance(value, np.ndarray) else value.asnumpy()
+        return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
+    if id(value) in above or len(above) > DEPTH or isinstance(value, _OTHERS) or callable(getattr(value, "acquire", 0)):
+        return _NOTHING
+    inside = (*above, id(value))
+    if isinstance(value, list | tuple):
+        parts = [_value(part, f"{path}[{i}]", inside) for i, part in enumerate(value)]
+        return _NOTHING if any(part is _NOTHING for part in parts) else {"items": parts}
+    if isinstance(value, dict):
+        if not all(isinstance(key, str | int) for key in value):
+            return _NOTHING
+        entries = [[key, _value(part, f"{path}[{key!r}]", inside)] for key, part in value.items()]
+        return _NOTHING if any(part is _NOTHING for _, part in entries) else {"entries": entries}
+    if hasattr(value, "__dict__") and not hasattr(value, "__code__") and not hasattr(value, "__self__"):
+        return {"fields": _fields(value, frozenset(), path, inside)}
+    return _NOTHING
+
+
+def _holds_fields(found: Any) -> bool:
+    if not isinstance(found, dict):
+        return False
+    parts = [*found.get("items", ()), *(part for _, part in found.get("entries", ()))]
+    return "fields" in found or any(_holds_fields(part) for part in parts)
+
+
+def _back(found: Any, own: Any) -> Any:
+    """`own` is what stands in that place now: objects are changed in place."""
+    if not isinstance(found, dict):
+        return found
+    if "array" in found:
+        array = np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+        if isinstance(own, mx.nd.NDArray):
+            return mx.nd.array(array, ctx=own.context, dtype=array.dtype)
+        return array
+    if "items" in found:
+        owns = (
+            own if isinstance(own, list | tuple) and len(own) == len(found["items"]) else [None] * len(found["items"])
+        )
+        parts = [_back(part, mine) for part, mine in zip(found["items"], owns, strict=True)]
+        return tuple(parts) if isinstance(own, tuple) else parts
+    if "entries" in found:
+        mine = own if isinstance(own, dict) else {}
+        return {key: _back(part, mine.get(key)) for key, part in found["entries"]}
+    if own is not None:
+        restore(own, found["fields"])
+    return own

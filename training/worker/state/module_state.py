@@ -1,0 +1,122 @@
+"""A Module's parameters and optimizer state in the shape in which a Gluon Trainer offers its own, so that both have one
+state format.
+
+Module binds new arrays when a batch of another size comes by (validation does that), so nothing here is kept over a
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.statistics import Doubles
+from dyntrain.training.worker.state.block import allocate
+from dyntrain.training.worker.state.training_state import TrainingState
+
+
+class _Parameter:
+    """One parameter on all contexts; `gradients` is empty for one that does not train."""
+
+    def __init__(self, name: str, arrays: Sequence[Any], gradients: Sequence[Any]) -> None:
+        self.name, self._data, self._gradients = name, list(arrays), [g for g in gradients if g is not None]
+        self.grad_req = "write" if self._gradients else "null"
+        self.shape, self.dtype = arrays[0].shape, arrays[0].dtype
+
+    def list_data(self) -> list[Any]:
+        return self._data
+
+    def list_grad(self) -> list[Any]:
+        return self._gradients
+
+
+class _StatesOfContext:
+    """What Module's one updater holds for context `context` of `contexts`: it numbers parameter i there i * contexts +
+    context.
+    """
+
+    def __init__(self, states: dict[int, Any], context: int, contexts: int) -> None:
+        self._states, self._context, self._contexts = states, context, contexts
+
+    def _key(self, i: int) -> int:
+        return i * self._contexts + self._context
+
+    def __contains__(self, i: int) -> bool:
+        return self._key(i) in self._states
+
+    def __getitem__(self, i: int) -> Any:
+        return self._states[self._key(i)]
+
+    def __setitem__(self, i: int, state: Any) -> None:
+        self._states[self._key(i)] = state
+
+    def __delitem__(self, i: int) -> None:
+        del self._states[self._key(i)]
+
+
+class _Updater:
+    def __init__(self, updater: Any, context: int, contexts: int) -> None:
+        self.optimizer, self.sync_state_context = updater.optimizer, updater.sync_state_context
+        self.states = _StatesOfContext(updater.states, context, contexts)
+        self.states_synced = _StatesOfContext(updater.states_synced, context, contexts)
+
+
+class _Trainer:
+    def __init__(self, parameters: list[_Parameter], updater: Any, contexts: int) -> None:
+        self._params, self._optimizer = parameters, updater.optimizer
+        self._updaters = [_Updater(updater, context, contexts) for context in range(contexts)]
+
+
+class ModuleState:
+    """What `Membership` needs of a state, over a bound Module whose optimizer runs on the workers."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def _now(self) -> TrainingState:
+        module = self._module
+        group = module._exec_group
+        trained = [
+            _Parameter(*each) for each in zip(group.param_names, group.param_arrays, group.grad_arrays, strict=True)
+        ]
+        running = [
+            _Parameter(name, arrays, ()) for name, arrays in zip(module._aux_names, group.aux_arrays, strict=True)
+        ]
+        trainer = _Trainer(trained, module._updater, len(module._context))
+        return TrainingState({p.name: p for p in [*trained, *running]}, trainer)
+
+    @property
+    def layout(self) -> str:
+        return self._now().layout
+
+    @property
+    def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
+        return self._now().gradient_keys
+
+    @property
+    def gradients(self) -> list[Any]:
+        return [gradients[0] for gradients in self._module._exec_group.grad_arrays if gradients[0] is not None]
+
+    def statistics(self) -> tuple[Doubles, Doubles]:
+        return self._now().statistics()
+
+    def set_statistics(self, means: Doubles, variances: Doubles) -> None:
+        self._now().set_statistics(means, variances)
+        self._module._params_dirty = True
+
+    @property
+    def nbytes(self) -> int:
+        return self._now().nbytes
+
+    def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
+        return self._now().pack(position, allocate)
+
+    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
+        return self._now().sampled(position)
+
+    def install(self, block: bytes | bytearray | memoryview) -> Position:
+        position = self._now().install(block)
+        self._module._params_dirty = True  # the host's copies are of before
+        return position

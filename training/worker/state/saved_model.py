@@ -1,0 +1,91 @@
+"""What a training script saves of its model: whole files under their names, each written by one worker of the job.
+
+Scripts save where every worker passes, at the end of an epoch above all, and under one name. A file is written beside
+its place, synced and renamed, so it is there whole or not at all; a killed writer leaves at most its partial file,
+whose name begins with a dot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.host.durable import sync
+
+import mxnet as mx  # isort: skip
+
+Callback = Callable[..., None]
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Whether this process is the one that saves. A script that runs no elastic job saves."""
+
+    def __init__(self) -> None:
+        self.chosen = True
+
+
+WRITER = Writer()  # one job to a process
+
+
+@contextlib.contextmanager
+def whole(name: str) -> Iterator[str]:
+    """Write to the name that it gives; the file is then renamed to `name`. What MXNet sends elsewhere ("s3://...") it
+    makes there when it is whole.
+    """
+    if "://" in name:
+        yield name
+        return
+    path = Path(name)
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        yield str(partial)
+        sync(partial)
+        partial.rename(path)
+        sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def save_checkpoint(
+    prefix: str, epoch: int, symbol: Any, arg_params: Any, aux_params: Any, remove_amp_cast: bool = True
+) -> None:
+    """`mx.model.save_checkpoint`. The parameters come last: where they are, the network is."""
+    if not WRITER.chosen:
+        return
+    if symbol is not None:
+        with whole(f"{prefix}-symbol.json") as file:
+            symbol.save(file, remove_amp_cast=remove_amp_cast)
+    kinds = {"arg": arg_params, "aux": aux_params}
+    host = {f"{kind}:{name}": value.as_in_context(mx.cpu()) for kind, of in kinds.items() for name, value in of.items()}
+    saved = f"{prefix}-{epoch:04d}.params"
+    with whole(saved) as file:
+        mx.nd.save(file, host)
+    log.info('Saved checkpoint to "%s"', saved)
+
+
+def do_checkpoint(prefix: str, period: int = 1) -> Callback:
+    """`mx.callback.do_checkpoint`."""
+
+    def save(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
+        if (epoch + 1) % max(1, int(period)) == 0:
+            save_checkpoint(prefix, epoch + 1, symbol, arg, aux)
+
+    return save
+
+
+def module_checkpoint(module: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False) -> Callback:
+    """`mx.callback.module_checkpoint`."""
+
+    def save(epoch: int, symbol: Any = None, arg: Any = None, aux: Any = None) -> None:
+        if (epoch + 1) % max(1, int(period)) == 0:
+            module.save_checkpoint(prefix, epoch + 1, save_optimizer_states)
+
+    return save

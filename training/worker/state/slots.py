@@ -1,0 +1,99 @@
+"""Arrays of a training state, read and written in place as raw bytes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+from mxnet.base import _LIB, check_call
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.sampling.statistics import Doubles
+
+Raw = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """`label` is for people; `name` has no counter of the process in it, so that it is the same on every worker."""
+
+    name: str
+    label: str
+    shape: tuple[int, ...]
+    dtype: str
+    copies: tuple[Any, ...]  # the same value on each context
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    def read(self, raw: Raw) -> None:
+        array = self.copies[0]
+        check_call(
+            _LIB.MXNDArraySyncCopyToCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
+        )
+
+    def write(self, raw: Raw) -> None:
+        for copy in self.copies:
+            write(copy, raw)
+
+    def doubles(self) -> Doubles:
+        raw = np.empty(self.nbytes, np.uint8)
+        self.read(raw)
+        return raw.view(self.dtype).astype(np.float64).reshape(-1)
+
+    @property
+    def record(self) -> list[Any]:
+        """As a packed state lists it."""
+        return [self.name, list(self.shape), self.dtype]
+
+
+def slot(name: str, label: str, copies: list[Any]) -> Slot:
+    return Slot(name, label, tuple(copies[0].shape), np.dtype(copies[0].dtype).name, tuple(copies))
+
+
+def write(array: Any, raw: Raw) -> None:
+    try:
+        check_call(
+            _LIB.MXNDArraySyncCopyFromCPU(
+                array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size)
+            )
+        )
+    except mx.MXNetError:  # a forward pass left the array in a layout of MKL-DNN's, into which only MXNet itself copies
+        mx.nd.array(raw.view(array.dtype).reshape(array.shape), dtype=array.dtype).copyto(array)
+
+
+def leaves(state: Any) -> Iterator[Any]:
+    """The arrays in an optimizer state, which is an array, nothing, or a tuple of such."""
+    if isinstance(state, list | tuple):
+        for part in state:
+            yield from leaves(part)
+    elif isinstance(state, mx.nd.NDArray):
+        yield state
+
+
+RUNNING = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Gluon, and in Module
+
+
+def is_running(parameter: Any) -> bool:
+    """Whether a forward pass of BatchNorm moves it."""
+    return str(parameter.name).endswith((*RUNNING, *RUNNING.values()))
+
+
+def running_pairs(parameters: list[Any], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
+    """(mean, variance) of each BatchNorm: by their names, of which Gluon has one pair and Module another. Two nets may
+    use the same names: then the first mean of a name belongs to its first variance.
+    """
+    means: dict[str, list[Slot]] = {}
+    for param, each in zip(parameters, slots, strict=True):
+        for ending, partner in RUNNING.items():
+            if param.name.endswith(ending):
+                means.setdefault(param.name.removesuffix(ending) + partner, []).append(each)
+    return [
+        (means[param.name].pop(0), each) for param, each in zip(parameters, slots, strict=True) if means.get(param.name)
+    ]

@@ -1,0 +1,365 @@
+"""The state of a training job as one block of bytes: what joiners receive and commits hold.
+
+Block: 8 bytes big-endian length of a JSON header, the header, then the raw arrays one after another in the header's
+order. What must be equal on all workers (parameters that can train, optimizer states, gradients that are being
+accumulated) comes first, each worker's own (running statistics) after it. No pickle anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.statistics import Doubles
+from dyntrain.training.worker.state.attributes import capture, restore
+from dyntrain.training.worker.state.block import allocate, checksum
+from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write
+
+_LENGTH = 8
+SAMPLED = 4  # values of an array
+# Of an optimizer: what MXNet keeps there of parameters and names, and the counts, which are restored in place.
+_NOT_VALUES = frozenset(
+    {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
+)
+
+
+class StateError(RuntimeError):
+    """The state is damaged, or belongs to another model."""
+
+
+class TrainingState:
+    """The parameters and optimizers of all `trainers`, and what else `net` holds (None: nothing), in place.
+
+    `own` is what the job itself has to remember; it travels with the state. Raises ValueError when a parameter's shape
+    is not known yet: a joiner could not tell where to put what it receives.
+    """
+
+    def __init__(self, net: Any, *trainers: Any) -> None:
+        self.trainers = trainers
+        self.own: dict[str, Any] = {}
+        self.received: dict[str, Any] | None = None  # the values of the last block that was installed
+        in_trainers = {id(p): p for trainer in trainers for p in trainer._params}
+        others = {id(p): p for p in _parameters_of(net) if id(p) not in in_trainers}
+        for param in [*in_trainers.values(), *others.values()]:
+            if param._data is None:
+                raise ValueError(
+                    f"parameter {param.name} is not initialised: call net.initialize() and pass one example "
+                    "through the net before job.epochs()"
+                )
+        self._equal = [p for p in in_trainers.values() if differentiable(p)]
+        self._each = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
+        self._carried: dict[int, list[Any]] = {}  # by id of the parameter: a gradient that is carried over a boundary
+        # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
+        shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
+        kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
+        self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
+        for trainer in trainers:
+            for i, param in enumerate(trainer._params):
+                if param.grad_req != "null":
+                    self._make_optimizer_state(trainer, i)
+        self._scalars()  # raises what cannot travel before anything is trained
+
+    # ---- gradients
+
+    @property
+    def gradient_keys(self) -> list[tuple[str, tuple[int, ...], str]]:
+        """(key, shape, dtype) of every gradient there can be: also of parameters that are frozen at present."""
+        return [
+            (gradient_key(t, i), tuple(p.shape), np.dtype(p.dtype).name)
+            for t, trainer in enumerate(self.trainers)
+            for i, p in enumerate(trainer._params)
+            if differentiable(p)
+        ]
+
+    @property
+    def accumulated(self) -> list[Any]:
+        """The parameters whose gradients add up over batches (`grad_req='add'`)."""
+        return [p for p in self._equal if p.grad_req == "add"]
+
+    def carry(self) -> None:
+        """What has been accumulated, summed over all workers, becomes part of the state."""
+        for param in self.accumulated:
+            self._carried[id(param)] = [gradient.copy() for gradient in param.list_grad()]
+
+    def resume_gradients(self, takes: bool) -> None:
+        """Accumulated gradients begin at what was carried, on the one worker that `takes` it; at zero elsewhere."""
+        for param in self.accumulated:
+            carried = self._carried.get(id(param))
+            for i, gradient in enumerate(param.list_grad()):
+                if takes and carried is not None and i == 0:
+                    carried[i].copyto(gradient)
+                else:
+                    gradient[:] = 0
+
+    def drop_carried(self) -> None:
+        self._carried.clear()
+
+    # ---- packing
+
+    def _slots(self) -> tuple[list[Slot], list[Slot]]:
+        """(equal on all workers, each worker's own), as they are now: freezing and custom optimizers change them."""
+        equal = [slot(f"p{i}", p.name, p.list_data()) for i, p in enumerate(self._equal)]
+        for t, trainer in enumerate(self.trainers):
+            for i, param in enumerate(trainer._params):
+                if i in trainer._updaters[0].states:
+                    each = [list(leaves(updater.states[i])) for updater in trainer._updaters]
+                    equal += [
+                        slot(f"o{t}.{i}.{j}", f"{param.name} in the optimizer", list(copies))
+                        for j, copies in enumerate(zip(*each, strict=True))
+                    ]
+        equal += [
+            slot(f"g{i}", f"gradient of {p.name}", self._carried[id(p)])
+            for i, p in enumerate(self._equal)
+            if id(p) in self._carried
+        ]
+        return equal, [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for part in self._slots() for each in part)
+
+    def pack(self, position: Position, allocate: Callable[[int], memoryview] = allocate) -> memoryview:
+        """A copy of the whole state, in memory from `allocate`. Waits for the engine's pending writes."""
+        equal, each = self._slots()
+        header = json.dumps(
+            {
+                "layout": self.layout,
+                "position": position.model_dump(),
+                "equal": sum(part.nbytes for part in equal),
+                "scalars": self._scalars(),
+                "own": self.own,
+                "arrays": [part.record for part in [*equal, *each]],
+            }
+        ).encode()
+        at = _LENGTH + len(header)
+        block = allocate(at + sum(part.nbytes for part in [*equal, *each]))
+        block[:_LENGTH] = len(header).to_bytes(_LENGTH, "big")
+        block[_LENGTH:at] = header
+        for part in [*equal, *each]:
+            part.read(np.frombuffer(block, np.uint8, part.nbytes, at))
+            at += part.nbytes
+        return block
+
+    def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
+        """(name, checksum) over a few values of each array that must be equal on all workers: cheap enough for every
+        boundary. Which values follows from the position, so that in time all are looked at.
+        """
+        places = np.random.Generator(np.random.PCG64([position.step]))
+        taken = []
+        for part in self._slots()[0]:
+            array = part.copies[0].as_nd_ndarray()
+            if not array.size:
+                continue
+            at = mx.nd.array(places.integers(0, array.size, SAMPLED), ctx=array.context, dtype="int64")
+            taken.append((part.label, mx.nd.take(array.reshape((-1,)), at)))
+        return tuple((label, f"{zlib.crc32(values.asnumpy().tobytes()):08x}") for label, values in taken)
+
+    def install(self, block: bytes | bytearray | memoryview) -> Position:
+        """Take over a packed state; returns its position. Raises StateError when it is not one of this model."""
+        header, at = _header(block)
+        if header["layout"] != self.layout:
+            raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
+        self._set_scalars(header["scalars"])  # first: what trains decides which optimizer states there are
+        self._make_room({record[0] for record in header["arrays"]})
+        equal, each = self._slots()
+        slots = [*equal, *each]
+        if [part.record for part in slots] != header["arrays"]:
+            raise StateError("the state is of another model: its optimizer keeps other arrays than this script's")
+        if len(block) != at + sum(part.nbytes for part in slots):
+            raise StateError(f"the state is cut short: {len(block)} bytes of {at + sum(p.nbytes for p in slots)}")
+        for part in slots:
+            part.write(np.frombuffer(block, np.uint8, part.nbytes, at))
+            at += part.nbytes
+        self.own, self.received = header["own"], header["scalars"]
+        return Position(**header["position"])
+
+    def _make_room(self, names: set[str]) -> None:
+        """Exactly the optimizer states and carried gradients that the block has."""
+        wanted = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
+        for t, trainer in enumerate(self.trainers):
+            for i in range(len(trainer._params)):
+                if (t, i) in wanted:
+                    self._make_optimizer_state(trainer, i)
+                elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
+                    for updater in trainer._updaters:
+                        del updater.states[i]
+        self._carried = {
+            id(p): [mx.nd.zeros(d.shape, ctx=d.context, dtype=d.dtype) for d in p.list_data()]
+            for i, p in enumerate(self._equal)
+            if f"g{i}" in names
+        }
+
+    @staticmethod
+    def _make_optimizer_state(trainer: Any, i: int) -> None:
+        """MXNet makes optimizer state at the first update; it is made here, so that a joiner has somewhere to receive
+        it.
+        """
+        for updater, data in zip(trainer._updaters, trainer._params[i].list_data(), strict=True):
+            if i not in updater.states:
+                updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
+                updater.states_synced[i] = True
+            elif not updater.states_synced[i]:  # load_states leaves the arrays where they were saved
+                updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
+                updater.states_synced[i] = True
+
+    # ---- what is no array
+
+    def _scalars(self) -> dict[str, Any]:
+        """`counts` follow from the steps that were made; `values` the script may set by itself at any time."""
+        return {
+            "counts": [counts_of(trainer._optimizer) for trainer in self.trainers],
+            "values": [_values_of(trainer) for trainer in self.trainers],
+        }
+
+    def _set_scalars(self, scalars: dict[str, Any]) -> None:
+        for trainer, counts in zip(self.trainers, scalars["counts"], strict=True):
+            set_counts(trainer._optimizer, counts)
+        self.set_values(scalars)
+
+    def set_values(self, scalars: dict[str, Any]) -> None:
+        """Rates, decays, what trains and what is frozen: as they were on the worker that packed them."""
+        for trainer, values in zip(self.trainers, scalars["values"], strict=True):
+            _set_values(trainer, values)
+
+    def set_values_of(self, trainer: Any, values: dict[str, Any]) -> None:
+        _set_values(trainer, values)
+
+    def values(self) -> dict[str, Any]:
+        """For `set_values`."""
+        return self._scalars()
+
+    def scale_momentum(self, ratio: float, *trainers: Any) -> None:
+        """For SGD and NAG, which keep the rate inside their buffer; other optimizers of MXNet apply it outside and need
+        nothing.
+        """
+        if ratio == 1.0:
+            return
+        for trainer in trainers or self.trainers:
+            if not isinstance(trainer._optimizer, mx.optimizer.SGD | mx.optimizer.NAG):
+                continue
+            if not trainer._optimizer.momentum:
+                continue
+            for updater in trainer._updaters:
+                for state in updater.states.values():
+                    # With multi_precision the weights stand in front of the buffer.
+                    momentum = state[-1] if isinstance(state, list | tuple) else state
+                    momentum *= ratio
+
+    def statistics(self) -> tuple[Doubles, Doubles]:
+        """BatchNorm's running means and variances, one after another; of the first context, where each has its own."""
+        pairs = self._pairs()
+        mean, variance = (
+            np.concatenate([pair[which].doubles() for pair in pairs] or [np.zeros(0)]) for which in (0, 1)
+        )
+        return mean, variance
+
+    def set_statistics(self, means: Doubles, variances: Doubles) -> None:
+        """What `statistics` gives, on every context."""
+        for which, values in enumerate((means, variances)):
+            at = 0
+            for pair in self._pairs():
+                size = int(np.prod(pair[which].shape, dtype=np.int64))
+                raw = np.ascontiguousarray(values[at : at + size].astype(pair[which].dtype)).view(np.uint8)
+                for copy in pair[which].copies:
+                    write(copy, raw)
+                at += size
+
+    def _pairs(self) -> list[tuple[Slot, Slot]]:
+        return running_pairs(self._each, [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)])
+
+    def running_arrays(self) -> list[Any]:
+        """What a forward pass moves, on every context."""
+        return [array for p in self._each if is_running(p) for array in p.list_data()]
+
+    def own_arrays(self) -> list[list[Any]]:
+        """Of the parameters that do not train; a forward pass may change them."""
+        return [p.list_data() for p in self._each]
+
+
+def differentiable(param: Any) -> bool:
+    """Whether it can train, also when it is frozen at present: running statistics never can."""
+    return bool(getattr(param, "_differentiable", param.grad_req != "null"))
+
+
+def gradient_key(trainer: int, parameter: int) -> str:
+    return f"{trainer}:{parameter}" if trainer else str(parameter)
+
+
+def counts_of(optimizer: Any) -> list[Any]:
+    updates = [[int(device), sorted(counts.items())] for device, counts in optimizer._all_index_update_counts.items()]
+    return [optimizer.num_update, updates]
+
+
+def set_counts(optimizer: Any, counts: list[Any]) -> None:
+    optimizer.num_update, updates = counts
+    for device, each in updates:
+        own = optimizer._all_index_update_counts.setdefault(device, {})
+        own.clear()
+        own.update(dict(each))
+
+
+def digest(block: bytes | bytearray | memoryview) -> str:
+    """Sixteen hex digits over what must be equal on all workers: position, scalars, parameters that can train,
+    optimizer states.
+    """
+    header, at = _header(block)
+    scalars = dict(header["scalars"])
+    if header["position"]["offset"] == 0:
+        # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
+        del scalars["values"]
+    shared = json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()
+    return checksum(shared, memoryview(block)[at : at + header["equal"]]).hex()[:16]
+
+
+def _header(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
+    size = int.from_bytes(block[:_LENGTH], "big")
+    if not 0 < size <= len(block) - _LENGTH:
+        raise StateError("the state has no header")
+    try:
+        return json.loads(bytes(block[_LENGTH : _LENGTH + size])), _LENGTH + size
+    except ValueError as error:
+        raise StateError(f"the state's header is damaged: {error}") from error
+
+
+def _values_of(trainer: Any) -> dict[str, Any]:
+    scaler = getattr(trainer, "_amp_loss_scaler", None)
+    return {
+        "optimizer": capture(trainer._optimizer, _NOT_VALUES),
+        "scale": getattr(trainer, "_scale", None),
+        "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
+        "parameters": [[p.grad_req, getattr(p, "lr_mult", 1.0), getattr(p, "wd_mult", 1.0)] for p in trainer._params],
+    }
+
+
+def _set_values(trainer: Any, values: dict[str, Any]) -> None:
+    restore(trainer._optimizer, values["optimizer"])
+    if values["scale"] is not None:
+        trainer._scale = values["scale"]
+    if values["amp"] is not None:
+        if getattr(trainer, "_amp_loss_scaler", None) is None:
+            raise StateError("the state is of a script with amp.init_trainer(trainer), which this one did not call")
+        trainer._amp_original_scale = values["amp"][0]
+        restore(trainer._amp_loss_scaler, values["amp"][1])
+    for param, (request, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
+        if param.grad_req != request:
+            param.grad_req = request
+        if hasattr(param, "lr_mult"):
+            param.lr_mult, param.wd_mult = rate, decay
+
+
+def _parameters_of(net: Any) -> list[Any]:
+    """Of a Block, a ParameterDict, or a list of such."""
+    if net is None:
+        return []
+    if isinstance(net, list | tuple):
+        return [param for part in net for param in _parameters_of(part)]
+    return list((net.collect_params() if hasattr(net, "collect_params") else net).values())

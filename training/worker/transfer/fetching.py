@@ -1,0 +1,150 @@
+"""Gets the state from whoever is in front, and hands it on meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.training.worker.state.block import checksum
+from dyntrain.training.worker.transfer.feed import Feed
+from dyntrain.training.worker.transfer.stream import SALT_BYTES, Kind, Receiver, StreamError, exactly, proof, seal
+
+SILENCE = 5.0  # five signs of life: who says nothing for so long has died, or its link has
+PAUSE = 0.2  # before the next one is asked
+LARGEST_CHUNK = 4 << 20
+log = logging.getLogger(__name__)
+
+
+class TransferError(RuntimeError):
+    """The state could not be fetched whole within the time."""
+
+
+class Superseded(RuntimeError):
+    """Another order came in the place of the one that this was for; nobody waits for its state."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """`sources` are addresses, the one to ask first in front. `allocate` gives memory for so many bytes; `share` is
+    given each feed as it begins; `wanted` is asked again and again; `told` hears (received, size) in bytes after each
+    chunk.
+    """
+
+    generation: int
+    token: str
+    sources: Sequence[tuple[str, int]]
+    allocate: Callable[[int], memoryview]
+    share: Callable[[Feed], None] = lambda feed: None
+    wanted: Callable[[], bool] = lambda: True
+    told: Callable[[int, int], None] = lambda received, size: None
+    clear: bool = False
+    silence: float = SILENCE  # seconds
+
+
+def fetch(request: Request, seconds: float) -> Feed:
+    """The whole state; its checksum is right. Goes on where it stopped when a source is lost. Raises Superseded, or
+    TransferError after `seconds`, or when what came together is not what was sent.
+    """
+    work, deadline, last = _Fetch(request), time.monotonic() + seconds, "nobody was named who has it"
+    for host, port in itertools.cycle(request.sources):
+        try:
+            return work.take_from(host, port, deadline)
+        except OSError as error:
+            last = f"{host}:{port}: {error}"
+            log.info("the state from %s", last)
+        if time.monotonic() + PAUSE > deadline:
+            break
+        time.sleep(PAUSE)
+    raise TransferError(
+        f"state of generation {request.generation}: {work.received} bytes within {seconds:.0f} s; {last}"
+    )
+
+
+class _Fetch:
+    """What has come so far, from whomever."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._feed: Feed | None = None
+
+    @property
+    def received(self) -> int:
+        return self._feed.received if self._feed else 0
+
+    def take_from(self, host: str, port: int, deadline: float) -> Feed:
+        """Raises OSError when somebody else should be asked."""
+        self._look()
+        with socket.create_connection((host, port), timeout=self._request.silence) as connection:
+            frames = self._greet(connection)
+            feed = self._feed = self._feed_for(frames.words(self._next(frames, Kind.WORDS, deadline)))
+            while feed.ready < feed.chunks:
+                frames.chunk(self._next(frames, Kind.CHUNK, deadline), feed.part(feed.ready))
+                feed.one_more()
+                self._request.told(feed.received, len(feed.block))
+            name = str(frames.words(self._next(frames, Kind.WORDS, deadline)).get("name"))
+        if checksum(feed.block).hex() != name:
+            feed.end()
+            raise TransferError(
+                f"the state of generation {self._request.generation} that came from {host} is not what was sent"
+            )
+        feed.finish(name)
+        return feed
+
+    def _look(self) -> None:
+        if not self._request.wanted():
+            raise Superseded(f"generation {self._request.generation} was taken back")
+
+    def _greet(self, connection: socket.socket) -> Receiver:
+        request, salt = self._request, os.urandom(SALT_BYTES)
+        asked = {
+            "generation": request.generation,
+            "salt": salt.hex(),
+            "proof": proof(request.token, request.generation, salt.hex()),
+            "origin": self._feed.origin if self._feed else None,
+            "first": self._feed.ready if self._feed else 0,
+        }
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        theirs = bytes(exactly(connection, memoryview(bytearray(SALT_BYTES))))
+        return Receiver(connection, seal(request.token, salt + theirs, request.clear), LARGEST_CHUNK)
+
+    def _next(self, frames: Receiver, expected: Kind, deadline: float) -> memoryview:
+        while True:
+            kind, sealed = frames.next()
+            self._look()
+            if time.monotonic() > deadline:
+                raise StreamError("the source waits for the state itself")
+            if kind is expected:
+                return sealed
+            if kind is not Kind.WAIT:
+                raise StreamError(f"{kind.name.lower()} came where {expected.name.lower()} belongs")
+
+    def _feed_for(self, words: dict[str, Any]) -> Feed:
+        """The one that is there, if the source goes on with it; else a new one, and those behind this worker begin
+        anew too.
+        """
+        try:
+            size, chunk, first, origin = (
+                int(words["size"]),
+                int(words["chunk"]),
+                int(words["first"]),
+                str(words["origin"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise StreamError("the source does not say what it sends") from error
+        if not (size > 0 and 0 < chunk <= LARGEST_CHUNK):
+            raise StreamError(f"the source offers {size} bytes in chunks of {chunk}")
+        feed = self._feed
+        if feed is not None and (feed.origin, feed.ready, len(feed.block)) == (origin, first, size):
+            return feed
+        if first:
+            raise StreamError(f"the source begins at chunk {first}")
+        feed = Feed(self._request.allocate(size), origin, chunk)
+        self._request.share(feed)
+        return feed

@@ -1,0 +1,191 @@
+"""Hands the state of the present generation to whoever proves that it knows its token.
+
+Request: one JSON line {generation, salt, proof, origin, first}. Answer: sixteen bytes of salt, then frames
+(`dyntrain.training.worker.transfer.stream`): words {size, chunk, origin, first}, the chunks from `first` on as they
+come in, words {name}. A closed connection instead means refused, or over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+from dyntrain.training.worker.transfer.feed import Feed
+from dyntrain.training.worker.transfer.stream import (
+    LONGEST_WORDS,
+    SALT_BYTES,
+    Kind,
+    Seal,
+    proof,
+    seal,
+    send,
+    send_sign_of_life,
+    send_words,
+)
+
+SIGN_OF_LIFE = 1.0  # between two, when there is nothing to send
+STALL = 20.0  # a receiver that takes no chunk for so long is gone
+REQUEST = 5.0  # for the request itself, and for this worker's own order of the same generation
+CONNECTIONS = 64  # at once
+REFUSED = 0.5  # before the next connection is taken, when one could not be
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Offer:
+    generation: int
+    token: str
+    clear: bool
+    feed: Feed | None = None
+    over: bool = False
+
+
+class StateServer:
+    """Threads are daemons: they end with the worker process."""
+
+    def __init__(self, host: str) -> None:
+        self._changed = threading.Condition()
+        self._offer = _Offer(-1, "", False, over=True)
+        self._closed = False
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._socket = socket.create_server((host, 0))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="state-server", daemon=True).start()
+
+    def expect(self, generation: int, token: str, clear: bool = False) -> None:
+        """This generation's state will be offered, and no earlier one's any more."""
+        with self._changed:
+            self._end()
+            self._offer = _Offer(generation, token, clear)
+            self._changed.notify_all()
+
+    def offer(self, generation: int, feed: Feed) -> None:
+        """What there is of it and what will come; a second feed takes the first one's place."""
+        with self._changed:
+            if self._offer.generation != generation or self._offer.over:
+                feed.end()
+                return
+            if self._offer.feed is not None and self._offer.feed is not feed:
+                self._offer.feed.end()
+            self._offer.feed = feed
+            self._changed.notify_all()
+
+    def withdraw(self, generation: int) -> None:
+        """Everybody has it: let go of the memory."""
+        with self._changed:
+            if self._offer.generation == generation:
+                self._end()
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):  # without it the thread that accepts stays, and takes one more connection
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._changed:
+            self._end()
+
+    def _end(self) -> None:
+        self._offer.over = True
+        if self._offer.feed is not None:
+            self._offer.feed.end()
+            self._offer.feed = None
+        self._changed.notify_all()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError as error:
+                if self._closed:
+                    return
+                log.warning("nobody can be given the state at present: %s", error)
+                time.sleep(REFUSED)
+                continue
+            if not self._free.acquire(blocking=False):
+                connection.close()  # whoever was refused asks again
+                continue
+            sender = threading.Thread(target=self._attend, args=(connection,), name="state-sender", daemon=True)
+            try:
+                sender.start()
+            except RuntimeError as error:  # no more threads can be had
+                log.warning("nobody can be given the state at present: %s", error)
+                self._free.release()
+                connection.close()
+
+    def _attend(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(REQUEST)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._serve(connection)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.info("a transfer of the state ended early: %s", error)
+        finally:
+            self._free.release()
+
+    def _serve(self, connection: socket.socket) -> None:
+        request = json.loads(_line(connection))
+        generation, salt = int(request["generation"]), bytes.fromhex(request["salt"])
+        origin, first = request["origin"], int(request["first"])
+        offer = self._offer_of(generation)
+        shown = str(request["proof"])
+        if offer is None or not hmac.compare_digest(
+            proof(offer.token, generation, request["salt"]).encode(), shown.encode()
+        ):
+            log.warning("refused a request for the state of generation %d", generation)
+            return
+        connection.settimeout(STALL)
+        own = os.urandom(SALT_BYTES)
+        connection.sendall(own)
+        closes = seal(offer.token, salt + own, offer.clear)
+        if (feed := self._feed_of(offer, connection)) is not None:
+            first = first if origin == feed.origin and 0 <= first <= feed.chunks else 0
+            words = {"size": len(feed.block), "chunk": feed.chunk, "origin": feed.origin, "first": first}
+            send_words(connection, closes, words)
+            _hand_out(connection, closes, feed, first)
+
+    def _offer_of(self, generation: int) -> _Offer | None:
+        """None: of an earlier generation, or of one that this worker was not ordered to form in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._offer.generation >= generation, REQUEST)
+            return self._offer if self._offer.generation == generation and not self._offer.over else None
+
+    def _feed_of(self, offer: _Offer, connection: socket.socket) -> Feed | None:
+        """Waits, with signs of life, until this worker has something of the state itself."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: offer.feed is not None or offer.over, SIGN_OF_LIFE)
+                if offer.feed is not None or offer.over:
+                    return offer.feed
+            send_sign_of_life(connection)
+
+
+def _hand_out(connection: socket.socket, closes: Seal, feed: Feed, first: int) -> None:
+    for index in range(first, feed.chunks + 1):
+        while not feed.wait(index, SIGN_OF_LIFE):
+            send_sign_of_life(connection)
+        if index < feed.ready:
+            send(connection, closes, Kind.CHUNK, feed.part(index))
+        elif index == feed.chunks and feed.name is not None:
+            send_words(connection, closes, {"name": feed.name})
+        else:
+            return  # void
+
+
+def _line(connection: socket.socket) -> bytes:
+    """The request, within the time for it however slowly it trickles in. Raises OSError."""
+    deadline, line = time.monotonic() + REQUEST, b""
+    while not line.endswith(b"\n"):
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        more = connection.recv(LONGEST_WORDS)
+        line += more
+        if not more or len(line) > LONGEST_WORDS:
+            raise OSError("no request came")
+    return line

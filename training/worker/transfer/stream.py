@@ -1,0 +1,159 @@
+"""One connection's frames: words as JSON, chunks of the state, and signs of life of a sender that waits itself.
+
+A connection is sealed (AES-256-GCM, a key of its own from the generation's transfer token), or, where the job says so,
+in the clear with a checksum a frame. Either way a frame that was damaged, repeated or left out is found when it is
+opened. The token itself never crosses this connection: who asks proves that it knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import struct
+from enum import IntEnum
+from typing import Any, Protocol
+
+import xxhash
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+SALT_BYTES = 16
+TAG_BYTES = 16  # of AES-GCM, and of XXH3-128
+LONGEST_WORDS = 4096
+_HEAD = struct.Struct(">BI")
+_NONCE = struct.Struct(">IQ")
+
+
+class StreamError(OSError):
+    """What arrived is no frame of this connection: damaged, cut short or not from who knows the token."""
+
+
+class Kind(IntEnum):
+    WAIT = 0  # the sender lives, and waits for the next chunk itself
+    WORDS = 1
+    CHUNK = 2
+
+
+class Seal(Protocol):
+    """Closes and opens the frames of one connection in their order."""
+
+    def close(self, kind: Kind, data: memoryview) -> bytes: ...
+
+    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+        """Raises StreamError."""
+
+
+class Encrypted:
+    def __init__(self, token: str, salt: bytes) -> None:
+        key = HKDF(SHA256(), 32, salt, b"dyntrain: the state of a generation").derive(token.encode())
+        self._cipher, self._frames = AESGCM(key), 0
+
+    def close(self, kind: Kind, data: memoryview) -> bytes:
+        return self._cipher.encrypt(self._nonce(kind), data, None)
+
+    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+        try:
+            self._cipher.decrypt_into(self._nonce(kind), sealed, None, into)
+        except InvalidTag as error:
+            raise StreamError("a frame arrived damaged") from error
+
+    def _nonce(self, kind: Kind) -> bytes:
+        self._frames += 1  # never twice under one key: the key is of this connection, and one side sends
+        return _NONCE.pack(kind, self._frames)
+
+
+class InTheClear:
+    """Finds accidents, not forgery: for a network that nobody else can reach."""
+
+    def __init__(self) -> None:
+        self._frames = 0
+
+    def close(self, kind: Kind, data: memoryview) -> bytes:
+        return b"".join((data, self._sum(kind, data)))
+
+    def open(self, kind: Kind, sealed: memoryview, into: memoryview) -> None:
+        into[:] = sealed[:-TAG_BYTES]
+        if self._sum(kind, into) != sealed[-TAG_BYTES:]:
+            raise StreamError("a frame arrived damaged")
+
+    def _sum(self, kind: Kind, data: memoryview) -> bytes:
+        self._frames += 1
+        hasher = xxhash.xxh3_128(_NONCE.pack(kind, self._frames))
+        hasher.update(data)
+        return hasher.digest()
+
+
+def seal(token: str, salt: bytes, clear: bool) -> Seal:
+    """`salt` is of both sides and of this connection alone."""
+    return InTheClear() if clear else Encrypted(token, salt)
+
+
+def proof(token: str, generation: int, salt: str) -> str:
+    """That the asking side knows the token of this generation."""
+    return hmac.new(token.encode(), f"state {generation} {salt}".encode(), hashlib.sha256).hexdigest()
+
+
+def send_sign_of_life(connection: socket.socket) -> None:
+    """Raises OSError."""
+    connection.sendall(_HEAD.pack(Kind.WAIT, 0))
+
+
+def send(connection: socket.socket, seal: Seal, kind: Kind, data: memoryview) -> None:
+    """Blocks until the kernel has it. Raises OSError."""
+    sealed = seal.close(kind, data)
+    connection.sendall(_HEAD.pack(kind, len(sealed)))
+    connection.sendall(sealed)
+
+
+def send_words(connection: socket.socket, seal: Seal, words: dict[str, Any]) -> None:
+    send(connection, seal, Kind.WORDS, memoryview(json.dumps(words).encode()))
+
+
+class Receiver:
+    """Reads frames into one buffer of its own, which grows to the largest."""
+
+    def __init__(self, connection: socket.socket, seal: Seal, largest: int) -> None:
+        self._connection, self._seal, self._largest = connection, seal, max(largest, LONGEST_WORDS) + TAG_BYTES
+        self._buffer = memoryview(bytearray(LONGEST_WORDS + TAG_BYTES))
+
+    def next(self) -> tuple[Kind, memoryview]:
+        """The kind of the next frame and its sealed bytes, valid until the next call. Raises OSError."""
+        code, size = _HEAD.unpack(exactly(self._connection, memoryview(bytearray(_HEAD.size))))
+        whole = size == 0 if code == Kind.WAIT else TAG_BYTES <= size <= self._largest
+        if code not in Kind.__members__.values() or not whole:
+            raise StreamError("what arrived is no frame")
+        if size > len(self._buffer):
+            self._buffer = memoryview(bytearray(self._largest))
+        return Kind(code), exactly(self._connection, self._buffer[:size])
+
+    def words(self, sealed: memoryview) -> dict[str, Any]:
+        """Raises StreamError."""
+        found = bytearray(len(sealed) - TAG_BYTES)
+        self._seal.open(Kind.WORDS, sealed, memoryview(found))
+        try:
+            words = json.loads(found)
+        except ValueError as error:
+            raise StreamError("the other side's words are no JSON") from error
+        if not isinstance(words, dict):
+            raise StreamError("the other side's words are no JSON object")
+        return words
+
+    def chunk(self, sealed: memoryview, into: memoryview) -> None:
+        """Opens a chunk straight into its place. Raises StreamError."""
+        if len(sealed) - TAG_BYTES != len(into):
+            raise StreamError(f"a chunk of {len(sealed) - TAG_BYTES} bytes arrived where {len(into)} belong")
+        self._seal.open(Kind.CHUNK, sealed, into)
+
+
+def exactly(connection: socket.socket, into: memoryview) -> memoryview:
+    """Fills `into`. Raises OSError, also when the other side closes before."""
+    got = 0
+    while got < len(into):
+        if not (count := connection.recv_into(into[got:])):
+            raise StreamError("the other side closed the connection")
+        got += count
+    return into
