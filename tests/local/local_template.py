@@ -32,9 +32,12 @@ GIVEN = {
     "BoundaryPolicy": "segment",
 }
 MASTER = "i-0123456789abcdef0"
-PREPARED = NodeReport(
-    cluster="demo", instance_id=MASTER, private_ip="10.0.0.1", attempt=1, outcome="prepared", at=time.time()
-)
+
+
+def prepared() -> NodeReport:
+    return NodeReport(
+        cluster="demo", instance_id=MASTER, private_ip="10.0.0.1", attempt=1, outcome="prepared", at=time.time()
+    )
 
 
 def template_text() -> str:
@@ -132,7 +135,7 @@ def every_call_of_a_worker(stack: ToyCloud) -> set[str]:
     for leaf in ("node", "target", "coordinator"):
         parameters.get(parameter("demo", leaf))  # type: ignore[arg-type]
     parameters.get(parameter("demo", "token"), secret=True)
-    EventBridgeReports("us-east-1").put(PREPARED)
+    EventBridgeReports("us-east-1").put(prepared())
     return {f"{service}:{operation}" for service, operation in stack.cloud.calls}
 
 
@@ -161,6 +164,6 @@ def every_call_of_a_base_node(stack: ToyCloud) -> set[str]:
     target = hosts.read_target()
     assert target is not None
     assert target.members == (MASTER,)
-    EventBridgeReports("us-east-1").put(PREPARED)
+    EventBridgeReports("us-east-1").put(prepared())
     hosts.report(job)
     return {f"{service}:{operation}" for service, operation in stack.cloud.calls}

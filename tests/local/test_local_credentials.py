@@ -9,7 +9,7 @@ from dyntrain.controller.contract.messages import parameter
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.reports.aws import EventBridgeReports, SsmParameters
 from dyntrain.training.coordinator.hosts import AwsHosts, HostsError
-from local_template import PREPARED
+from local_template import prepared
 from local_toycloud import ToyCloud
 
 
@@ -29,11 +29,11 @@ def test_node_and_coordinator_that_had_no_credentials_at_first_have_them_once_th
     with pytest.raises(ServiceUnavailable, match="credentials"):
         parameters.get(parameter("demo", "node"))
     with pytest.raises(ServiceUnavailable, match="credentials"):
-        reports.put(PREPARED)
+        reports.put(prepared())
     with pytest.raises(HostsError, match="credentials"):
         hosts.published()
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     assert parameters.get(parameter("demo", "node")) is None
-    reports.put(PREPARED)
+    reports.put(prepared())
     assert (hosts.published(), hosts.read_target()) == (None, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import functools
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +22,7 @@ from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator.control import ControlServer
 from dyntrain.training.protocol import channel
 from dyntrain.training.protocol.admission import Gate, HelloRefusal, answering
-from dyntrain.training.protocol.certificate import make_certificate
+from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.messages import (
     MAX_BYTES,
@@ -46,7 +47,11 @@ NODE, OTHER, ADDRESS, TOKEN = "i-0123456789abcdef0", "i-0fedcba9876543210", "10.
 FACTS = InstanceFacts(NODE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-east-1", "123456789012", 0.0, None)
 SIGNER = Signer()
 KEYS = parse_keys(SIGNER.public_key)
-CERTIFICATE = make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
+
+
+@functools.cache
+def certificate() -> Certificate:
+    return make_certificate("127.0.0.1", dt.datetime.now(dt.UTC))
 
 
 def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
@@ -101,7 +106,7 @@ class HeardSession:
 async def door(keys: Keys = KEYS) -> AsyncIterator[tuple[str, HeardSession]]:
     session = HeardSession()
     server = ControlServer(session, "j", Gate("demo", TOKEN, keys), lambda orders: None)  # type: ignore[arg-type]
-    async with server.listen("127.0.0.1", CERTIFICATE.server_context(), Clocks(60.0)) as port:
+    async with server.listen("127.0.0.1", certificate().server_context(), Clocks(60.0)) as port:
         yield f"wss://127.0.0.1:{port}", session
 
 
@@ -124,7 +129,7 @@ async def nonce_of(connection: ClientConnection) -> str:
 
 async def knock(say: Callable[[ClientConnection], Awaitable[None]], keys: Keys = KEYS) -> tuple[str, list[str]]:
     """The reason given and what reached the session, when `say` speaks on a fresh connection."""
-    async with door(keys) as (url, session), await channel.connect(url, CERTIFICATE.pem) as connection:
+    async with door(keys) as (url, session), await channel.connect(url, certificate().pem) as connection:
         await say(connection)
         reason = await ended(connection)
     return reason, session.named()  # the door is closed: whatever was under way has been heard
@@ -180,11 +185,11 @@ def test_n6_a_hello_recorded_on_one_connection_opens_no_other() -> None:
 
     async def scenario() -> tuple[str, list[str]]:
         async with door() as (url, session):
-            async with await channel.connect(url, CERTIFICATE.pem) as connection:
+            async with await channel.connect(url, certificate().pem) as connection:
                 recorded = channel.encode(answering(hello(), TOKEN, await nonce_of(connection)))
                 await connection.send(recorded)
                 await connection.ping()
-            async with await channel.connect(url, CERTIFICATE.pem) as connection:
+            async with await channel.connect(url, certificate().pem) as connection:
                 await connection.send(recorded)
                 return await ended(connection), session.named()
 
