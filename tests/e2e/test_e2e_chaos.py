@@ -17,7 +17,8 @@ from local_up import DYNTRAIN
 @pytest.mark.timeout(480)
 def test_e2_after_many_faults_everything_is_as_wished(tmp_path: Path) -> None:
     written = tmp_path / "report.json"
-    argv = [DYNTRAIN, "local", "chaos", "--duration", "40", "--seed", "2", "--report", str(written)]
+    place = ("--directory", str(tmp_path / "cloud"))  # which stays when the hunt does not end well
+    argv = [DYNTRAIN, "local", "chaos", "--duration", "40", "--seed", "2", "--report", str(written), *place]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=patient(450), check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     report = json.loads(written.read_text())

@@ -4,13 +4,16 @@ nothing.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dyntrain.controller.local.chaos import census
+from dyntrain.controller.local.chaos.last_words import TAIL, last_words
 from dyntrain.controller.local.chaos.people import People, Wishes
 from dyntrain.controller.local.chaos.plan import (
     Change,
@@ -256,3 +259,26 @@ def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyo
     slow = stretched(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
+
+
+def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:
+    """The files go with the cloud, and a hunt cannot be repeated exactly."""
+    stuck, fine = "i-0000000000000000a", "i-0000000000000000b"
+    for machine in (stuck, fine):
+        logs = tmp_path / "machines" / machine / "var" / "log" / "dyntrain"
+        logs.mkdir(parents=True)
+        (logs / "node.log").write_text("".join(f"{machine} {number}\n" for number in range(1000)))
+        (logs / "coordinator.log").write_text(f"coordinator on {machine}\n")
+    (tmp_path / "logs").mkdir()
+    entries = [{"level": "INFO", "message": "event"}, {"level": "ERROR", "message": "refused"}]
+    (tmp_path / "logs" / "handler-0.log").write_text(
+        "".join(json.dumps(entry) + "\n" for entry in entries) + "half a l"
+    )
+    said = list(last_words(tmp_path, [f"{stuck} is wanted and WAITING PREPARING"]))
+    assert [line.strip() for line in said if line.startswith(" ")] == [
+        *(f"{stuck} {number}" for number in range(1000 - TAIL, 1000)),
+        f"coordinator on {stuck}",
+        f"coordinator on {fine}",
+        json.dumps(entries[1]),
+    ]
+    assert f"node.log of {stuck}, last:" in said

@@ -16,6 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
 from dyntrain.controller.local.chaos import census
+from dyntrain.controller.local.chaos.last_words import last_words
 from dyntrain.controller.local.chaos.people import People
 from dyntrain.controller.local.chaos.plan import changes, faults, stretched
 from dyntrain.controller.local.chaos.storm import Storm
@@ -180,6 +181,8 @@ def run_chaos(
         volume = _volume(cloud, tell) if namespaces else None
         try:
             storm, people, verdict, job = _hunt(cloud, volume, duration, seed, others, tell, engine)
+            for line in [] if verdict.clean else last_words(cloud.state_dir, verdict.stuck):
+                print(line)
         finally:
             if volume is not None:
                 volume.close(keep=directory is not None)
