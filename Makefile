@@ -14,14 +14,16 @@ export UV_PYTHON_DOWNLOADS := never
 # Tests start hundreds of processes, each of which would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pictures chaos test jobs bare horovod packages check fmt clean
+.PHONY: help setup demo pictures chaos test quick jobs verify bare horovod packages check fmt clean
 help:
 	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (about a minute)"
 	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
-	@echo "make test    all tests but those of make jobs and make bare"
-	@echo "make jobs    tests of whole jobs: workers that join, are killed or hang, several hosts, the embedded cloud, a hunt"
+	@echo "make quick   what decides, the messages and their laws: for the hand while one works (a minute)"
+	@echo "make test    all tests but those of the whole system and of make bare; STRICT=1: no second look at what failed"
+	@echo "make jobs    whole jobs and the whole system: workers that join, are killed or hang, several hosts, a hunt"
 	@echo "make horovod the second engine into .venv, built once a machine (4 minutes); make jobs ENGINE=horovod then tests it"
 	@echo "make bare    the cluster template's user data on systems with a systemd of their own (root; 10 minutes)"
+	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (two hours): PARTS=\"jobs bare\" HUNTS=4"
 	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"
@@ -46,10 +48,17 @@ SEED ?= 1
 chaos: $(SYNCED)
 	$(RUN)/dyntrain local chaos --duration $(DURATION) --seed $(SEED) --report build/chaos/report.json
 
-TESTED = DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python -m pytest
+# What failed is looked at once more, alone: tests/second_look.py. STRICT=1 has no second look.
+TESTED = DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python tests/second_look.py
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(SYNCED) $(AWS) packages
-	$(TESTED) $(SPREAD) -m "not (bare or jobs or e2e or horovod)" $(PYTEST_ARGS)
+	$(TESTED) -- $(SPREAD) -m "not (bare or e2e or horovod)" $(PYTEST_ARGS)
+
+# What decides, the messages, and the laws of both.
+quick: $(SYNCED)
+	$(RUN)/python -m pytest -q -n 2 --dist loadfile tests/contracts tests/scenarios tests/training/test_session_* \
+		tests/controller/test_controller_facts_laws.py tests/controller/test_controller_planning.py \
+		tests/training/test_batching.py tests/training/test_training_sharding.py $(PYTEST_ARGS)
 
 # With ENGINE=horovod: what the training tests prove of workers on ps-lite, of workers on Horovod, but for what only
 # servers can do.
@@ -57,7 +66,7 @@ ENGINE ?= pslite
 ENGINE_TESTS_pslite := -m "(jobs or e2e) and not horovod" tests/e2e tests/training
 ENGINE_TESTS_horovod := -m "(jobs and not pslite) or horovod" tests/training
 jobs: $(SYNCED) $(AWS) packages $(ENGINE_NEEDS_$(ENGINE))
-	$(TESTED) $(SPREAD) --engine $(ENGINE) $(ENGINE_TESTS_$(ENGINE)) $(PYTEST_ARGS)
+	$(TESTED) --engine $(ENGINE) -- $(SPREAD) $(ENGINE_TESTS_$(ENGINE)) $(PYTEST_ARGS)
 
 horovod: $(HOROVOD)
 
@@ -65,7 +74,12 @@ BARE := build/bare
 bare: $(SYNCED) $(AWS)
 	@.ci/packages bare
 	rm -rf $(BARE)/wheel && $(UV) build --quiet --wheel --out-dir $(BARE)/wheel
-	$(TESTED) -m bare tests/bare $(PYTEST_ARGS)
+	$(TESTED) -m bare -- tests/bare $(PYTEST_ARGS)
+
+HUNTS ?= 4
+# PARTS="jobs hunts" for some of them, HUNTS=20 for so many seeds.
+verify: $(SYNCED)
+	HUNTS=$(HUNTS) $(RUN)/python .ci/verify.py $(PARTS)
 
 # Some tests want an sshd, iproute2 and a browser.
 packages:

@@ -5,6 +5,7 @@ take, and what some need of the machine.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,9 @@ import pytest_timeout
 from dyntrain.controller.local.pace import patient, slowness
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
+from evidence import FAILED, keep
 from hypothesis import settings
+from second_look import add_option, note_failures
 from surroundings import name_what_was_skipped, skip_what_lacks_something
 
 settings.register_profile("patient", deadline=None)  # no example is wrong because the machine is busy
@@ -37,10 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--engine", choices=get_args(EngineName), default="pslite", help="what workers of the tests sum gradients with"
     )
+    add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[ENGINE] = config.getoption("--engine")  # which workers inherit
+    note_failures(config)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,6 +70,14 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 def pytest_runtest_setup(item: pytest.Item) -> None:
     slowness()  # a measurement takes a moment, and an event loop that a test runs in would stand still for it
     skip_what_lacks_something(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        keep(report, item, item.session.config._tmp_path_factory.getbasetemp(), FAILED)  # type: ignore[attr-defined]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,0 +1,100 @@
+"""`make verify`: everything that is too long for each change, part by part, with a line of result for each.
+
+    python .ci/verify.py [PART ...]      all parts, or those named
+
+Each part's output is in build/verify/PART.log, and the lines that are printed are in build/verify/report.txt. A part
+that lacks something of this system says so and counts as failed. The exit code says whether all parts passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+OUT = Path("build/verify")
+SEEDS = range(1, 1 + int(os.environ.get("HUNTS", "4")))
+HUNT_SECONDS = "60"
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
+SAID = re.compile(r"^=+ (.*\d+ (?:passed|failed).*) =+$|^(passed only alone: .*|failed twice: .*)$", re.MULTILINE)
+PARTS: dict[str, Sequence[str]] = {
+    "check": ("make", "check"),
+    "test": ("make", "test", "STRICT=1"),
+    "demo": ("make", "demo"),
+    "jobs": ("make", "jobs", "STRICT=1"),
+    "bare": ("make", "bare", "STRICT=1"),
+    "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),
+    "busy": ("make", "test"),
+    "hunts": (),
+    "left_over": (sys.executable, ".ci/left_over.py"),
+}
+
+
+def main(names: Sequence[str]) -> int:
+    unknown = sorted(set(names) - PARTS.keys())
+    if unknown:
+        sys.exit(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    with (OUT / "report.txt").open("w") as report:
+        for name in names or PARTS:
+            began = time.monotonic()
+            good, said = hunts() if name == "hunts" else part(name)
+            failed += not good
+            line = f"{'ok    ' if good else 'FAILED'} {name:<10} {time.monotonic() - began:6.0f} s  {said}".rstrip()
+            for out in (sys.stdout, report):
+                out.write(line + "\n")
+                out.flush()
+    return 1 if failed else 0
+
+
+def part(name: str) -> tuple[bool, str]:
+    """Whether it passed, and what it said of it."""
+    log = OUT / f"{name}.log"
+    with busy_loops(4 if name == "busy" else 0):
+        good = ran(PARTS[name], log)
+    said = ["".join(found) for found in SAID.findall(log.read_text(errors="replace"))]
+    return good, "; ".join(said) if good or said else f"see {log}"
+
+
+def hunts() -> tuple[bool, str]:
+    """Fault hunts, two at a time beside a busy loop. The seeds that were not clean."""
+
+    def hunt(seed: int) -> bool:
+        program = str(Path(sys.executable).with_name("dyntrain"))
+        place = OUT / f"hunt-{seed}"
+        argv = [program, "local", "chaos", "--duration", HUNT_SECONDS, "--seed", str(seed)]
+        return ran([*argv, "--report", f"{place}.json"], place.with_suffix(".log"))
+
+    with busy_loops(1), ThreadPoolExecutor(2) as two:
+        clean = list(two.map(hunt, SEEDS))
+    bad = [str(seed) for seed, good in zip(SEEDS, clean, strict=True) if not good]
+    return not bad, f"{sum(clean)} of {len(clean)} clean" + (f"; not clean: seeds {', '.join(bad)}" if bad else "")
+
+
+def ran(argv: Sequence[str], log: Path) -> bool:
+    with log.open("wb") as out:
+        return subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def busy_loops(number: int) -> Iterator[None]:
+    """Other people's work on this machine. It ends with this process, whatever ends that."""
+    loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parents[1])
+    sys.exit(main(sys.argv[1:]))
