@@ -59,6 +59,14 @@ class JobMember(Wire):
 MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
 
 
+class Unreachable(Wire):
+    """What the coordinator asks for again and again without an answer: a target that it does not see is not obeyed."""
+
+    what: str = Field(max_length=100, description='completes "it cannot reach ..."')
+    since: float
+    reason: str = Field("", max_length=MOST_TOLD)
+
+
 class JobReport(Wire):
     """The coordinator's latest word; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as
     its lease.
@@ -85,6 +93,7 @@ class JobReport(Wire):
     )
     instance_id: str = Field("", description="of the node that runs the coordinator")
     private_ip: str = ""
+    unreachable: tuple[Unreachable, ...] = ()
     identity: SignedDocument | None = Field(None, description="that the report is that node's own")
     progress: Annotated[JobProgress | None, WrapValidator(readable_or_none)] = None
     history: Annotated[JobHistory | None, WrapValidator(readable_or_none)] = None

@@ -251,6 +251,16 @@ def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> No
     assert f"slow: {second} takes 0.25 s for its own part of a step, 2.5 times the median" in told
 
 
+def test_the_headline_says_what_the_coordinator_cannot_reach_and_since_when() -> None:
+    world, master, _ = story()
+    lacking = {"what": "its target", "since": world.now - 90, "reason": "Unable to locate credentials"}
+    world.hear(world.job_event(master, revision=1, unreachable=[lacking]))
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    told = "the coordinator cannot reach its target, for 1 min 30 s: Unable to locate credentials"
+    assert told in "\n".join(headline(seen, world.now))
+    assert seen["job"]["unreachable"] == [lacking]
+
+
 def test_colour_has_a_meaning_and_none_is_in_a_file() -> None:
     world, _, failed = story()
     seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))

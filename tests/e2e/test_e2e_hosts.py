@@ -8,6 +8,8 @@ iproute2.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,12 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.local.chaos.census import processes
+from dyntrain.controller.local.chaos.plan import Victim
 from dyntrain.training.audit import audit_directory
 from local_up import LocalUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.hosts, pytest.mark.timeout(300)]
 TAG = "demo-aws-dl-cfn-elastic-worker"
 PARTITION_SECONDS = 30.0
+START_SECONDS = 4.0  # in which a coordinator asks for its credentials
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,10 @@ def trains_on(up: LocalUp, seconds: float = 60.0) -> None:
     up.wait_for(lambda: len(up.job_events("segment")) > ends + 1, seconds, "the training goes on")
 
 
+def coordinators(up: LocalUp) -> set[int]:
+    return set(processes(up.process.pid)[Victim.COORDINATOR])
+
+
 def network(pid: int) -> str:
     return str(Path(f"/proc/{pid}/ns/net").readlink())
 
@@ -108,6 +117,23 @@ def test_a_coordinator_that_is_cut_off_goes_on_with_everybody_afterwards(up: Loc
     trains_on(up, 120)
     up.wait_for(lambda: len(members(up)) == 3, 120, "all three are in again")
     up.wait_for_status(elastic, "ADDED", seconds=60, description="and the controller knows")
+    assert up.job_events("failed") == []
+
+
+def test_a_coordinator_that_starts_while_the_metadata_service_is_out_of_reach_is_at_work_soon_after(
+    up: LocalUp, elastic: str
+) -> None:
+    """It gets its credentials there; one that took their lack for final would never be found by its nodes again."""
+    place = up.aws("ssm", "get-parameter", "--name", "/dyntrain/demo/coordinator")["Parameter"]["Value"]
+    before = coordinators(up)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    up.wait_for(lambda: coordinators(up) - before, 60, "its successor starts")
+    with cut(up, json.loads(place)["instance_id"]):
+        began = time.monotonic()
+        up.wait_for(lambda: time.monotonic() - began > START_SECONDS, START_SECONDS + 5, "it starts without")
+    trains_on(up, 30)
+    up.wait_for(lambda: len(members(up)) == 3, 120, "with all three")
     assert up.job_events("failed") == []
 
 

@@ -21,6 +21,7 @@ from dyntrain.training.coordinator.hosts import Hosts, HostsError
 from dyntrain.training.coordinator.mirror import Mirror
 from dyntrain.training.coordinator.outbox import Outbox
 from dyntrain.training.coordinator.progress import describe
+from dyntrain.training.coordinator.reach import Reach
 from dyntrain.training.coordinator.results import Results
 from dyntrain.training.coordinator.terms import Overtaken, TermJournal, read_journal
 from dyntrain.training.coordinator.whole_file import write_whole
@@ -47,6 +48,7 @@ WORKERS_SECONDS = 0.5  # between looks at whether the nodes are told all address
 CLAIM_SECONDS = 1.0  # between looks at the claim on the shared volume
 # between looks at what the nodes are told: an overtaken coordinator may have published itself late
 PUBLISH_SECONDS = 3.0
+TARGET, ADDRESS, BUS = "its target", "the parameter with its address", "the event bus"
 log = logging.getLogger("coordinator")
 
 
@@ -92,6 +94,7 @@ class Coordinator:
         )
         self._reported: JobReport | None = None
         self._reported_at = 0.0
+        self._reach = Reach()
         self._over = asyncio.Event()
         self._results = Results(uploads, lambda told: self.carry_out([Announce(told)])) if uploads else None
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
@@ -135,20 +138,20 @@ class Coordinator:
                 certificate=certificate.pem,
                 published_at=time.time(),
             )
-            await self._publish(endpoint)
             async with asyncio.TaskGroup() as tasks:
+                # also while it cannot be found yet
+                background = [tasks.create_task(coroutine) for coroutine in (self._report(), self._watch_claim())]
+                await self._publish(endpoint)
                 loops = (
                     self._write(),
                     self._tick(),
                     self._watch_target(),
-                    self._report(),
                     self._tell_workers(),
                     self._show_workers(self._mirror),
-                    self._watch_claim(),
                     self._watch_published(endpoint),
                     *([self._results.run()] if self._results is not None else []),
                 )
-                background = [tasks.create_task(coroutine) for coroutine in loops]
+                background += [tasks.create_task(coroutine) for coroutine in loops]
                 await self._over.wait()
                 if self._overtaken is None:
                     # a node goes when its script has ended, which may save its model after the last epoch; those that
@@ -196,14 +199,15 @@ class Coordinator:
 
     async def _publish(self, endpoint: CoordinatorEndpoint) -> None:
         delay = 0.5
-        while True:
+        while self._overtaken is None:
             try:
                 await asyncio.to_thread(self._hosts.publish, endpoint, self._token)
             except HostsError as error:
-                log.warning("%s; again in %.1f s", error, delay)
+                log.warning("%s; again in %.1f s", self._reach.failed(ADDRESS, error, time.time()), delay)
                 await asyncio.sleep(delay)
                 delay = min(10.0, delay * 2)
             else:
+                self._reach.answered(ADDRESS)
                 log.info(
                     "coordinator of cluster %s, job %s, listens at %s",
                     self._options.cluster,
@@ -237,10 +241,13 @@ class Coordinator:
             await asyncio.sleep(PUBLISH_SECONDS)
             try:
                 present = await asyncio.to_thread(self._hosts.published)
+                self._reach.answered(ADDRESS)
                 if present != endpoint:
                     await asyncio.to_thread(self._journal.check)
                     await self._publish(endpoint)
-            except (HostsError, OSError) as error:
+            except HostsError as error:
+                log.warning("%s; looked at again", self._reach.failed(ADDRESS, error, time.time()))
+            except OSError as error:
                 log.warning("%s; looked at again", error)
             except Overtaken as error:
                 self._give_up(error)
@@ -262,9 +269,11 @@ class Coordinator:
             try:
                 target = await asyncio.to_thread(self._hosts.read_target)
                 failures = 0
+                self._reach.answered(TARGET)
             except HostsError as error:
                 failures += 1
-                log.warning("%s; the present membership stands", error)
+                said = self._reach.failed(TARGET, error, time.time())
+                log.warning("%s; the present membership stands", said)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
@@ -292,14 +301,15 @@ class Coordinator:
 
     async def _report(self) -> None:
         """At once when something that the controller acts on changed, else at the lease's pace."""
-        while True:
+        while self._overtaken is None:
             report = self._next_report()
             if _decisive(report) != _decisive(self._reported) or time.monotonic() - self._reported_at > REPORT_SECONDS:
                 try:
                     await asyncio.to_thread(self._hosts.report, self._with_history(report))
                     self._reported, self._reported_at = report, time.monotonic()
+                    self._reach.answered(BUS)
                 except HostsError as error:
-                    log.warning("%s; it is repeated", error)
+                    log.warning("%s; it is repeated", self._reach.failed(BUS, error, time.time()))
                     await asyncio.sleep(1.0)
             await asyncio.sleep(0.05)
 
@@ -323,7 +333,7 @@ class Coordinator:
         if self._reported is not None and (self._outbox.stalled or on_their_way):
             return self._reported.model_copy(update={"sequence": report.sequence})
         who = {"instance_id": self._instance_id, "private_ip": self._host, "identity": self._identity}
-        return report.model_copy(update=who)
+        return report.model_copy(update={**who, "unreachable": self._reach.lacking})
 
     def _with_history(self, report: JobReport) -> JobReport:
         """Nothing in it is decisive, so it is made only when there is a report to be sent."""

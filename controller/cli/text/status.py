@@ -89,6 +89,10 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         f"  slow: {instance} takes {seconds:.3g} s for its own part of a step, {factor:.1f} times the median"
         for instance, seconds, factor in slow
     ]
+    lines += [
+        f"  the coordinator cannot reach {one['what']}, {_since(one['since'], now)}: {one['reason']}"
+        for one in job.get("unreachable", [])
+    ]
     if job["reason"] and job["state"] != "failed":
         lines.append(f"  {job['reason']}")
     return lines

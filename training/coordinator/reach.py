@@ -1,0 +1,31 @@
+"""What the coordinator cannot reach outside of the job (AWS, or a host file), and since when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+
+from dyntrain.controller.contract.reports import MOST_TOLD, Unreachable
+
+
+@dataclass
+class Reach:
+    """Of each thing that it asks for, whether it was refused last. Times are seconds since the epoch."""
+
+    _lacking: dict[str, Unreachable] = field(default_factory=dict)
+
+    def failed(self, what: str, error: Exception, now: float) -> str:
+        """What the log says of it."""
+        since = self._lacking[what].since if what in self._lacking else now
+        self._lacking[what] = Unreachable(what=what, since=since, reason=str(error)[:MOST_TOLD])
+        return (
+            str(error) if since == now else f"{error} (since {dt.datetime.fromtimestamp(since, dt.UTC):%H:%M:%S} UTC)"
+        )
+
+    def answered(self, what: str) -> None:
+        self._lacking.pop(what, None)
+
+    @property
+    def lacking(self) -> tuple[Unreachable, ...]:
+        """Longest first."""
+        return tuple(sorted(self._lacking.values(), key=lambda one: one.since))
