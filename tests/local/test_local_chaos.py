@@ -29,8 +29,10 @@ from dyntrain.controller.local.chaos.plan import (
     faults,
     stretched,
 )
+from dyntrain.controller.local.chaos.standstill import Standstill, parts, told_of
 from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.stack import Cluster
+from dyntrain.training import events
 from dyntrain.training.events import CoolingDown, Readmitted
 from waiting import wait_for
 
@@ -259,6 +261,27 @@ def test_on_a_host_that_is_busy_with_other_things_faults_come_rarer_and_not_beyo
     slow = stretched(planned, 5.0, 600)
     assert [fault.at for fault in slow] == [fault.at * 5 for fault in planned if fault.at < 120]
     assert [replace(fault, at=0.0) for fault in slow] == [replace(fault, at=0.0) for fault in planned[: len(slow)]]
+
+
+def test_a_stall_is_told_by_what_was_waited_for() -> None:
+    instance, pid = ONE, 7
+    told = [
+        events.Segment.model_construct(at=99.0),
+        events.WorkerLost(instance=instance, pid=pid, reason="killed", at=101.0),
+        events.NodeNotice(instance=instance, kind="spot", deadline=9.0, at=102.0),  # beside it
+        events.WorkerStarted(instance=instance, pid=8, spare=False, at=103.0),
+        events.WorkerReady(instance=instance, pid=8, at=107.0),
+        events.Formed(generation=2, members=(), digest="d", phases={}, background={}, at=107.5),
+        events.WorkerLost(instance=instance, pid=8, reason="later", at=130.0),
+    ]
+    still = Standstill(100.0, 108.0)
+    assert parts(still, reversed(told)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
+    assert sum(parts(still, told).values()) == still.seconds
+    assert parts(Standstill(0.0, 3.0), told) == {"first_step": 3.0}
+    lines = told_of([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], told, faults_ended=104.0)
+    assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
+    assert lines["longest_stall_parts"] == parts(still, told)
+    assert told_of([], told, 0.0)["longest_stall_seconds"] == 0.0
 
 
 def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_words
 from dyntrain.controller.local.chaos.people import People
 from dyntrain.controller.local.chaos.plan import changes, faults, stretched
+from dyntrain.controller.local.chaos.standstill import Standstill, told_of
 from dyntrain.controller.local.chaos.storm import Storm
 from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
@@ -28,7 +29,7 @@ from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.pace import Deadline, slowness
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.training.audit import audit_directory
-from dyntrain.training.events import Segment
+from dyntrain.training.events import Event, Segment
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
 from dyntrain.training.ledger import read_events
 
@@ -52,34 +53,38 @@ class NeverStarted(LocalCloudError):
 
 
 class Pulse:
-    """The longest time without a line in any worker's ledger: each writes one before every step."""
+    """The times without a line in any worker's ledger: each writes one before every step."""
 
     def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
         self._mount, self._tell = mount, tell
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
         self.begun = threading.Event()
-        self.longest = 0.0
+        self._stalls: list[Standstill] = []
+        self._grew = 0.0  # seconds since the epoch; 0.0: there was no step yet
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self) -> list[Standstill]:
+        """All of them, the one that lasts included."""
         self._stop.set()
         self._thread.join(10.0)
+        return [*self._stalls, Standstill(self._grew, time.time())] if self._grew else []
 
     def _run(self) -> None:
-        size, grew = 0, time.monotonic()
+        size = 0
         while not self._stop.wait(PULSE_SECONDS):
-            now = time.monotonic()
+            now = time.time()
             written = sum(path.stat().st_size for path in self._mount.glob("dyntrain/*/*/ledger/*.intents.jsonl"))
-            if size:
-                self.longest = max(self.longest, now - grew)
-            if written != size:
-                if size and now - grew > TOLD_SECONDS:
-                    self._tell(f"a step again, after {now - grew:.0f} s without")
-                size, grew = written, now
-                self.begun.set()
+            if written == size:
+                continue
+            if self._grew:
+                self._stalls.append(Standstill(self._grew, now))
+                if now - self._grew > TOLD_SECONDS:
+                    self._tell(f"a step again, after {now - self._grew:.0f} s without")
+            size, self._grew = written, now
+            self.begun.set()
 
 
 class Watch:
@@ -132,12 +137,15 @@ class Watch:
 
     def _epochs(self) -> list[Segment]:
         """The segments that ended an epoch."""
-        seen = read_events(self._folder().events)
-        return [event for event in seen if isinstance(event, Segment) and not event.end.offset]
+        return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
+
+    def events(self) -> list[Event]:
+        """Of the job, as far as they were told."""
+        return list(read_events(self._folder().events))
 
     def cooling(self, now: float) -> float:
         """Seconds until the last node that failed too often is tried again."""
-        return max(0.0, last_cool_down(read_events(self._folder().events)) - now)
+        return max(0.0, last_cool_down(self.events()) - now)
 
     def samples(self) -> tuple[int | None, int | None]:
         """Lost and doubled; None without a ledger."""
@@ -248,19 +256,20 @@ def _hunt(
     )
     people.finish()
     storm.end()
+    faults_ended = time.time()
     tell("the faults have ended")
     verdict = _settle(watch, people, tell)
     if verdict.clean:
         tell("as wished; now everybody but the base nodes is sent away")
         people.leave()
         verdict = _settle(watch, people, tell)
-    pulse.stop()
+    stalls = pulse.stop()
     lost, doubled = watch.samples()
     job = {
         "samples_lost": lost,
         "samples_doubled": doubled,
         "final_accuracy": watch.accuracy(),
-        "longest_stall_seconds": round(pulse.longest, 1),
+        **told_of(stalls, watch.events(), faults_ended),
     }
     return storm, people, verdict, job
 

@@ -107,7 +107,7 @@ def report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is written. `job`: samples_lost, samples_doubled, final_accuracy and longest_stall_seconds."""
+    """What is written. `job`: samples_lost, samples_doubled, final_accuracy, and of stalls (`standstill.told_of`)."""
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -118,7 +118,7 @@ def report(
         "stuck": verdict.stuck,
         "orphans": [*verdict.unwanted, *strays],
         "final_accuracy": job["final_accuracy"],
-        "longest_stall_seconds": job["longest_stall_seconds"],
+        **{name: value for name, value in job.items() if name.startswith("longest_stall")},
     }
 
 

@@ -1,0 +1,75 @@
+"""What a time without any step was made of: pure, from the job's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dyntrain.training import events
+from dyntrain.training.events import Event
+
+# What was waited for until such an event came. Those that are not here happen beside it.
+_WAITED_FOR: dict[type[Any], str] = {
+    events.WorkerStarted: "starts",
+    events.WorkerReady: "starts",
+    events.NodeReady: "starts",
+    events.WorkerLost: "patience",
+    events.NodeLost: "patience",
+    events.Releasing: "patience",
+    events.Released: "patience",
+    events.Restart: "patience",
+    events.Forming: "patience",
+    events.CoolingDown: "patience",
+    events.Readmitted: "cool_down",
+    events.Recovered: "coordinator",
+    events.Takeover: "coordinator",
+    events.Formed: "formation",
+    events.Joined: "formation",
+    events.Pause: "formation",
+}
+LAST = "first_step"
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """From the last step before to the first one after: seconds since the epoch."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def after(self, moment: float) -> float:
+        """Seconds of it that lie after the moment."""
+        return max(0.0, self.ended - max(self.began, moment))
+
+
+def parts(still: Standstill, told: Iterable[Event]) -> dict[str, float]:
+    """Seconds, summed by what was waited for: `starts` of processes and connections; `patience`, until somebody was
+    given up or the coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
+    """
+    found: dict[str, float] = {}
+    at = still.began
+    for event in sorted(told, key=lambda event: event.at):
+        kind = _WAITED_FOR.get(type(event))
+        if kind is not None and at <= event.at <= still.ended:
+            found[kind] = found.get(kind, 0.0) + event.at - at
+            at = event.at
+    found[LAST] = still.ended - at
+    return {kind: round(seconds, 1) for kind, seconds in found.items() if seconds >= 0.05}
+
+
+def told_of(times: Iterable[Standstill], told: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+    """The report's lines: of the longest stall, and how long any lasted after the last fault."""
+    known = list(times)
+    longest = max(known, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
+    return {
+        "longest_stall_seconds": round(longest.seconds, 1),
+        "longest_stall_parts": parts(longest, told) if known else {},
+        "longest_stall_after_faults_seconds": round(
+            max((still.after(faults_ended) for still in known), default=0.0), 1
+        ),
+    }
