@@ -22,18 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
+import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
-from dyntrain.training.worker.loop.remembering import remember, remembered
+from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.shards import Shards
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.attributes import plain, value_of
+from dyntrain.training.worker.state.memory import Memory
 
 log = logging.getLogger(__name__)
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
@@ -64,6 +65,13 @@ class Epoch(int):
     def workers(self) -> int:
         return self._loop.workers
 
+    @property
+    def step_number(self) -> int:
+        """Steps before the batch at hand, since the job began: the same on every worker, whenever it joined. For
+        schedules that a script computes itself, batch by batch; before the batches it is where this worker begins.
+        """
+        return self._loop.position.step
+
     def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
         """This worker's share of each step that is left of the epoch: what `dataset` holds at those indices, stacked
         along axis 0; or as the `job.loader` joins them.
@@ -93,6 +101,14 @@ class Epoch(int):
         summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
         return self._loop.reduce(self.number, name, float(total), None if count is None else float(count))
+
+    def random(self, name: str) -> np.random.Generator:
+        """Draws that are the same on all workers and after every restart: they follow from the job's seed, the step and
+        `name`; outside of the batches from the epoch in place of the step. A second generator of the same name and step
+        draws the same again.
+        """
+        step = None if self._loop.hand is None else self.step_number
+        return shared_generator(self._loop.seed, self.number, step, name)
 
     def record(self, name: str, total: float, count: float) -> None:
         """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all
@@ -207,16 +223,26 @@ class ElasticJob:
             )
         return epoch.batches(loader)
 
-    def remember(self, name: str, value: Any) -> None:
-        """A number, a text, a small array, or a list or dictionary of such, that outlives every change and restart:
-        `recall` gives it back. Set the same on every worker.
-        """
-        remember(self._loop.state.own, name, plain(value))
+    def memory(self, **values: Any) -> Memory:
+        """Attributes that are equal on every worker and outlive every change and restart, before `epochs`:
 
-    def recall(self, name: str, otherwise: Any = None) -> Any:
-        """What was remembered last. Inside `epochs` only: before it, nobody knows where the job is."""
-        found = remembered(self._loop.state.own)
-        return value_of(found[name]) if name in found else otherwise
+            memory = job.memory(best=0.0, patience=5, history=[])
+
+        Numbers, texts, arrays of at most 4,096 numbers, and lists, tuples or dictionaries of them, of which it keeps
+        copies. `values` are what they begin with, where the job begins: a worker that joins finds in them what the
+        others have. Set them on every worker, to the same: what differs is found at the next boundary, and told by its
+        name.
+
+        A step that is void, as a worker was lost in it, sets them back; so does each part of a batch but the last, with
+        `local_batch_at_most`. Who joins in the very moment that a worker is lost in an epoch's last step misses what
+        the script sets at that epoch's end: that is a difference, too, and all go back to the last state that they
+        agreed on. An array of MXNet's is waited for in each step; a number is not.
+        """
+        if self._begun:
+            raise RuntimeError("job.memory() after job.epochs(): a worker that joins could not know of it")
+        memory = Memory(**values)
+        self._loop.memories.add(memory)
+        return memory
 
     def epochs(
         self,

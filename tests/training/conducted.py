@@ -266,7 +266,7 @@ class ConductedMembership(Membership):
     def broken(self) -> bool:
         return self.aborted
 
-    def boundary(self, position: Position) -> Position:
+    def rejoin(self, position: Position) -> Position:
         conductor = self.conductor
 
         def decide(positions: dict[Any, Any]) -> None:
@@ -282,6 +282,7 @@ class ConductedMembership(Membership):
             else:
                 blocks = {digest(member.state.pack(position)) for member in conductor.members}
                 assert len(blocks) == 1, f"replicas differ at {position}"
+                assert len({member.state.sampled(position) for member in conductor.members}) == 1
                 conductor.position = position
 
         conductor.meet(self, position, decide, in_step=False)
@@ -289,8 +290,9 @@ class ConductedMembership(Membership):
             raise SystemExit(0)
         return conductor.position
 
-    def rejoin(self, position: Position) -> Position:
-        return self.boundary(position)
+    def boundary(self, position: Position) -> Position:
+        """One that was formed at the end of this epoch has told its members to go on from there already."""
+        return position if position.step == self.first_step else self.rejoin(position)
 
     def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
         conductor, number = self.conductor, self._exchanges

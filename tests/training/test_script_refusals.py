@@ -172,40 +172,6 @@ def test_an_epoch_is_its_number() -> None:
     )
 
 
-def test_what_is_remembered_reaches_workers_that_join_later() -> None:
-    def script(job: Any) -> Any:
-        net = mlp()
-        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        seen = []
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-            seen.append((epoch.number, epoch.resumed, job.recall("best", -1), job.recall("table")))
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
-            job.remember("best", epoch.number * 10)
-            job.remember("table", {"rows": [1, 2.5], "array": np.arange(3)})
-        return seen
-
-    early, late = sorted(Conductor({0: 1, 6: 2}, segment_steps=1).run(script), key=len, reverse=True)
-    assert [entry[:3] for entry in early] == [(0, False, -1), (1, False, 0), (2, False, 10)]
-    assert [entry[:3] for entry in late] == [(1, True, 0), (2, False, 10)]
-    assert late[1][3]["rows"] == [1, 2.5]
-    assert late[1][3]["array"].tolist() == [0, 1, 2]
-
-
-def test_what_cannot_be_remembered_is_refused() -> None:
-    job, _ = job_of(mlp())
-    with pytest.raises(RuntimeError, match="inside"):
-        job.recall("best")
-    next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
-    with pytest.raises(ValueError, match="no number"):
-        job.remember("net", mlp())
-    with pytest.raises(ValueError, match="below"):
-        job.remember("text", "x" * 300_000)
-
-
 def counted(job: Any, body: Any, **options: Any) -> list[int]:
     """Trains; gives `body` each epoch when its batches are done, and returns the steps of each epoch."""
     net = mlp()

@@ -18,6 +18,15 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
+NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
+NOT_STEPPED = (
+    "trainer.step(...) was not called for the last batch: the other workers wait for its gradients. To add gradients "
+    "up over several batches, set grad_req='add' on the parameters"
+)
+ADDS_UP_BESIDE = (
+    "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
+    "make the other one's gradients grad_req='write'"
+)
 
 
 def mark(number: int) -> list[float]:
@@ -146,3 +155,11 @@ class Hand:
             if differentiable(param) and param.grad_req != "null":
                 for data in param.list_data():
                     data._fresh_grad = bool(total[3 + i])
+
+
+def tally_key(trainer: int) -> str:
+    return f"tally{trainer}"
+
+
+def summed(param: Any) -> bool:
+    return differentiable(param) and param.grad_req != "null"

@@ -9,6 +9,7 @@ without the interruption.
 from __future__ import annotations
 
 import random
+import zlib
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
@@ -23,3 +24,9 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     mx.random.seed(first & 0x7FFFFFFF)
     np.random.seed(second)
     random.seed(third)
+
+
+def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
+    """The same wherever it is made. `step` None: for all of the epoch."""
+    where = [0, epoch] if step is None else [1, step]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *where, zlib.crc32(name.encode())])))

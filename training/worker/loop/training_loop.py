@@ -18,7 +18,7 @@ from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
 from dyntrain.training.worker.loop.divisors import Divisors
-from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
 from dyntrain.training.worker.loop.loading import Loading
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, refuse_unfit
@@ -28,17 +28,8 @@ from dyntrain.training.worker.loop.rollback import Backup, Mark
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.training_state import TrainingState, differentiable, gradient_key
-
-NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
-NOT_STEPPED = (
-    "trainer.step(...) was not called for the last batch: the other workers wait for its gradients. To add gradients "
-    "up over several batches, set grad_req='add' on the parameters"
-)
-ADDS_UP_BESIDE = (
-    "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
-    "make the other one's gradients grad_req='write'"
-)
+from dyntrain.training.worker.state.memory import Memories
+from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
 
 class TrainingLoop:
@@ -58,12 +49,17 @@ class TrainingLoop:
         self._backups: list[Backup] = []
         self._taken = 0  # samples since the anchor
         self.loading = Loading()
+        self.memories = Memories()
 
     @property
     def state(self) -> TrainingState:
         if self._state is None:
-            raise RuntimeError("job.remember() and job.recall() belong inside `for epoch in job.epochs(...)`")
+            raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
         return self._state
+
+    @property
+    def seed(self) -> int:
+        return self._shares.seed
 
     @property
     def batch_number(self) -> int:
@@ -94,6 +90,7 @@ class TrainingLoop:
         self._divisors = Divisors(self.trainers, batching)
         self._rates = WorkerRates(batching, self.trainers, samples)
         self._state = TrainingState(net, *self.trainers)
+        self.memories.keep(self._state.own)
         if at_most is not None:
             refuse_unfit(self.trainers, self._state.accumulated)
         agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
@@ -108,7 +105,7 @@ class TrainingLoop:
                 seed=seed,
                 batching=agreed,
                 keys=[
-                    *((_tally(t), (3 + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
+                    *((tally_key(t), (3 + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
                     REDUCE,
                 ],
             )
@@ -121,6 +118,7 @@ class TrainingLoop:
 
     def end_epoch(self) -> None:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
+        self.memories.keep(self.state.own)
         self._arrive(self.membership.boundary(self.position))
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
@@ -152,6 +150,7 @@ class TrainingLoop:
         if not hand.void:
             hand.updated.clear()
             hand.at += 1
+            self.memories.recall(self.state.own)  # what the script counts, it counts once a step, however it is divided
         return not hand.void
 
     def _load(self, loader: Loader) -> Any:
@@ -167,10 +166,11 @@ class TrainingLoop:
             refuse_unfit(self.trainers, state.accumulated)  # the script may have changed it where the epoch begins
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
+            self.memories.recall(state.own)
             self._rates.head_for(self.workers)  # what was received is of before this generation
         state.received = None
         state.own["entered"] = number
-        self._mark = Mark(state)
+        self._mark_here()
 
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""
@@ -179,6 +179,12 @@ class TrainingLoop:
         self._rates.head_for(self.workers)
         self.state.resume_gradients(takes=self.rank == 0)
         self._taken = 0
+        self.memories.recall(self.state.own)
+        self._mark_here()
+
+    def _mark_here(self) -> None:
+        """A step that is void comes back to here."""
+        self.memories.keep(self.state.own)
         self._mark = Mark(self.state)
 
     @property
@@ -234,15 +240,15 @@ class TrainingLoop:
             return
         t = self.trainers.index(trainer)
         hand.tally(trainer, self.state, self.position.step)
-        pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if _summed(p)]
-        keys = [*(key for key, _ in pushed), *([_tally(t)] if self.membership.shared else [])]
+        pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
+        keys = [*(key for key, _ in pushed), *([tally_key(t)] if self.membership.shared else [])]
         arrays = [*(gradients[0] for _, gradients in pushed), *([hand.vote] if self.membership.shared else [])]
 
         def push() -> None:
             for i, (key, gradients) in enumerate(pushed):
                 self.membership.kvstore.pushpull(key, gradients, priority=-i)
             if self.membership.shared:
-                self.membership.kvstore.pushpull(_tally(t), hand.vote)
+                self.membership.kvstore.pushpull(tally_key(t), hand.vote)
 
         hand.void = not self.membership.exchange(keys, push, arrays)
 
@@ -305,7 +311,7 @@ class TrainingLoop:
             if self.anchor == after:
                 self._taken = 0
                 self.state.resume_gradients(takes=False)
-                self._mark = Mark(self.state)
+                self._mark_here()
         if self.membership.broken:
             self._rejoin()
         elif self._steps is not None and self.position.step >= self._steps:
@@ -380,17 +386,9 @@ class TrainingLoop:
             state.carry()
             state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
             self.anchor = self.position
-            self._mark = Mark(state)
+            self._mark_here()
 
         if self.membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
             self.membership.apply(self.position, take)
         self._taken = 0 if self.anchor == self.position else self._taken
         state.resume_gradients(takes=self.rank == 0)
-
-
-def _tally(trainer: int) -> str:
-    return f"tally{trainer}"
-
-
-def _summed(param: Any) -> bool:
-    return differentiable(param) and param.grad_req != "null"

@@ -39,19 +39,6 @@ def restore(owner: Any, captured: dict[str, Any]) -> None:
             continue
 
 
-def plain(value: Any) -> Any:
-    """`value` as JSON takes it, whole. Raises Unfit when it is no number, text or small array, nor made of such."""
-    found = _value(value, "the value", ())
-    if found is _NOTHING or _holds_fields(found):
-        raise Unfit(f"{type(value).__name__} is no number, text, small array, list or dictionary of such")
-    return found
-
-
-def value_of(found: Any) -> Any:
-    """What `plain` was given."""
-    return _back(found, None)
-
-
 def _fields(owner: Any, without: frozenset[str], path: str, above: tuple[int, ...]) -> dict[str, Any]:
     found = {}
     for name, value in sorted(vars(owner).items()):
@@ -90,13 +77,6 @@ def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
     if hasattr(value, "__dict__") and not hasattr(value, "__code__") and not hasattr(value, "__self__"):
         return {"fields": _fields(value, frozenset(), path, inside)}
     return _NOTHING
-
-
-def _holds_fields(found: Any) -> bool:
-    if not isinstance(found, dict):
-        return False
-    parts = [*found.get("items", ()), *(part for _, part in found.get("entries", ()))]
-    return "fields" in found or any(_holds_fields(part) for part in parts)
 
 
 def _back(found: Any, own: Any) -> Any:

@@ -22,6 +22,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import allocate, checksum
+from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write
 
 _LENGTH = 8
@@ -150,8 +151,9 @@ class TrainingState:
         return block
 
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
-        """(name, checksum) over a few values of each array that must be equal on all workers: cheap enough for every
-        boundary. Which values follows from the position, so that in time all are looked at.
+        """(name, checksum) over a few values of each array that must be equal on all workers, and of what the script
+        keeps in its memory: cheap enough for every boundary. Which values follows from the position, so that in time
+        all are looked at.
         """
         places = np.random.Generator(np.random.PCG64([position.step]))
         taken = []
@@ -161,7 +163,8 @@ class TrainingState:
                 continue
             at = mx.nd.array(places.integers(0, array.size, SAMPLED), ctx=array.context, dtype="int64")
             taken.append((part.label, mx.nd.take(array.reshape((-1,)), at)))
-        return tuple((label, f"{zlib.crc32(values.asnumpy().tobytes()):08x}") for label, values in taken)
+        arrays = tuple((label, f"{zlib.crc32(values.asnumpy().tobytes()):08x}") for label, values in taken)
+        return arrays + checks(self.own)
 
     def install(self, block: bytes | bytearray | memoryview) -> Position:
         """Take over a packed state; returns its position. Raises StateError when it is not one of this model."""

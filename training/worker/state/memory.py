@@ -1,0 +1,170 @@
+"""What a script has to know to go on where the job is: numbers, texts and small arrays that are equal on all workers
+and travel with the state.
+
+A script reads and sets attributes. They are written into the state where nothing is under way (`keep`) and read from it
+again at each boundary, and where a step was void (`recall`): so all workers hold values of the same kinds, those that
+have just joined and those that were there.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+MOST = 200_000  # characters as JSON: it is in the header of every state
+LARGEST = 4096  # elements of an array
+DEPTH = 20
+
+
+class Memory:
+    """Made by `job.memory`. Set an attribute on every worker, to the same value; none can be added later."""
+
+    def __init__(self, **values: Any) -> None:
+        vars(self)["_values"] = {}
+        for name, value in values.items():
+            if name.startswith("_"):
+                raise ValueError(
+                    f"job.memory({name}=...): a name that begins with an underscore cannot be an attribute"
+                )
+            self._values[name] = _copy(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in vars(self).get("_values", {}):
+            raise AttributeError(_unknown(name))
+        return self._values[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._values:
+            raise AttributeError(_unknown(name))
+        self._values[name] = _copy(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._values)
+
+    def __repr__(self) -> str:
+        return f"Memory({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+
+class Memories:
+    """All of a job's. `own`: of the state."""
+
+    def __init__(self) -> None:
+        self._made: list[Memory] = []
+
+    def add(self, memory: Memory) -> None:
+        """Raises ValueError for a name that is taken: two memories would be one in the state."""
+        twice = {name for each in self._made for name in dir(each)} & set(dir(memory))
+        if twice:
+            raise ValueError(f"job.memory({min(twice)}=...) a second time: it is one memory, give each name once")
+        self._made.append(memory)
+
+    def keep(self, own: dict[str, Any]) -> None:
+        """Raises ValueError for what cannot travel: a list may have got anything since it was set."""
+        if self._made:
+            own["memory"] = {name: _plain(name, value) for values in self._all() for name, value in values.items()}
+
+    def recall(self, own: Mapping[str, Any]) -> None:
+        """A list, a dictionary or an array that a script holds stays the same object. Raises ValueError when all of it
+        has become too much.
+        """
+        found = own.get("memory", {})
+        if len(text := json.dumps(found)) > MOST:
+            raise ValueError(
+                f"job.memory holds {len(text)} characters as JSON, and must stay below {MOST}: it travels with every "
+                "state; write long histories to job.output"
+            )
+        for values in self._all():
+            for name in values.keys() & found.keys():
+                values[name] = _in_place(values[name], _value(found[name]))
+
+    def _all(self) -> Iterator[dict[str, Any]]:
+        for memory in self._made:
+            yield vars(memory)["_values"]
+
+
+def checks(own: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(name, checksum) of what is kept: alike where it is equal as Python compares it."""
+    return tuple(
+        (f"job.memory.{name}", f"{zlib.crc32(_alike(value).encode()):08x}")
+        for name, value in sorted(own.get("memory", {}).items())
+    )
+
+
+def _plain(name: str, value: Any, depth: int = 0) -> Any:
+    """As JSON takes it, with what kind it is. Raises ValueError with the attribute's name."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray | mx.nd.NDArray):
+        if value.size > LARGEST or np.dtype(value.dtype).kind not in "biuf":
+            raise ValueError(
+                f"job.memory.{name}: an array may have {LARGEST} numbers, this one is {value.shape} of {value.dtype}"
+            )
+        array = value if isinstance(value, np.ndarray) else value.asnumpy()
+        record = {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
+        return record if isinstance(value, np.ndarray) else {**record, "nd": True}
+    if depth < DEPTH:
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [_plain(name, part, depth + 1) for part in value]}
+        if type(value) is dict and all(type(key) in (str, int) for key in value):
+            return {"dict": [[key, _plain(name, part, depth + 1)] for key, part in value.items()]}
+    raise ValueError(
+        f"job.memory.{name}: {type(value).__name__} is no number, text, small array, list or dictionary of such"
+    )
+
+
+def _value(found: Any) -> Any:
+    """What `_plain` was given."""
+    if not isinstance(found, dict):
+        return found
+    if "array" in found:
+        array = np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+        return mx.nd.array(array, dtype=array.dtype) if "nd" in found else array
+    if "dict" in found:
+        return {key: _value(part) for key, part in found["dict"]}
+    return [_value(part) for part in found["list"]] if "list" in found else tuple(map(_value, found["tuple"]))
+
+
+def _copy(name: str, value: Any) -> Any:
+    return _value(_plain(name, value))
+
+
+def _alike(found: Any) -> str:
+    """A text that is the same for equal values: 0, 0.0 and False, and dictionaries in any order."""
+    if isinstance(found, dict):
+        if "dict" in found:
+            return f"{{{','.join(sorted(f'{key!r}:{_alike(part)}' for key, part in found['dict']))}}}"
+        return f"{{{','.join(f'{kind}:{_alike(part)}' for kind, part in sorted(found.items()))}}}"
+    if isinstance(found, list):
+        return f"[{','.join(map(_alike, found))}]"
+    return repr(found + 0.0) if isinstance(found, int | float) and abs(found) < 2**53 else repr(found)
+
+
+def _in_place(held: Any, value: Any) -> Any:
+    if type(held) is type(value):
+        if isinstance(held, list):
+            held[:] = value
+            return held
+        if isinstance(held, dict):
+            held.clear()
+            held.update(value)
+            return held
+        if isinstance(held, np.ndarray | mx.nd.NDArray) and (held.shape, held.dtype) == (value.shape, value.dtype):
+            held[:] = value
+            return held
+    return value
+
+
+def _unknown(name: str) -> str:
+    return f"job.memory has no {name!r}: give it a first value, job.memory({name}=...), before job.epochs()"
