@@ -371,7 +371,7 @@ class Node:
                     group.stopped = group.stopped or generation <= order.generation
             case RestartWorker():
                 left = not self.worker.alive and self.worker.exit_code == 0
-                if self.worker.pid == order.pid or (order.pid == 0 and left):
+                if self.worker.pid == order.pid or (order.pid is None and left):
                     if self.worker.alive:
                         self.worker.alive = False
                         self.world.cut(self.worker)
