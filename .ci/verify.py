@@ -26,7 +26,7 @@ SAID = re.compile(r"^=+ (.*\d+ (?:passed|failed).*) =+$|^(passed only alone: .*|
 PARTS: dict[str, Sequence[str]] = {
     "check": ("make", "check"),
     "test": ("make", "test", "STRICT=1"),
-    "demo": ("make", "demo"),
+    "demo": ("bash", "-c", f"make demo && {sys.executable} .ci/check_report.py build/demo/report.json"),
     "jobs": ("make", "jobs", "STRICT=1"),
     "bare": ("make", "bare", "STRICT=1"),
     "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),

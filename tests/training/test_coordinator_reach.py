@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
 from dyntrain.controller.contract.reports import JobReport, Unreachable
+from dyntrain.controller.local.pace import patient
 from dyntrain.training.coordinator import server
 from dyntrain.training.coordinator.hosts import HostsError
 from dyntrain.training.coordinator.reach import Reach
@@ -84,7 +85,7 @@ def test_one_that_is_overtaken_before_it_could_be_found_reports_no_more(tmp_path
         second = asyncio.create_task(Coordinator(OPTIONS, folder, others, "127.0.0.1", B, term=5).run())
         await until(lambda: others.endpoint is not None, 30, "the second is at work")
         with pytest.raises(Overtaken):
-            await asyncio.wait_for(first, 60)
+            await asyncio.wait_for(first, patient(60))
         assert hosts.endpoint is None, "nobody is sent to it"
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)

@@ -152,7 +152,7 @@ class Hand:
                 "epoch.enumerate(...), not with a counter of the script's own, which begins anew on a worker that joins"
             )
         for i, param in enumerate(trainer._params):
-            if differentiable(param) and param.grad_req != "null":
+            if summed(param):
                 for data in param.list_data():
                     data._fresh_grad = bool(total[3 + i])
 

@@ -39,6 +39,16 @@ def restore(owner: Any, captured: dict[str, Any]) -> None:
             continue
 
 
+def plain_array(value: Any) -> dict[str, Any]:
+    """As JSON takes it; `array_of` makes NumPy's of it again."""
+    array = value if isinstance(value, np.ndarray) else value.asnumpy()
+    return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
+
+
+def array_of(found: dict[str, Any]) -> Any:
+    return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+
+
 def _fields(owner: Any, without: frozenset[str], path: str, above: tuple[int, ...]) -> dict[str, Any]:
     found = {}
     for name, value in sorted(vars(owner).items()):
@@ -61,8 +71,7 @@ def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
                 f"{path} is an array of {value.size} values: keep it in the optimizer's state "
                 "(create_state), where it travels to workers that join"
             )
-        array = value if isinstance(value, np.ndarray) else value.asnumpy()
-        return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
+        return plain_array(value)
     if id(value) in above or len(above) > DEPTH or isinstance(value, _OTHERS) or callable(getattr(value, "acquire", 0)):
         return _NOTHING
     inside = (*above, id(value))
@@ -84,7 +93,7 @@ def _back(found: Any, own: Any) -> Any:
     if not isinstance(found, dict):
         return found
     if "array" in found:
-        array = np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+        array = array_of(found)
         if isinstance(own, mx.nd.NDArray):
             return mx.nd.array(array, ctx=own.context, dtype=array.dtype)
         return array

@@ -17,9 +17,9 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.worker.state.attributes import LARGEST, array_of, plain_array
 
 MOST = 200_000  # characters as JSON: it is in the header of every state
-LARGEST = 4096  # elements of an array
 DEPTH = 20
 
 
@@ -111,9 +111,7 @@ def _plain(name: str, value: Any, depth: int = 0) -> Any:
             raise ValueError(
                 f"job.memory.{name}: an array may have {LARGEST} numbers, this one is {value.shape} of {value.dtype}"
             )
-        array = value if isinstance(value, np.ndarray) else value.asnumpy()
-        record = {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
-        return record if isinstance(value, np.ndarray) else {**record, "nd": True}
+        return {**plain_array(value), **({} if isinstance(value, np.ndarray) else {"nd": True})}
     if depth < DEPTH:
         if type(value) in (list, tuple):
             return {type(value).__name__: [_plain(name, part, depth + 1) for part in value]}
@@ -129,7 +127,7 @@ def _value(found: Any) -> Any:
     if not isinstance(found, dict):
         return found
     if "array" in found:
-        array = np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+        array = array_of(found)
         return mx.nd.array(array, dtype=array.dtype) if "nd" in found else array
     if "dict" in found:
         return {key: _value(part) for key, part in found["dict"]}
