@@ -84,6 +84,17 @@ class TakenBack(_Entry):
     at: float
 
 
+class MembersGivenUp(_Entry):
+    """These members of the generation do not count any more, before the others are freed without them: one that lives
+    all the same may end a step with zeros in place of gradients, and be ahead of everybody with it.
+    """
+
+    kind: Literal["given_up"] = "given_up"
+    generation: int
+    members: tuple[str, ...]
+    at: float
+
+
 class Restarted(_Entry):
     """All workers of the generation were ended; what it trained beyond its last commit or safe state is void."""
 
@@ -131,6 +142,7 @@ Entry = (
     | CommitWritten
     | CommitFoundUnreadable
     | TakenBack
+    | MembersGivenUp
     | Restarted
     | JobFinished
     | JobFailed

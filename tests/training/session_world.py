@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from dyntrain.controller.contract.messages import Target
-from dyntrain.training.journal import Entry, GenerationSettled, JobFinished
+from dyntrain.training.journal import Entry, GenerationSettled, JobFinished, MembersGivenUp
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.messages import (
     Broken,
@@ -179,6 +179,10 @@ class World:
         worker = self.nodes[order.instance_id].worker
         if worker.link and worker.link.greeted:
             worker.link.down.append(message)
+
+    def given_up(self, name: str, generation: int) -> bool:
+        entries = [entry for entry in self.journal if isinstance(entry, MembersGivenUp)]
+        return any(entry.generation == generation and name in entry.members for entry in entries)
 
     def history(self) -> History:
         """What the journal says of the finished job: for each step, the generation in which it counts."""

@@ -43,6 +43,7 @@ class Round:
     heard: float = 0.0  # when anybody last made progress
     release: Release | None = None  # the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
+    given_up: frozenset[str] = frozenset()  # members that are lost for every later coordinator too, as journaled
 
     @property
     def instances(self) -> tuple[str, ...]:

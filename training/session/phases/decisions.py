@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from dyntrain.training import events
+from dyntrain.training.journal import MembersGivenUp
 from dyntrain.training.protocol.messages import Leave, Position, StepVerdict
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.generation import SettlementReason, settle
@@ -13,7 +14,7 @@ from dyntrain.training.session.generation.origin import Origin, choose_origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.session.job.state import JobState, Phase
-from dyntrain.training.session.orders import Announce, Order, ToWorker
+from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import end, fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
 from dyntrain.training.session.phases.rollback import go_back, restart
@@ -123,8 +124,20 @@ def release_survivors(job: JobState, instance: str, reason: str, now: float) -> 
     job.round.release = _release(job, now, stops)
     return [
         Announce(events.Releasing(instance=instance, generation=job.number, reason=reason, at=now)),
+        *give_up(job, now),
         *job.round.release.ask(members),
     ]
+
+
+def give_up(job: JobState, now: float) -> list[Order]:
+    """Who is lost stays lost, also for a coordinator that comes after this one: the zeros that free the others end the
+    step for a lost worker that still lives, too.
+    """
+    gone = frozenset(job.round.instances) - set(job.roster.members)
+    if gone == job.round.given_up:
+        return []
+    job.round.given_up = gone
+    return [Journal(MembersGivenUp(generation=job.number, members=tuple(sorted(gone)), at=now))]
 
 
 def _release(job: JobState, now: float, stops: bool) -> Release:

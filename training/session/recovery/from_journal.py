@@ -28,6 +28,7 @@ from dyntrain.training.session.phases.wanted import wanted
 
 TRAINED = frozenset({"trains", "waits", "aborted", "free"})  # stages after the generation's first word to proceed
 INSIDE = frozenset({"creates", "formed"})
+NOT_BACK = "it did not come back to the coordinator"
 
 
 def recovered(
@@ -50,6 +51,8 @@ def recovered(
                 job.round, job.void_until = Round(), entry.generation
                 if entry.void_copies:
                     job.lineage = job.lineage.without(entry.generation)
+            case journal.MembersGivenUp():
+                job.round.given_up = frozenset(entry.members)
             case journal.TakenBack():  # nobody held the state: there is nobody to wait for
                 job.round = Round()
             case journal.JobFinished():
@@ -68,6 +71,8 @@ def recovered(
         job.phase, job.round, job.awaited = Phase.OVER, Round(), workers
     elif job.round.generation is not None:
         job.phase = Phase.RECOVERING
+        job.round.lost.update(job.round.given_up)
+        job.roster.replaced = {instance: job.round.pids[instance] for instance in job.round.given_up}
     return job
 
 
@@ -80,11 +85,11 @@ def _round_of(settled: journal.GenerationSettled) -> Round:
 
 
 def member_returned(job: JobState, hello: WorkerHello) -> bool:
-    """Whether this is a member of the journaled generation; another process in a member's place says that the member is
-    lost.
+    """Whether this is a member of the journaled generation that was not given up; another process in a member's place
+    says that the member is lost.
     """
     instance = hello.instance_id
-    if instance not in job.round.instances:
+    if instance not in job.round.instances or instance in job.round.lost:
         return False
     if hello.pid != job.round.pids[instance]:
         job.round.lost.add(instance)
@@ -110,8 +115,11 @@ def recover(job: JobState, now: float) -> list[Order]:
     if unheard and now - came <= clocks.patience and now - job.since <= clocks.progress:
         return []
     lost = sorted(set(job.round.instances) - set(members))
+    silent = set(lost) - job.round.lost  # they may live
     stages = {instance: hello.stage for instance, hello in members.items()}
     orders: list[Order] = [Announce(events.Recovered(generation=job.number, stages=stages, lost=tuple(lost), at=now))]
+    for instance in sorted(silent):
+        orders += job.roster.replace_worker(instance, job.round.pids[instance], NOT_BACK, now)
     orders += _from_evidence(job, lost, now)
     job.round.group.absent = {host: now for host in job.round.group.hosts if host not in nodes}
     return orders + advance(job, now)
@@ -135,7 +143,7 @@ def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
             return _verdict_again(job, now)
         if lost or "aborted" in current:
             named = ", ".join(lost) or "a worker"
-            return release_survivors(job, named, "it did not come back to the coordinator", now)
+            return release_survivors(job, named, NOT_BACK, now)
         return _train_on(job, now)
     if current & INSIDE:
         if gone := lost or behind or broken:

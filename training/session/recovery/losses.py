@@ -10,7 +10,12 @@ from dyntrain.training.session.generation.generation import SettlementReason
 from dyntrain.training.session.job.roster import Unconnected
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order
-from dyntrain.training.session.phases.decisions import advance, fail_when_paused_for_too_long, release_survivors
+from dyntrain.training.session.phases.decisions import (
+    advance,
+    fail_when_paused_for_too_long,
+    give_up,
+    release_survivors,
+)
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
@@ -84,7 +89,7 @@ def _lose(job: JobState, instances: list[str], reason: str, now: float) -> list[
         case Phase.TRAINING if not set(instances) <= set(job.round.checked_in):
             return orders + release_survivors(job, named, reason, now)
         case Phase.RELEASING if release is not None and roster.members:
-            orders += release.lost(roster.members)
+            orders += give_up(job, now) + release.lost(roster.members)
         case Phase.PREPARING:
             orders += take_back(job, f"worker on {named} lost: {reason}", now)
         case Phase.RELEASING | Phase.FORMING:
