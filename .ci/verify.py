@@ -22,7 +22,22 @@ OUT = Path("build/verify")
 SEEDS = range(1, 1 + int(os.environ.get("HUNTS", "4")))
 HUNT_SECONDS = "60"
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
-SAID = re.compile(r"^=+ (.*\d+ (?:passed|failed).*) =+$|^(passed only alone: .*|failed twice: .*)$", re.MULTILINE)
+SAID = re.compile(
+    r"^=+ (.*\d+ (?:passed|failed).*) =+$|^(passed only alone: .*|failed twice: .*|patience: .*)$", re.MULTILINE
+)
+# As on a system that lacks these and cannot get them: nothing can be run that is /dev/null.
+WITHOUT = """
+for program in sshd ssh ip apt-get; do
+  for place in $(PATH=$PATH:/usr/sbin:/sbin type -aP $program); do mount --bind /dev/null "$place" || exit 1; done
+done
+make test STRICT=1
+"""
+# What is committed, in a folder of somebody who is not root.
+USER = """
+room=$(mktemp -d) && trap 'rm -rf "$room"' EXIT
+git clone --quiet . "$room/dyntrain" && chown -R 65534:65534 "$room" && cd "$room/dyntrain" || exit 1
+env -u XDG_CACHE_HOME HOME="$room" setpriv --reuid=65534 --regid=65534 --clear-groups make test STRICT=1
+"""
 PARTS: dict[str, Sequence[str]] = {
     "check": ("make", "check"),
     "test": ("make", "test", "STRICT=1"),
@@ -31,6 +46,8 @@ PARTS: dict[str, Sequence[str]] = {
     "bare": ("make", "bare", "STRICT=1"),
     "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),
     "busy": ("make", "test"),
+    "without": ("unshare", "--mount", "bash", "-c", WITHOUT),
+    "user": ("bash", "-c", USER),
     "hunts": (),
     "left_over": (sys.executable, ".ci/left_over.py"),
 }

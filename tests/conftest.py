@@ -9,6 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import get_args
 
+import lateness
 import pytest
 import pytest_timeout
 from dyntrain.controller.local.pace import patient, slowness
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[ENGINE] = config.getoption("--engine")  # which workers inherit
     note_failures(config)
+    lateness.LATENESS.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,6 +70,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    lateness.begin(item)
     slowness()  # a measurement takes a moment, and an event loop that a test runs in would stand still for it
     skip_what_lacks_something(item)
 
@@ -75,6 +78,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    lateness.tell(report, item)
     if report.failed:
         keep(report, item, item.session.config._tmp_path_factory.getbasetemp(), FAILED)  # type: ignore[attr-defined]
     return report
@@ -82,3 +86,4 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     name_what_was_skipped(terminalreporter)
+    lateness.sum_up(terminalreporter)

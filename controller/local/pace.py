@@ -34,6 +34,7 @@ class Pace:
     def __init__(self, measure: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
         self._measure, self.clock = measure, clock
         self._measured: list[tuple[float, float]] = []
+        self._noted: list[tuple[float, float]] = []
         self._lock = threading.Lock()
 
     def slowness(self, look: bool = True) -> float:
@@ -44,8 +45,16 @@ class Pace:
             if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
                 factor = self._measure() / REFERENCE
                 self._measured.append((self.clock(), factor))
-            self._measured = [(at, factor) for at, factor in self._measured if self.clock() - at < RECENT]
-            return max([1.0, *(factor for _, factor in self._measured)])
+            self._measured, self._noted = self._recent(self._measured), self._recent(self._noted)
+            return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
+
+    def note(self, factor: float) -> None:
+        """How slow somebody else found this host to be; it is measured here all the same."""
+        with self._lock:
+            self._noted = [*self._recent(self._noted), (self.clock(), factor)]
+
+    def _recent(self, found: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(at, factor) for at, factor in found if self.clock() - at < RECENT]
 
     def patient(self, seconds: float) -> float:
         """An upper bound, which costs nothing when all is well."""

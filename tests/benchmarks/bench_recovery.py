@@ -10,6 +10,9 @@ kills that ended in a restart instead, `steps_lost_max` steps that were begun an
 case, so the median is told less one, too. `restart`: everybody starts from the last commit, in fresh processes
 (`cold_seconds`) or warm spares (`warm_seconds`); at most the steps of one segment are lost. `promotion_seconds` is the
 part of a spare: from the word to take over until it stands ready.
+
+How long all that takes is the machine's affair. Bounded are ratios: of a cold restart to a bare import of MXNet, made
+now and then while the others train; of a warm one, and of a release, to the cold one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ import os
 import random
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cluster import Cluster, instance, resnet
+from dyntrain.controller.local.pace import patient
 from dyntrain.training.ledger import INTENTS, JOURNAL, read_lines
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.session.job.roster import Budget
@@ -35,8 +41,9 @@ from figures import Figure, at_most, progress, told, write
 
 KILLS, SEED = 20, 5
 NETWORK, STEPS = "resnet18_v1", 4  # a segment is an epoch here
-RELEASE_SECONDS, COLD_SECONDS, WARM_SECONDS = 1.5, 6.0, 2.5
-LESS_A_STEP_SECONDS = 0.7
+COLD_OVER_IMPORT, WARM_OVER_COLD, RELEASE_OVER_COLD = 6.0, 0.7, 0.4
+IMPORT = (sys.executable, "-c", "import dyntrain.training.numpy_aliases, mxnet")
+IMPORT_EVERY = 4  # kills
 WORKERS = "ABC"
 
 
@@ -48,6 +55,7 @@ class Losses:
     steps_lost_max: int = 0
     promotions: list[float] = field(default_factory=list)
     step_seconds: float = 0.0  # of two workers, as train after a kill
+    imports: list[float] = field(default_factory=list)
 
 
 def main(out: Path) -> list[Figure]:
@@ -66,24 +74,27 @@ def main(out: Path) -> list[Figure]:
         "restart": {
             "cold_seconds": statistics.median(cold.seconds),
             "warm_seconds": statistics.median(warm.seconds),
+            "import_seconds": statistics.median(cold.imports),
             "promotion_seconds": statistics.median(warm.promotions),
             "steps_lost_max": max(cold.steps_lost_max, warm.steps_lost_max),
         },
     }
     write(out, "recovery", found)
+    restart = found["restart"]
     return [
-        at_most("release.median_seconds", median, RELEASE_SECONDS),
+        told("release.median_seconds", median),
         told("release.step_seconds", release.step_seconds),
-        at_most("release.median_less_a_step_seconds", median - release.step_seconds, LESS_A_STEP_SECONDS),
-        at_most("release.worst_seconds", max(release.seconds), RELEASE_SECONDS),
         told("release.p95_seconds", found["release"]["p95_seconds"]),
+        at_most("release.median_over_cold", median / restart["cold_seconds"], RELEASE_OVER_COLD),
+        at_most("release.worst_over_cold", max(release.seconds) / restart["cold_seconds"], 1.0),
         at_most("release.steps_lost_max", release.steps_lost_max, 1),
         at_most("release.survivors_restarted", release.survivors_restarted, 0),
         at_most("release.fell_back", release.fell_back, 0),
-        at_most("restart.cold_seconds", found["restart"]["cold_seconds"], COLD_SECONDS),
-        at_most("restart.warm_seconds", found["restart"]["warm_seconds"], WARM_SECONDS),
-        told("restart.promotion_seconds", found["restart"]["promotion_seconds"]),
-        at_most("restart.steps_lost_max", found["restart"]["steps_lost_max"], STEPS),
+        *(told(f"restart.{name}", restart[name]) for name in ("cold_seconds", "warm_seconds", "import_seconds")),
+        at_most("restart.cold_over_import", restart["cold_seconds"] / restart["import_seconds"], COLD_OVER_IMPORT),
+        at_most("restart.warm_over_cold", restart["warm_seconds"] / restart["cold_seconds"], WARM_OVER_COLD),
+        told("restart.promotion_seconds", restart["promotion_seconds"]),
+        at_most("restart.steps_lost_max", restart["steps_lost_max"], STEPS),
     ]
 
 
@@ -102,6 +113,8 @@ def losses_of(mode: Literal["release", "restart"], spares: int, engine: EngineNa
             cluster.wait_for_event("joined", 0, instance=instance("C"))
             for number in range(KILLS):
                 _settled(cluster, spares)
+                if number % IMPORT_EVERY == 0:
+                    losses.imports.append(_import_seconds())
                 _kill_one(cluster, rng, ahead=number % 3 == 2, losses=losses)
             losses.steps_lost_max = _steps_lost(cluster)
             losses.step_seconds = _step_of_two(cluster)
@@ -109,6 +122,12 @@ def losses_of(mode: Literal["release", "restart"], spares: int, engine: EngineNa
         finally:
             cluster.close()
     return losses
+
+
+def _import_seconds() -> float:
+    began = time.monotonic()
+    subprocess.run(IMPORT, check=True, timeout=patient(60))
+    return time.monotonic() - began
 
 
 def _step_of_two(cluster: Cluster) -> float:

@@ -9,6 +9,8 @@ that of 2->3.
 
 The other way is `dyntrain launch` with two workers, SIGTERM once it has committed, and the same command again: SIGTERM
 to the first step that both workers have made, files in the page cache.
+
+How long either takes is the machine's affair; what is bounded is how many pauses fit into the restart.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from dyntrain.training.launch.command import CLUSTER
 from dyntrain.training.layout import JobFolder, current_job_file
 from dyntrain.training.ledger import JOURNAL, read_lines
 from dyntrain.training.protocol.engines import EngineName
-from figures import Figure, at_least, at_most, told, write
+from figures import Figure, at_least, told, write
 
 ROUNDS = {"resnet18_v1": 5, "resnet50_v1": 3}
 RESTARTS = 3
-BOUND_SECONDS, BOUND_RATIO = 0.6, 8.0  # for resnet18_v1
+BOUND_RATIO = 8.0  # for resnet18_v1
 BASE = "AB"
 TO_THE_END = ("--epochs", "100000", "--steps", "8")
 Changes = dict[str, list[Event]]
@@ -54,12 +56,7 @@ def main(out: Path) -> list[Figure]:
             "pause_seconds": {"median": median, "p95": percentile(pauses, 95)},
             "phases": {change: _medians(events) for change, events in changes.items()},
         }
-        bounded = network == "resnet18_v1"
-        figures.append(
-            at_most(f"{network}.pause_seconds", median, BOUND_SECONDS)
-            if bounded
-            else told(f"{network}.pause_seconds", median)
-        )
+        figures.append(told(f"{network}.pause_seconds", median))
         figures += [
             told(f"{network}.{change}.{part}", seconds)
             for change, parts in found[network]["phases"].items()

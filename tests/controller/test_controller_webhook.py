@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dyntrain.controller.adapters.webhook import HttpsSender, is_public
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, RetryLater
 from dyntrain.controller.contract.webhook import Webhook
+from dyntrain.controller.local.pace import patient
 from dyntrain.controller.loops.notify import CLAIM_SECONDS, Notified, NotifyPorts, StoredNotice, notify
 from waiting import wait_for
 
@@ -186,7 +187,7 @@ def bed(certificate: tuple[Path, ssl.SSLContext]) -> Iterator[Bed]:
     receiver.delay.set()
     receiver.shutdown()
     receiver.server_close()
-    thread.join(10)
+    thread.join(patient(10))
 
 
 def test_an_alarm_arrives_as_json_at_the_path_of_the_secret(bed: Bed) -> None:

@@ -197,7 +197,7 @@ def test_n6_a_signal_without_the_right_token_is_refused(up: LocalUp) -> None:
                 await connection.recv()
             return answer
 
-    answer = asyncio.run(asyncio.wait_for(knock(), 20))
+    answer = asyncio.run(asyncio.wait_for(knock(), patient(20)))
     assert isinstance(answer, Refused)
     assert "guessed" not in "".join(
         path.read_text(errors="replace") for path in (up.folder / "cloud").rglob("*.log")

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from dyntrain.controller.local.machines.imds import TOKEN_HEADER, MetadataService
+from dyntrain.controller.local.pace import patient
 from waiting import wait_for
 
 
@@ -39,7 +40,7 @@ def test_version_1_is_answered_where_the_instance_makes_tokens_optional_and_a_wr
     try:
         answers = []
         for path, headers in (("instance-id", {}), ("instance-id", {TOKEN_HEADER: "made up"}), ("tags/x", {})):
-            client = http.client.HTTPConnection(host, timeout=10)
+            client = http.client.HTTPConnection(host, timeout=patient(10))
             client.request("GET", f"/latest/meta-data/{path}", headers=headers)
             answer = client.getresponse()
             answers.append((answer.status, answer.read().decode()))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
+from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import Cluster, create_stack
 from local_toycloud import QUIET, say, say_prepared
 from waiting import wait_for
@@ -220,7 +221,9 @@ def test_a_cluster_over_its_hours_is_stopped_or_ended_with_its_places_and_one_th
 
     def dyntrain(*words: str) -> str:
         command = [sys.executable, "-m", "dyntrain", *words]
-        done = subprocess.run(command, env=account.cloud.client_environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, env=account.cloud.client_environment, capture_output=True, text=True, timeout=patient(60)
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, parameter
 from dyntrain.controller.contract.reports import NodeReport
-from dyntrain.controller.local.pace import patient
+from dyntrain.controller.local.pace import paced, patient
 from dyntrain.node_bootstrap.core.pacing import Backoff, Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.host.layout import Layout
@@ -46,6 +46,12 @@ QUICK = Timing(
     grace=1.0,
     stop_grace=1.0,
 )
+
+
+def unhurried(timing: Timing) -> Timing:
+    """What a process is given to end, as long as this machine takes for it."""
+    given = {name: getattr(timing, name) for name in ("finish", "grace", "stop_grace", "coordinator_exit")}
+    return replace(timing, **{name: paced(seconds) for name, seconds in given.items()})
 
 
 async def wait_until(condition: Callable[[], Any], what: str, seconds: float = 15.0) -> Any:
@@ -263,7 +269,7 @@ class World:
             reports=lambda region: self.reports,
             coordinator=self.coordinator,
             blank=self.blank,
-            timing=replace(self.timing, **timing),
+            timing=unhurried(replace(self.timing, **timing)),
         )
 
     def workers_started(self) -> list[dict[str, Any]]:

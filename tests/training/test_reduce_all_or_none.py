@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
+from dyntrain.controller.local.pace import patient
 from dyntrain.training.engine import SumsLost
 from dyntrain.training.protocol.messages import Abort, Broken, Position, StepStatus, StepVerdict
 from dyntrain.training.protocol.wire import FromWorker
@@ -36,7 +37,7 @@ class AllReduce:
         self.made += 1
         if self.made > self.ends:
             self.waits.set()
-            assert self.broken.wait(60)
+            assert self.broken.wait(patient(60))
             raise SumsLost("closed")
         if self.made == 1:
             array *= WORKERS  # all say the same
@@ -101,14 +102,14 @@ def reduced(*ends: int) -> list[float]:
 
     workers |= {name: Worker(count, said, name) for name, count in zip(names, ends, strict=True)}
     for worker, count in zip(workers.values(), ends, strict=True):
-        assert count == 2 or worker.engine.waits.wait(60)
-        worker.thread.join(60 if count == 2 else 0)
+        assert count == 2 or worker.engine.waits.wait(patient(60))
+        worker.thread.join(patient(60) if count == 2 else 0)
     for order in release.ask(names):
         assert isinstance(order, ToWorker)
         assert isinstance(order.message, Abort)
         workers[order.instance_id].guard.handle(order.message)
     for worker in workers.values():
-        worker.thread.join(60)
+        worker.thread.join(patient(60))
     return [found for worker in workers.values() for found in worker.found]
 
 
