@@ -34,6 +34,7 @@ from dyntrain.controller.loops.ports import Batch, StoredNode
 from moto_account import KEYS, RESOURCES
 from moto_server import any_image
 from surroundings import DYNALITE
+from waiting import wait_for
 
 TABLE = "facts-under-test"
 
@@ -54,7 +55,7 @@ def clients(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Clients:
 def dynalite() -> Iterator[str]:
     """Ends with its standard input, so with this process too."""
     program = (
-        f"require({json.dumps(str(DYNALITE.parent))})({{createTableMs: 0, deleteTableMs: 0}})"
+        f"require({json.dumps(str(DYNALITE.parent))})({{createTableMs: 100, deleteTableMs: 100}})"
         ".listen(0, '127.0.0.1', function () { console.log(this.address().port) });"
         "process.stdin.on('end', () => process.exit()).resume()"
     )
@@ -83,11 +84,13 @@ def table_with_stream(clients: Clients) -> Iterator[str]:
 def made(clients: Clients) -> Iterator[str]:
     properties = yaml.safe_load(RESOURCES.read_text())["Resources"]["FactsTable"]["Properties"]
     stream = {"StreamEnabled": True, **properties["StreamSpecification"]}
-    clients.dynamodb().create_table(
-        TableName=TABLE, StreamSpecification=stream, **{key: properties[key] for key in KEYS}
-    )
+    dynamodb = clients.dynamodb()
+    dynamodb.create_table(TableName=TABLE, StreamSpecification=stream, **{key: properties[key] for key in KEYS})
+    # Both take a moment, in which DynamoDB denies that there is a table, or refuses another of its name.
+    wait_for(lambda: dynamodb.describe_table(TableName=TABLE)["Table"]["TableStatus"] == "ACTIVE")
     yield TABLE
-    clients.dynamodb().delete_table(TableName=TABLE)
+    dynamodb.delete_table(TableName=TABLE)
+    wait_for(lambda: TABLE not in dynamodb.list_tables()["TableNames"])
 
 
 def node(number: int, cluster: str = "demo") -> NodeFacts:
