@@ -41,7 +41,7 @@ from figures import Figure, at_most, progress, told, write
 
 KILLS, SEED = 20, 5
 NETWORK, STEPS = "resnet18_v1", 4  # a segment is an epoch here
-COLD_OVER_IMPORT, WARM_OVER_COLD, RELEASE_OVER_COLD = 6.0, 0.7, 0.4
+COLD_OVER_IMPORT, WARM_OVER_COLD, RELEASE_OVER_COLD = 2.5, 0.6, 0.5
 IMPORT = (sys.executable, "-c", "import dyntrain.training.numpy_aliases, mxnet")
 IMPORT_EVERY = 4  # kills
 WORKERS = "ABC"
