@@ -30,6 +30,7 @@ from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
 from dyntrain.training.worker.loop.randomness import shared_generator
+from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.shards import Shards
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -101,6 +102,15 @@ class Epoch(int):
         summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
         return self._loop.reduce(self.number, name, float(total), None if count is None else float(count))
+
+    def sum(self, value: float) -> Total:
+        """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
+        loss is divided by something that each batch has more or less of. Once a place and batch on every worker. To
+        seven digits, as `reduce`; whole numbers up to 2**24 exactly.
+
+        In a step that is void, as a worker was lost in it, it is this worker's own value: nothing comes of that step.
+        """
+        return self._loop.sum(float(value))
 
     def random(self, name: str) -> np.random.Generator:
         """Draws that are the same on all workers and after every restart: they follow from the job's seed, the step and

@@ -43,11 +43,12 @@ WATCH = """
 BARE = """
     ([nodes, events]) => {
       const text = JSON.stringify(
-        Array.from({length: events}, (_, number) => ({id: `e${number}`, at: number, kind: "status", reason: "because"})));
+        Array.from({length: events}, (_, at) => ({id: `e${at}`, at, kind: "status", reason: "because"})));
       const began = performance.now();
       JSON.parse(text);
       const table = document.createElement("table");
-      table.innerHTML = Array.from({length: nodes}, (_, number) => `<tr>${`<td>${number}</td>`.repeat(8)}</tr>`).join("");
+      const row = (number) => `<tr>${`<td>${number}</td>`.repeat(8)}</tr>`;
+      table.innerHTML = Array.from({length: nodes}, (_, number) => row(number)).join("");
       document.body.append(table);
       table.offsetHeight;
       const took = performance.now() - began;

@@ -294,7 +294,9 @@ class ConductedMembership(Membership):
         """One that was formed at the end of this epoch has told its members to go on from there already."""
         return position if position.step == self.first_step else self.rejoin(position)
 
-    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+    def exchange(
+        self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+    ) -> bool:
         conductor, number = self.conductor, self._exchanges
         self._exchanges += 1
         if self.aborted:
@@ -361,6 +363,9 @@ class PlainEpoch:
         for at in range(0, len(self._order), self._batch):
             rows = [dataset[int(i)] for i in self._order[at : at + self._batch]]
             yield gluon.data.dataloader.default_batchify_fn(rows)
+
+    def sum(self, value: float) -> float:
+        return value
 
     def enumerate(self, dataset: Any) -> Iterator[tuple[int, Any]]:
         return enumerate(self.batches(dataset))

@@ -182,6 +182,21 @@ def word_language_model(job: Any) -> Any:
     return weights(net)
 
 
+def translation(job: Any) -> Any:
+    """GluonNLP's machine translation: sentences of unequal lengths, whose loss is divided by the words of the batch."""
+    text, length = labels(7, shape=(SAMPLES, 6)), labels(5, seed=7) + 1
+    net = initialise(Words(), mx.nd.zeros((1, 5)))
+    trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.02})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for sentence, words in epoch.batches(Rows(text, length)):
+            there = mx.nd.arange(5).expand_dims(0) < words.astype("float32").expand_dims(1)
+            with autograd.record():
+                loss = CROSS(net(sentence[:, :-1]), sentence[:, 1:], there.expand_dims(2)) * 5
+            loss.backward()
+            trainer.step(epoch.sum(there.sum().asscalar()))
+    return weights(net)
+
+
 def embedding(job: Any) -> Any:
     """example/gluon/embedding_learning and two-tower models: a part of the net has a part in some batches only."""
     towers = [mlp(3, seed=4), mlp(3, seed=5)]
@@ -314,6 +329,6 @@ def fine_tuning(job: Any) -> Any:
 
 
 SCRIPTS = (
-    mnist, cifar10_decay, imagenet, dcgan, word_language_model, embedding, accumulation, summed_accumulation, horovod,
-    nadam, lars, lamb, remembering, fine_tuning,
+    mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
+    summed_accumulation, horovod, nadam, lars, lamb, remembering, fine_tuning,
 )  # fmt: skip

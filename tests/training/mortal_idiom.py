@@ -34,12 +34,14 @@ class Mortal(CoordinatedMembership):
         self._at = (position.step, 0)
         super().intend(position, indices)
 
-    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+    def exchange(
+        self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+    ) -> bool:
         if self._at == self.moment and self.kvstore.rank == 1 and self.doom.exists():
             self.doom.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         self._at = (self._at[0], self._at[1] + 1)
-        return super().exchange(keys, push, arrays)
+        return super().exchange(keys, push, arrays, aside)
 
 
 def main(name: str, step: str, exchange: str, folder: str) -> None:

@@ -74,8 +74,8 @@ class Worker:
     def pushpull(self, key: str, value: Any) -> None:
         """The engine's wait makes the sum."""
 
-    def exchange(self, keys: Any, push: Callable[[], None], arrays: Any) -> bool:
-        return self.guard.exchange([0], push, arrays)
+    def exchange(self, keys: Any, push: Callable[[], None], arrays: Any, aside: bool = False) -> bool:
+        return self.guard.exchange([0], push, arrays, aside)
 
     def apply(self, after: Position, update: Callable[[], None]) -> bool:
         return self.guard.apply(after, update)

@@ -1,5 +1,6 @@
 """A worker killed in the middle of what takes several exchanges or batches, on the real ps-lite: two networks that are
-trained against each other, and gradients that add up over batches and over the end of an epoch.
+trained against each other, words that are summed before the gradients, and gradients that add up over batches and over
+the end of an epoch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ SCRIPT = Path(__file__).with_name("mortal_idiom.py")
     ("name", "step", "exchange"),
     [
         pytest.param("dcgan", 5, 1, id="between the updates of two networks"),
+        pytest.param("translation", 5, 0, id="at the sum of the words of a batch"),
         pytest.param("accumulation", 6, 0, id="at the sum of four batches, of which one is of the epoch before"),
     ],
 )

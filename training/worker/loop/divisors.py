@@ -8,6 +8,7 @@ from typing import Any
 from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.worker.loop.batch_size import Counts, divisor
 from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 
@@ -19,10 +20,10 @@ class Divisors:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
         what travels with the state. Raises ValueError.
         """
-        if trainer.loss_kind == "own":
+        if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
-                raise ValueError(f"step({n}): must be above 0, and the same on every worker")
-            return n
+                raise ValueError(f"step({n:g}): must be above 0, and the same on every worker")
+            return float(n)
         if trainer.loss_kind == "mean":
             if n != 1:
                 raise ValueError(f"step({n}) with loss='mean': the loss is divided already, pass 1")

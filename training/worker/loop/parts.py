@@ -22,8 +22,11 @@ ADDS_UP = (
     "adds up by itself: what the script steps after k batches of n is one of global_batch=k * n here"
 )
 REDUCED_WITHIN = (
-    "epoch.reduce() within a batch and local_batch_at_most=: not all workers see it in as many parts. Reduce where the "
-    "batches are done"
+    "epoch.reduce() or epoch.sum() within a batch and local_batch_at_most=: not all workers see it in as many parts. "
+    "Reduce where the batches are done"
+)
+SUMMED_OUTSIDE = (
+    "epoch.sum() is of the batch in hand, in the loop over the batches; outside of it epoch.reduce(name, value)"
 )
 
 

@@ -1,4 +1,4 @@
-"""A number that is summed over the workers for the script to decide by."""
+"""A number that is summed over the workers, for the script to decide by or to divide its gradients by."""
 
 from __future__ import annotations
 
@@ -17,12 +17,30 @@ from dyntrain.training.worker.membership.membership import Membership
 REDUCE = ("reduce", (7,), "float64")  # a key of the engine's; its sum is no more exact than one of floats
 
 
+class Total(float):
+    """A sum over all workers, the same on each: what `step` may divide by as it is."""
+
+
 def reduce(
     membership: Membership, anchor: Position, name: str, total: float, count: float | None, spectates: bool
 ) -> float:
-    """As a step of its own that ends where it begins, at `anchor`. NaN on all workers when one was lost in it."""
+    """NaN on all workers when one was lost in it."""
+    sums = sum_up(membership, anchor, name, total, 0.0 if spectates else 1.0 if count is None else count)
+    if sums is None:
+        return math.nan
+    if count is None:
+        return sums[0]
+    return sums[0] / sums[1] if sums[1] else math.nan
+
+
+def sum_up(
+    membership: Membership, anchor: Position, name: str, total: float, count: float
+) -> tuple[float, float] | None:
+    """Of both, as a step of its own that ends where it begins, at `anchor`. None on all workers when one was lost in
+    it: what follows in that step is void. Raises RuntimeError where not all mean the same `name`.
+    """
     tags = _tags(name)
-    mine = [1.0, *tags, total, 0.0 if spectates else 1.0 if count is None else count]
+    mine = [1.0, *tags, total, count]
     sums, workers = mine, membership.kvstore.num_workers
     if membership.shared:
         vote = mx.nd.array(mine, dtype="float64")
@@ -30,7 +48,7 @@ def reduce(
         key = REDUCE[0]
 
         def exchange(done: Callable[[], None]) -> bool:
-            pushed = membership.exchange([key], lambda: membership.kvstore.pushpull(key, vote), [vote])
+            pushed = membership.exchange([key], lambda: membership.kvstore.pushpull(key, vote), [vote], aside=True)
             return pushed and membership.apply(anchor, done)
 
         if exchange(lambda: found.extend(vote.asnumpy().tolist())):
@@ -38,12 +56,10 @@ def reduce(
         else:
             sums = []
         if not sums or sums[0] != workers:  # the same for all survivors
-            return math.nan
+            return None
         if sums[1:5] != [workers * tag for tag in tags]:
-            raise RuntimeError(f"epoch.reduce({name!r}, ...): other workers reduce something else at the same time")
-    if count is None:
-        return sums[5]
-    return sums[5] / sums[6] if sums[6] else math.nan
+            raise RuntimeError(f"{name!r}: the other workers sum up something else at the same time")
+    return sums[5], sums[6]
 
 
 def _tags(name: str) -> list[float]:

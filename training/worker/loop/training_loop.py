@@ -21,9 +21,9 @@ from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
 from dyntrain.training.worker.loop.loading import Loading
-from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, refuse_unfit
+from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.randomness import seed_generators
-from dyntrain.training.worker.loop.reduction import REDUCE, reduce
+from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rollback import Backup, Mark
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
@@ -224,6 +224,8 @@ class TrainingLoop:
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
         """What `n` in step(n) or update(n) says. Raises ValueError."""
         hand = self._in_hand("step()")
+        if math.isnan(n) and (hand.void or self.membership.broken):
+            return 1.0  # it comes of a sum in which a worker was lost, and so is the step
         return self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
 
     def exchange(self, trainer: ElasticTrainer) -> None:
@@ -340,12 +342,25 @@ class TrainingLoop:
         """
         if self.membership.over:
             return math.nan
-        if self.position.step == self.membership.first_step and (self.position.epoch > number or self.position.offset):
+        begins = self.hand is None and self.position.step == self.membership.first_step
+        if begins and (self.position.epoch > number or self.position.offset):
             return math.nan
         if self.hand is not None and self._at_most is not None:
             raise RuntimeError(REDUCED_WITHIN)
         spectates = self.hand is not None and self.hand.spectates
         return reduce(self.membership, self.anchor, name, (0.0 if spectates else total), count, spectates)
+
+    def sum(self, value: float) -> Total:
+        """Of the batch in hand. In a step that is void, as a worker was lost in it: this worker's own, which then leads
+        to nothing; so a script may go on to compute with it.
+        """
+        if self.hand is None:
+            raise RuntimeError(SUMMED_OUTSIDE)
+        if self._at_most is not None:
+            raise RuntimeError(REDUCED_WITHIN)
+        mine, what = (0.0 if self.hand.spectates else value), f"epoch.sum() in step {self.position.step}"
+        found = sum_up(self.membership, self.anchor, what, mine, 0.0)
+        return Total(value if found is None else found[0])
 
     def _rejoin(self) -> None:
         self._arrive(self.membership.rejoin(self.position))

@@ -298,8 +298,10 @@ class CoordinatedMembership(Membership):
     ) -> bool:
         return self._guard.run(after, push, gradients, update)
 
-    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
-        return self._guard.exchange([self._numbers[key] for key in keys], push, arrays)
+    def exchange(
+        self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+    ) -> bool:
+        return self._guard.exchange([self._numbers[key] for key in keys], push, arrays, aside)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
         return self._guard.apply(after, update, reaches)

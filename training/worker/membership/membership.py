@@ -92,9 +92,12 @@ class Membership:
         update()
         return True
 
-    def exchange(self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+    def exchange(
+        self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+    ) -> bool:
         """Push, and wait for the sums: `arrays`, of the same order as `keys`. False: nothing was pushed, as a new
-        generation follows. After True `apply` must follow, which knows whether the sums hold.
+        generation follows. After True `apply` must follow, which knows whether the sums hold. `aside`: what is summed
+        is not a step's gradients, whose time is measured.
         """
         push()
         return True

@@ -77,14 +77,18 @@ class StepGuard:
         numbers = range(first, first + len(arrays))
         return self.exchange(numbers, push, arrays) and self.apply(after, update)
 
-    def exchange(self, numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any]) -> bool:
+    def exchange(
+        self, numbers: Sequence[int], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
+    ) -> bool:
         """Push, and wait for the sums: `arrays`, one for each of the engine's keys `numbers` (ascending). False: it was
-        not begun, or the sums are lost; a new generation follows.
+        not begun, or the sums are lost; a new generation follows. `aside`: these are not a step's gradients, and are no
+        measure of how long those take.
 
         After True the sums may be void all the same: `apply` knows. The coordinator bounds the waits: it ends the
         process.
         """
-        self._measure(arrays)
+        if not aside:
+            self._measure(arrays)
         with self._changed:
             if self.aborted:
                 return False
@@ -109,8 +113,11 @@ class StepGuard:
         with self._changed:
             self._exchanges += 1
         self._enter("held")
-        self._summed = time.monotonic()
-        self._exchange_seconds = self._summed - began
+        ended = time.monotonic()
+        if not aside:
+            self._summed, self._exchange_seconds = ended, ended - began
+        elif self._summed is not None:
+            self._summed += ended - began  # which was spent in waiting for others
         return True
 
     def _fail(self, lost: SumsLost) -> None:

@@ -1,0 +1,178 @@
+"""What workers sum up within a batch: a script that divides by the words of its share, or by NaN because somebody was
+lost, would train on other weights than one process, or end the job.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+from conducted import Conductor, Death
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.membership.step import OWN_STEPS, StepGuard
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd
+
+PER_EPOCH = -(-SAMPLES // BATCH)
+LAST = SAMPLES - (PER_EPOCH - 1) * BATCH
+
+
+def trained(job: Any, divisor: Any, **options: Any) -> list[Any]:
+    """`divisor` gives what each step divides by."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss=options.pop("loss", "sum"))
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(divisor(epoch, x))
+    return weights(net)
+
+
+def steps(epoch_sizes: list[int]) -> list[float]:
+    return [float(size) for _ in range(EPOCHS) for size in epoch_sizes]
+
+
+WHOLE = steps([BATCH] * (PER_EPOCH - 1) + [LAST])
+
+
+@pytest.mark.parametrize("segment", [1, None])
+def test_a_sum_is_of_the_whole_batch_on_every_worker_whenever_it_joined(segment: int | None) -> None:
+    """Also in the first batch of one that joins in mid-epoch, and on one that has no sample of a short batch."""
+
+    def script(job: Any) -> Any:
+        found: list[float] = []
+
+        def samples(epoch: Any, x: Any) -> Any:
+            found.append(epoch.sum(len(x)))
+            return found[-1]
+
+        trained(job, samples)
+        return found
+
+    for plan in ({0: 1, 2: 3, 9: 2}, {0: LAST + 2}):
+        for found in Conductor(plan, segment_steps=segment).run(script):
+            assert found == WHOLE[len(WHOLE) - len(found) :]
+    assert script(ElasticJob.join()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "death",
+    [
+        pytest.param(Death(5, 1, 0), id="before-the-sum"),
+        pytest.param(Death(5, 1, 0, "applied"), id="after-the-sum"),
+        pytest.param(Death(5, 1, 1), id="before-the-gradients"),
+        pytest.param(Death(PER_EPOCH, 1, 0), id="in-an-epochs-first-sum"),
+    ],
+)
+@pytest.mark.parametrize("loss", ["sum", "own"])
+def test_a_loss_around_a_sum_costs_the_step_and_nothing_else(death: Death, loss: str) -> None:
+    """`reduce` is no number then: the survivors must come to know that the step is void before they refuse it."""
+
+    def script(job: Any) -> Any:
+        def words(epoch: Any, x: Any) -> Any:
+            return epoch.sum(len(x)) if loss == "sum" else epoch.reduce("words", len(x))
+
+        return trained(job, words, loss=loss)
+
+    expected = trained(ElasticJob.join(), lambda epoch, x: len(x))
+    conductor = Conductor({0: 3, death.step: 2}, [death], 2)
+    results = conductor.run(script)
+    assert len(results) == 2
+    assert not conductor.errors
+    for result in results:
+        for mine, theirs in zip(result, expected, strict=True):
+            assert mine == pytest.approx(theirs, abs=2e-5)
+
+
+def test_what_is_counted_from_sums_is_a_number_always_and_counted_once() -> None:
+    def script(job: Any) -> Any:
+        memory = job.memory(samples=0.0)
+
+        def counted(epoch: Any, x: Any) -> Any:
+            found = epoch.sum(len(x))
+            memory.samples += int(found)  # which NaN has not
+            return found
+
+        trained(job, counted)
+        return memory.samples
+
+    deaths = [Death(4, 1, 0), Death(6, 0, 1), Death(9, 1, 0, "applied")]
+    assert set(Conductor({0: 3}, deaths, 1).run(script)) == {float(EPOCHS * SAMPLES)}
+
+
+@pytest.mark.parametrize(
+    ("divisor", "loss", "says"),
+    [
+        (lambda epoch, x: epoch.sum(0), "sum", "above 0"),
+        (lambda epoch, x: epoch.sum(math.nan), "sum", "above 0"),
+        (lambda epoch, x: math.nan, "own", "above 0"),
+        (lambda epoch, x: epoch.sum(len(x)), "mean", "pass 1"),
+        (lambda epoch, x: epoch.sum(len(x)) + 40, "sum", "epoch.sum"),
+    ],
+    ids=["nothing", "no-number", "no-number-though-nobody-is-lost", "of-a-mean", "made-of-a-sum"],
+)
+def test_a_sum_that_nothing_can_be_divided_by_is_refused_before_the_step(divisor: Any, loss: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        trained(ElasticJob.join(), divisor, loss=loss)
+
+
+def test_a_sum_outside_of_the_batches_or_of_parts_says_what_to_do() -> None:
+    job = ElasticJob.join()
+    trainer = job.trainer(mlp().collect_params(), "sgd")
+    assert trainer is not None
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        with pytest.raises(RuntimeError, match=r"epoch\.reduce\(name, value\)"):
+            epoch.sum(1)
+        job.stop()
+        break
+    with pytest.raises(RuntimeError, match="local_batch_at_most"):
+        trained(ElasticJob.join(), lambda epoch, x: epoch.sum(len(x)), local_batch_at_most=4)
+
+
+def test_workers_that_sum_different_things_are_told() -> None:
+    def script(job: Any) -> Any:
+        return trained(job, lambda epoch, x: epoch.sum(len(x)) if epoch.rank else epoch.reduce("words", 1.0))
+
+    with pytest.raises(RuntimeError, match="other workers sum up"):
+        Conductor({0: 2}).run(script)
+
+
+class Engine:
+    """Whose sums take a while."""
+
+    release = "zeros"
+    seconds = 0.0
+
+    def wait(self, array: object) -> None:
+        time.sleep(self.seconds)
+
+
+class Gradient:
+    def wait_to_read(self) -> None:
+        pass
+
+
+def test_waiting_for_others_in_a_sum_is_not_told_as_this_workers_own_work() -> None:
+    """People look at it to find the slow one."""
+    engine = Engine()
+    guard = StepGuard(engine, lambda message: None)  # type: ignore[arg-type]
+    guard.formed(1, Position(epoch=0, offset=0, step=0))
+    began = time.monotonic()
+    for step in range(3 * OWN_STEPS):
+        measured = step and step % OWN_STEPS == 0
+        work, engine.seconds = (0.05, 0.3) if measured else (0.0, 0.0)
+        time.sleep(work)
+        assert guard.exchange([1], lambda: None, [Gradient()], aside=True)
+        assert guard.apply(Position(epoch=0, offset=0, step=step), lambda: None)
+        time.sleep(work)
+        engine.seconds, before, began = 0.0, began, time.monotonic()
+        assert guard.run(Position(epoch=0, offset=0, step=step + 1), lambda: None, [Gradient()], lambda: None)
+        if measured:
+            assert guard.own_seconds is not None
+            assert 2 * work <= guard.own_seconds <= time.monotonic() - before - 0.3
