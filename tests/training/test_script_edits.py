@@ -29,6 +29,7 @@ PLAIN = (  # what a piece of the elastic script is in the plain one
     (r"\bjob\.epochs\((\w+), samples=\w+, global_batch=\w+\)", r"range(\1)"),
     (r"\bepoch\.enumerate\((.+)\):\n", r"enumerate(DataLoader(\1, BATCH_SIZE, shuffle=True)):\n"),
     (r"\bepoch\.batches\((.+)\):\n", r"DataLoader(\1, BATCH_SIZE, shuffle=True):\n"),
+    (r"step\(epoch\.sum\((.+)\)\)\n", r"step(\1)\n"),
     (r"\bepoch\.number\b", r"epoch"),
     (r"\(job: Any\)", r"()"),  # stands for the line `job = ElasticJob.join()`
 )
