@@ -15,8 +15,6 @@ is. Started alone, the same script trains on one worker. GUIDE.md tells how an e
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
+from dyntrain.training.worker.loop.leaving import close_soon
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
 from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.reduction import Total
@@ -37,7 +36,6 @@ from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.memory import Memory
 
-log = logging.getLogger(__name__)
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
@@ -350,7 +348,7 @@ class ElasticJob:
         self.membership.stopping = True
 
     def _epochs(self, epochs: int, options: dict[str, Any]) -> Iterator[Epoch]:
-        loop, samples = self._loop, options["samples"]
+        loop, samples, left = self._loop, options["samples"], False
         try:
             loop.begin(epochs=epochs, **options)
             while loop.position.epoch < epochs and not self.membership.over:
@@ -367,15 +365,14 @@ class ElasticJob:
                 loop.end_epoch()
             self.membership.finished()
         except GeneratorExit:
-            if not self.membership.over and getattr(sys, "last_value", None) is None:  # it did not raise
-                log.error(
-                    "the loop over job.epochs() was left before its end: this worker counts as lost and is started "
-                    "again. To end the job early, call job.stop() and let the loop go on; it ends at the next boundary"
-                )
+            left = not self.membership.over
             raise
         except BaseException as error:
             self.membership.failed(error)
             raise
         finally:
             loop.loading.close()
-            self.membership.close()
+            if left:
+                close_soon(self.membership)
+            else:
+                self.membership.close()

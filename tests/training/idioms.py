@@ -328,6 +328,35 @@ def fine_tuning(job: Any) -> Any:
     return weights(net)
 
 
+def raising(job: Any) -> Any:
+    """A bug that shows in the fourth batch, in the body of the loop."""
+    net, seen = mlp(), {1: "one", 2: "two", 3: "three"}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            assert seen[epoch.step_number + 1]
+    return weights(net)
+
+
+def local_decay(job: Any) -> Any:
+    """What must be refused: the rate follows from batches that this process has seen."""
+    net, seen = mlp(), 0
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
+    for epoch in job.epochs(100_000, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            seen += 1
+            trainer.set_learning_rate(0.2 if seen == 1 else 0.1)
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
 SCRIPTS = (
     mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
     summed_accumulation, horovod, nadam, lars, lamb, remembering, fine_tuning,

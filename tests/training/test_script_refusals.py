@@ -19,6 +19,7 @@ from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp
 from mxnet import autograd, gluon
+from waiting import wait_for
 
 import mxnet as mx  # isort: skip
 
@@ -287,4 +288,4 @@ def test_leaving_the_loop_early_says_what_to_do_instead(caplog: pytest.LogCaptur
         break
     del _epoch
     gc.collect()
-    assert "job.stop()" in caplog.text
+    wait_for(lambda: "job.stop()" in caplog.text, what="it says so once no error came up")

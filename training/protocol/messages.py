@@ -220,6 +220,9 @@ class ScriptFailed(Message):
     position: Position
     error: str = Field(max_length=2000)
     traceback: str = Field(max_length=20_000)
+    past_help: bool = Field(
+        False, description="whether another try would lead to the same, or would hide what is wrong"
+    )
 
 
 class Progress(Message):

@@ -111,7 +111,9 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     if not job.trouble.raised and job.trouble.alike != (step, error):  # else it has been told
         raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
         orders.append(Announce(raised))
-    if job.trouble.script_raised(instance, step, error, members):
+    if message.past_help and job.phase is not Phase.OVER:
+        orders += fail(job, f"the script cannot go on: {error}", now)
+    elif job.trouble.script_raised(instance, step, error, members):
         orders += fail(job, f"the script fails at step {step} on every worker: {error}", now)
     return orders
 

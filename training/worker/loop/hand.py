@@ -18,6 +18,7 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
+HEAD = 7  # numbers before those of the parameters: workers, the step's mark, the tags
 NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
 NOT_STEPPED = (
     "trainer.step(...) was not called for the last batch: the other workers wait for its gradients. To add gradients "
@@ -63,7 +64,10 @@ class Hand:
         self.updated: list[Any] = []
         self.void = False
         self.vote: Any = None
+        self.rates: dict[str, float] = {}  # that the update will go by
+        self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
         self._mark: list[float] = []
+        self._tags: list[float] = []
         self._kept: list[tuple[Any, Any]] = []
 
     @property
@@ -120,16 +124,16 @@ class Hand:
             for gradient in param.list_grad():
                 gradient *= weight
 
-    def tally(self, trainer: Any, state: TrainingState, step: int) -> None:
+    def tally(self, trainer: Any, state: TrainingState, step: int, tags: list[float]) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        and which parameters its samples had a part in. A device that had no part in the batch holds the gradients of
-        an earlier one.
+        what its update will go by (`tags`), and which parameters its samples had a part in. A device that had no part
+        in the batch holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
-        self._mark = mark(step)
-        vote = np.zeros(3 + len(trainer._params))
-        vote[:3] = 1.0, *self._mark
+        self._mark, self._tags = mark(step), tags
+        vote = np.zeros(HEAD + len(trainer._params))
+        vote[:HEAD] = 1.0, *self._mark, *self._tags
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -140,11 +144,13 @@ class Hand:
                     gradient[:] = 0
                 elif weight != 1.0:
                     gradient *= weight
-            vote[3 + i] = 0.0 if nothing else float(any(fresh))
+            vote[HEAD + i] = 0.0 if nothing else float(any(fresh))
         self.vote = mx.nd.array(vote, dtype="float64")
 
-    def count(self, trainer: Any, workers: int) -> None:
-        """The sums are there. Raises RuntimeError when they are of different steps."""
+    def count(self, trainer: Any, workers: int) -> bool:
+        """The sums are there: whether all workers' updates will go by the same. Raises RuntimeError when they are of
+        different steps.
+        """
         total = self.vote.asnumpy()
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
             raise RuntimeError(
@@ -154,7 +160,8 @@ class Hand:
         for i, param in enumerate(trainer._params):
             if summed(param):
                 for data in param.list_data():
-                    data._fresh_grad = bool(total[3 + i])
+                    data._fresh_grad = bool(total[HEAD + i])
+        return bool(total[3:HEAD].tolist() == [workers * tag for tag in self._tags])
 
 
 def tally_key(trainer: int) -> str:

@@ -18,11 +18,12 @@ from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
 from dyntrain.training.worker.loop.divisors import Divisors
-from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
+from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
 from dyntrain.training.worker.loop.loading import Loading
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.randomness import seed_generators
+from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rollback import Backup, Mark
 from dyntrain.training.worker.loop.schedule import WorkerRates
@@ -105,7 +106,7 @@ class TrainingLoop:
                 seed=seed,
                 batching=agreed,
                 keys=[
-                    *((tally_key(t), (3 + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
+                    *((tally_key(t), (HEAD + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
                     REDUCE,
                 ],
             )
@@ -226,7 +227,8 @@ class TrainingLoop:
         hand = self._in_hand("step()")
         if math.isnan(n) and (hand.void or self.membership.broken):
             return 1.0  # it comes of a sum in which a worker was lost, and so is the step
-        return self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
+        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
+        return by
 
     def exchange(self, trainer: ElasticTrainer) -> None:
         hand = self._in_hand("allreduce_grads()")
@@ -240,8 +242,8 @@ class TrainingLoop:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
             return
-        t = self.trainers.index(trainer)
-        hand.tally(trainer, self.state, self.position.step)
+        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
+        hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates))
         pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
         keys = [*(key for key, _ in pushed), *([tally_key(t)] if self.membership.shared else [])]
         arrays = [*(gradients[0] for _, gradients in pushed), *([hand.vote] if self.membership.shared else [])]
@@ -263,10 +265,12 @@ class TrainingLoop:
         hand.updated.append(trainer)
         if hand.void or hand.goes_on:
             return
-        alone = len(self.trainers) == 1
+        alone, alike = len(self.trainers) == 1, [True]
 
         def work() -> None:
-            hand.count(trainer, self.workers if self.membership.shared else 1)
+            alike[0] = hand.count(trainer, self.workers if self.membership.shared else 1)
+            if not alike[0]:
+                return
             if not alone:
                 self._backups.append(Backup.of(self.state, trainer))
             self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
@@ -275,6 +279,8 @@ class TrainingLoop:
                 self._reached(self._after)
 
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
+        if not hand.void and not alike[0]:
+            raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates)
 
     @property
     def _after(self) -> Position:

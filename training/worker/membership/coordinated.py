@@ -47,7 +47,7 @@ from dyntrain.training.sampling.statistics import averaged, weighted
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
-from dyntrain.training.worker.membership.membership import Key, Membership
+from dyntrain.training.worker.membership.membership import Key, Membership, PastHelp
 from dyntrain.training.worker.membership.step import StepGuard
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from dyntrain.training.worker.transfer.fetching import TransferError
@@ -81,7 +81,6 @@ class CoordinatedMembership(Membership):
         self._steps = 0  # likewise
         self._proceeded = self._stepped = self._progressed = time.monotonic()
         self._step_seconds = 0.0
-        self._said_failed = False
         self._first = False  # the next step is the generation's first
         self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
@@ -369,10 +368,10 @@ class CoordinatedMembership(Membership):
 
     def failed(self, error: BaseException) -> None:
         """Before `enter` there is nobody to tell it to: it stays in what the process printed last."""
-        known = self._said_failed or self._connection is None
+        known = self.told_failure or self._connection is None
         if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
-        self._said_failed = True
+        self.told_failure = True
         lines = traceback.format_exception(error)
         self._client.say(
             ScriptFailed(
@@ -380,6 +379,7 @@ class CoordinatedMembership(Membership):
                 position=self._guard.position,
                 error=lines[-1].strip()[:2000],
                 traceback="".join(lines)[-20_000:],
+                past_help=isinstance(error, PastHelp),
             )
         )
 

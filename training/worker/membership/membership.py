@@ -19,11 +19,16 @@ from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
 
+class PastHelp(Exception):
+    """Beside what a script raises: to start the workers again would lead to the same, or would hide it."""
+
+
 class Membership:
     """Alone: one worker, for ever. Each method is what a coordinated worker overrides."""
 
     shared = False  # whether there can be others
     stopping = False  # whether the script wants the job to end at the next boundary
+    told_failure = False  # whether the coordinator knows what the script raised
     over = False  # whether the job has ended, at the end of its epochs or where it was stopped
 
     def __init__(self, kvstore: ElasticKVStore) -> None:

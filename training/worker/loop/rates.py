@@ -1,0 +1,78 @@
+"""What every worker's update goes by beside the gradients, and must be the same: rates, decay, momentum, loss scale.
+
+A script that keeps what they are made of in variables of its own gives a worker that joins other ones, and the weights
+part. So each sum of gradients says, in a few of its numbers, whether all mean the same; no message is added to it.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.loop.hand import ROUND, mark
+from dyntrain.training.worker.loop.reduction import sum_up
+from dyntrain.training.worker.membership.membership import Membership, PastHelp
+
+KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
+MULTIPLIERS, DIVISOR = "lr_mult or wd_mult", "what step(n) divides by"
+ADVICE = (
+    "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
+    "compute it from epoch.step_number"
+)
+TO_SUM = "Pass step() a number that is the same on every worker: epoch.sum(n) for what is counted in the batch"
+
+
+class UnequalRates(RuntimeError, PastHelp):
+    """The step was not applied anywhere."""
+
+
+def rates(trainer: Any, divides: float | None) -> dict[str, float]:
+    """What the trainer's next update will go by: the same names on every worker, 0 for what there is not, or is not
+    known yet (`divides`: by what). No schedule is asked, as some count how often they are.
+    """
+    optimizer = trainer._optimizer
+    scheduler = optimizer.lr_scheduler
+    rate = getattr(scheduler, "base_lr", None) if scheduler is not None else optimizer.lr
+    scaler = getattr(trainer, "_amp_loss_scaler", None)
+    found = {
+        "learning_rate": rate,
+        **{name: getattr(optimizer, name, None) for name in KNOWN},
+        "loss scale": getattr(scaler, "loss_scale", None),
+        DIVISOR: divides,
+    }
+    factors = [(i, p.lr_mult, p.wd_mult) for i, p in enumerate(trainer._params) if (p.lr_mult, p.wd_mult) != (1, 1)]
+    found[MULTIPLIERS] = zlib.crc32(repr(factors).encode()) % 2**20 if factors else 0
+    return {name: float(value) if isinstance(value, int | float) else 0.0 for name, value in found.items()}
+
+
+def tags(step: int, values: Mapping[str, float]) -> list[float]:
+    """Whose sums show whether they are those of all workers. Values that look alike at one step do not at the next."""
+    digest = zlib.crc32(repr((step, sorted(values.items()))).encode())
+    return [*mark(digest), *mark(digest // ROUND)]
+
+
+def unequal(membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float]) -> UnequalRates:
+    """Which of them differ, and how, with the same words on every worker. All must call it at once."""
+    told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
+    found = {name: said for name, said in told.items() if said is not None}
+    what = "; ".join(found.values()) or "learning rates, decay, momentum, loss scale, or what step(n) divides by"
+    of = f" (trainer {trainer})" if trainer else ""
+    return UnequalRates(f"the workers' updates would differ{of}: {what}. {TO_SUM if DIVISOR in found else ADVICE}")
+
+
+def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
+    """None also where a worker is lost meanwhile. Sums may be of floats, so what is told has their digits."""
+    first = sum_up(membership, anchor, f"{name} of worker 0", 0.0 if membership.kvstore.rank else value, 0.0)
+    if first is None:
+        return None
+    differs = not math.isclose(value, first[0], rel_tol=1e-6)
+    others = sum_up(membership, anchor, f"{name} of others", value if differs else 0.0, float(differs))
+    if others is None or not others[1]:
+        return None
+    count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
+    if name == MULTIPLIERS:
+        return f"{name} on {count}"
+    return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"
