@@ -103,10 +103,10 @@ class Epoch(int):
 
     def sum(self, value: float) -> Total:
         """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
-        loss is divided by something that each batch has more or less of. Once a place and batch on every worker. To
-        seven digits, as `reduce`; whole numbers up to 2**24 exactly.
+        loss is divided by something that each batch has more or less of. Before the step, at the same places on every
+        worker. To seven digits, as `reduce`; whole numbers up to 2**24 exactly.
 
-        In a step that is void, as a worker was lost in it, it is this worker's own value: nothing comes of that step.
+        Where a worker is lost in it the step is void, and nothing comes of the number that is returned.
         """
         return self._loop.sum(float(value))
 

@@ -129,6 +129,25 @@ def test_a_worker_lost_while_it_is_told_what_differs_does_not_hide_it(exchange: 
         conductor.run(lambda job: trained(job, decays))
 
 
+def test_numpys_number_is_the_plain_one_that_a_joiner_gets_with_the_state() -> None:
+    """Set where the job begins: those that join later have it from the others."""
+
+    def script(job: Any) -> None:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            if epoch == 0:
+                trainer.set_learning_rate(np.float32(0.3))
+                trainer._params[0].lr_mult = np.float32(0.5)
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+
+    assert len(Conductor({0: 2, 5: 3}, segment_steps=1).run(script)) == 3
+
+
 def test_a_number_that_is_not_the_same_everywhere_is_told_with_what_to_pass() -> None:
     """With loss="own" any number goes: a worker's own words would scale its update alone."""
 

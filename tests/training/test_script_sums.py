@@ -107,6 +107,68 @@ def test_what_is_counted_from_sums_is_a_number_always_and_counted_once() -> None
 
 
 @pytest.mark.parametrize(
+    "divisor",
+    [
+        pytest.param(lambda epoch, x: epoch.sum(len(x) if epoch.rank == 1 else 0), id="nothing-of-ones-own"),
+        pytest.param(lambda epoch, x: int(epoch.sum(len(x))), id="a-number-made-of-it"),
+        pytest.param(lambda epoch, x: len(x) if 1 / epoch.sum(0 if epoch.rank else len(x)) else 1, id="divided-by"),
+    ],
+)
+def test_survivors_of_a_loss_in_the_sum_do_not_refuse_what_came_of_it(divisor: Any) -> None:
+    """All of them would end, and people look for a fault of their script."""
+    results = Conductor({0: 3}, [Death(5, 1, 0)], 2).run(lambda job: trained(job, divisor))
+    assert len(results) == 3
+
+
+def test_words_of_several_batches_are_counted_in_memory_and_not_by_the_script() -> None:
+    def script(job: Any, counts_itself: bool = False) -> list[Any]:
+        memory = job.memory(samples=0.0)
+        net, samples = mlp(), 0
+        net.collect_params().setattr("grad_req", "add")
+        trainer = job.trainer(
+            net.collect_params(), "sgd", {"learning_rate": 0.1}, loss="sum" if counts_itself else "own"
+        )
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            for i, (x, y) in epoch.enumerate(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                samples += len(x)
+                memory.samples += epoch.sum(len(x)) if not counts_itself else 0
+                if i % 2:
+                    trainer.step(epoch.sum(samples) if counts_itself else memory.samples)
+                    memory.samples, samples = 0.0, 0
+                    net.collect_params().zero_grad()
+        return weights(net)
+
+    with pytest.raises(ValueError, match=r"memory\.words \+="):
+        script(ElasticJob.join(), counts_itself=True)
+    expected = script(ElasticJob.join())
+    for death in (Death(6, 1, 0), Death(7, 0, 0), Death(7, 1, 1)):
+        for result in Conductor({0: 3, death.step: 2}, [death], 1).run(script):
+            for mine, theirs in zip(result, expected, strict=True):
+                assert mine == pytest.approx(theirs, abs=2e-5)
+
+
+def test_a_sum_after_the_step_is_refused_as_a_loss_in_it_could_not_undo_the_step() -> None:
+    """Survivors would have different numbers then, and some of them would count."""
+
+    def script(job: Any) -> None:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(len(x))
+                epoch.sum(len(x))
+
+    with pytest.raises(RuntimeError, match=r"before trainer\.step"):
+        Conductor({0: 2}).run(script)
+
+
+@pytest.mark.parametrize(
     ("divisor", "loss", "says"),
     [
         (lambda epoch, x: epoch.sum(0), "sum", "above 0"),

@@ -6,6 +6,7 @@ others are freed of it. A coordinator that comes later must not take that worker
 
 from __future__ import annotations
 
+import pytest
 from dyntrain.training.journal import MembersGivenUp
 from dyntrain.training.protocol.messages import START, Position, StepStatus
 from dyntrain.training.session.job.state import Phase
@@ -58,6 +59,16 @@ def test_t17_the_node_of_who_was_given_up_ends_it_also_for_the_next_coordinator(
     three.orders.clear()
     three.node(C, worker_pid=0xC)
     assert restarted(three.orders) == {C}
+
+
+@pytest.mark.parametrize("stage", ["prepares", "waits", "free", "stands"])
+def test_t17_who_was_given_up_is_not_taken_in_again_only_to_be_ended_by_its_node(three: Driver, stage: str) -> None:
+    """Inside the next generation that would restart everybody."""
+    come_without(three, C)
+    come_back(three, A, B, C)
+    orders = three.worker(C, generation=1, stage=stage, position=START)
+    assert [order.instance_id for order in orders if isinstance(order, DropWorker)] == [C]
+    assert C not in three.session.job.roster.standing
 
 
 def test_a_loss_while_others_are_freed_is_written_down_too(three: Driver) -> None:

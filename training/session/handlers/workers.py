@@ -52,6 +52,8 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
     can be told what to do.
     """
     instance = hello.instance_id
+    if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
+        return _turn_away(job, hello, "it was given up, and its node has been told to end it")
     if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
         over = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
         return _turn_away(job, hello, over)

@@ -11,6 +11,12 @@ from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
+ADDS_UP = (
+    "step(epoch.sum(n)) after several batches: what a script counts over them itself is lost with a step that is void, "
+    "and a worker that joins has none of it. Count in the job's memory, memory.words += epoch.sum(words) in every "
+    "batch, and step(memory.words) with job.trainer(..., loss='own')"
+)
+
 
 class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
@@ -20,6 +26,8 @@ class Divisors:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
         what travels with the state. Raises ValueError.
         """
+        if isinstance(n, Total) and hand.batches > 1:
+            raise ValueError(ADDS_UP)
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise ValueError(f"step({n:g}): must be above 0, and the same on every worker")

@@ -25,6 +25,7 @@ REDUCED_WITHIN = (
     "epoch.reduce() or epoch.sum() within a batch and local_batch_at_most=: not all workers see it in as many parts. "
     "Reduce where the batches are done"
 )
+SUMMED_LATE = "epoch.sum() comes before trainer.step(): what is to be known after it says epoch.reduce(name, value)"
 SUMMED_OUTSIDE = (
     "epoch.sum() is of the batch in hand, in the loop over the batches; outside of it epoch.reduce(name, value)"
 )

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.hand import ROUND, mark
 from dyntrain.training.worker.loop.reduction import sum_up
@@ -43,9 +44,14 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
         "loss scale": getattr(scaler, "loss_scale", None),
         DIVISOR: divides,
     }
-    factors = [(i, p.lr_mult, p.wd_mult) for i, p in enumerate(trainer._params) if (p.lr_mult, p.wd_mult) != (1, 1)]
+    factors = [
+        (i, float(p.lr_mult), float(p.wd_mult))
+        for i, p in enumerate(trainer._params)
+        if (p.lr_mult, p.wd_mult) != (1, 1)
+    ]
     found[MULTIPLIERS] = zlib.crc32(repr(factors).encode()) % 2**20 if factors else 0
-    return {name: float(value) if isinstance(value, int | float) else 0.0 for name, value in found.items()}
+    # A number of NumPy's is a plain one on a worker that received it with the state.
+    return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
 
 
 def tags(step: int, values: Mapping[str, float]) -> list[float]:

@@ -21,7 +21,7 @@ from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
 from dyntrain.training.worker.loop.loading import Loading
-from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_OUTSIDE, refuse_unfit
+from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.randomness import seed_generators
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
@@ -150,6 +150,7 @@ class TrainingLoop:
         hand.void = self.membership.broken
         if not hand.void:
             hand.updated.clear()
+            hand.divides.clear()
             hand.at += 1
             self.memories.recall(self.state.own)  # what the script counts, it counts once a step, however it is divided
         return not hand.void
@@ -225,8 +226,8 @@ class TrainingLoop:
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
         """What `n` in step(n) or update(n) says. Raises ValueError."""
         hand = self._in_hand("step()")
-        if math.isnan(n) and (hand.void or self.membership.broken):
-            return 1.0  # it comes of a sum in which a worker was lost, and so is the step
+        if hand.void or (math.isnan(n) and self.membership.broken):
+            return 1.0  # it may come of a sum in which a worker was lost
         hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
         return by
 
@@ -357,16 +358,19 @@ class TrainingLoop:
         return reduce(self.membership, self.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
-        """Of the batch in hand. In a step that is void, as a worker was lost in it: this worker's own, which then leads
-        to nothing; so a script may go on to compute with it.
+        """Of the batch in hand. Where a worker is lost in it the step is void: what is returned then is some number, so
+        that a script may go on to compute with it.
         """
         if self.hand is None:
             raise RuntimeError(SUMMED_OUTSIDE)
         if self._at_most is not None:
             raise RuntimeError(REDUCED_WITHIN)
+        if self.anchor == self._after:
+            raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
         mine, what = (0.0 if self.hand.spectates else value), f"epoch.sum() in step {self.position.step}"
-        found = sum_up(self.membership, self.anchor, what, mine, 0.0)
-        return Total(value if found is None else found[0])
+        found = None if self.hand.void else sum_up(self.membership, self.anchor, what, mine, 0.0)
+        self.hand.void = found is None
+        return Total((value or 1.0) if found is None else found[0])
 
     def _rejoin(self) -> None:
         self._arrive(self.membership.rejoin(self.position))

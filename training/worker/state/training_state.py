@@ -337,9 +337,12 @@ def _values_of(trainer: Any) -> dict[str, Any]:
     scaler = getattr(trainer, "_amp_loss_scaler", None)
     return {
         "optimizer": capture(trainer._optimizer, _NOT_VALUES),
-        "scale": getattr(trainer, "_scale", None),
+        "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
         "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
-        "parameters": [[p.grad_req, getattr(p, "lr_mult", 1.0), getattr(p, "wd_mult", 1.0)] for p in trainer._params],
+        # as plain numbers: NumPy's are none to JSON
+        "parameters": [
+            [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
+        ],
     }
 
 
