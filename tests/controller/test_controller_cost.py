@@ -9,7 +9,7 @@ from dyntrain.controller.cli.text.cost import as_text
 from dyntrain.controller.cli.text.status import headline
 from dyntrain.controller.contract.errors import Refused
 from dyntrain.controller.contract.job_files import alive_key, plan_key, rank_exit_key, run_id
-from dyntrain.controller.core.history.bill import Line, bill, spans_of
+from dyntrain.controller.core.history.bill import LineItem, bill, spans_of
 from dyntrain.controller.core.history.trail import Metered, StatusChanged
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.verdict import Machine
@@ -41,7 +41,7 @@ def used(world: World, since: float = 0.0) -> Usage:
     return found
 
 
-def lines(usage: Usage, *, each: bool = False) -> list[Line]:
+def lines(usage: Usage, *, each: bool = False) -> list[LineItem]:
     ((_, costs),) = priced([usage], lambda kind, market: PRICES.get((kind, market)), each=each)
     return list(costs.lines)
 

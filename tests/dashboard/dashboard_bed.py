@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.answers.log_sources import Line
+from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.core.pool.inputs import Inputs
 from dyntrain.controller.dashboard.changing import Wish
 from dyntrain.controller.dashboard.curves import Curves
@@ -62,9 +62,9 @@ class Log:
     def __init__(self, lines: list[str]) -> None:
         self._lines, self._read = lines, 0
 
-    def next(self) -> Iterator[Line]:
+    def next(self) -> Iterator[SourceLine]:
         fresh, self._read = self._lines[self._read :], len(self._lines)
-        return (Line("i worker", line) for line in fresh)
+        return (SourceLine("i worker", line) for line in fresh)
 
 
 class Bed:

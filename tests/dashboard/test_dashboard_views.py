@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dyntrain.controller.cli.answers.log_sources import Line
+from dyntrain.controller.cli.answers.log_sources import SourceLine
 from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import Entry, PoolDecided, StatusChanged
@@ -69,8 +69,8 @@ class Written:
         self.opened.append(asked)  # type: ignore[arg-type]
         return self
 
-    def next(self) -> Iterator[Line]:
-        return iter([Line("i-1 worker", f"read {len(self.opened)}")])
+    def next(self) -> Iterator[SourceLine]:
+        return iter([SourceLine("i-1 worker", f"read {len(self.opened)}")])
 
 
 def test_a_log_that_is_looked_at_is_opened_once_and_only_the_last_ones_are_kept() -> None:

@@ -24,9 +24,9 @@ import pytest
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.protocol import channel
+from dyntrain.training.protocol.blocking import BlockingConnection, connected
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
 from dyntrain.training.protocol.clocks import Clocks
-from dyntrain.training.protocol.line import Line, connected
 from dyntrain.training.protocol.messages import (
     Challenge,
     CheckIn,
@@ -71,7 +71,7 @@ class Coordinator:
     """Accepts workers; a test takes each connection and plays the coordinator on it."""
 
     def __init__(self, certificate: Certificate) -> None:
-        self.connections: Queue[Line] = Queue()
+        self.connections: Queue[BlockingConnection] = Queue()
         self._certificate = certificate
         started: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(started),))
@@ -83,7 +83,7 @@ class Coordinator:
 
         async def handle(connection: ServerConnection) -> None:
             await connection.send(Challenge(nonce="f" * 32).model_dump_json())
-            self.connections.put(Line(loop, connection))
+            self.connections.put(BlockingConnection(loop, connection))
             await end.wait()
 
         context = self._certificate.server_context()
@@ -91,12 +91,12 @@ class Coordinator:
             started.set_result((server.sockets[0].getsockname()[1], loop, end))
             await end.wait()
 
-    def next(self) -> tuple[Line, Any]:
+    def next(self) -> tuple[BlockingConnection, Any]:
         """The next connection, and the hello on it."""
         line = self.connections.get(timeout=patient(20))
         return line, hears(line)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: BlockingConnection) -> None:
         """As when the process or the machine is gone: no word of farewell."""
         self._loop.call_soon_threadsafe(line.connection.transport.abort)
 
@@ -105,11 +105,11 @@ class Coordinator:
         self._thread.join()
 
 
-def hears(line: Line) -> Any:
+def hears(line: BlockingConnection) -> Any:
     return parse_to_coordinator(line.recv(patient(20)))
 
 
-def say(line: Line, *orders: Any) -> None:
+def say(line: BlockingConnection, *orders: Any) -> None:
     for order in orders:
         line.send(order.model_dump_json())
 

@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """`who` is the instance and the kind of its log."""
 
     who: str
@@ -47,7 +47,7 @@ class Line:
 
 
 class Source(Protocol):
-    def next(self) -> Iterator[Line]:
+    def next(self) -> Iterator[SourceLine]:
         """What has come since the last call; at first everything since the time that was asked for."""
 
 
@@ -64,13 +64,13 @@ class FromCloudWatch:
     def group(self) -> str:
         return f"/dyntrain/{self.wanted.cluster}"
 
-    def next(self) -> Iterator[Line]:
+    def next(self) -> Iterator[SourceLine]:
         prefix = f"{self.wanted.cluster}/{self.wanted.job}/" if self.wanted.job else f"{self.wanted.cluster}/"
         streams = [name for name in self.store.streams(self.group, prefix) if self.wanted.stream(name)]
         fresh = self._fresh(list(self.store.lines(self.group, streams, self.since)))
         for line in fresh:
             _, _, instance, kind = line.stream.split("/")
-            yield Line(f"{instance} {kind}", line.text.rstrip("\n"))
+            yield SourceLine(f"{instance} {kind}", line.text.rstrip("\n"))
 
     def _fresh(self, lines: Sequence[LogLine]) -> list[LogLine]:
         fresh = sorted((line for line in lines if line.id not in self.seen), key=lambda line: line.at)
@@ -96,7 +96,7 @@ class FromFiles:
         if not (self.directory / "machines").is_dir():
             raise GiveUp(f"{self.directory} is no directory of an embedded cloud: it has no machines/ in it")
 
-    def next(self) -> Iterator[Line]:
+    def next(self) -> Iterator[SourceLine]:
         for machine in sorted((self.directory / "machines").iterdir()):
             if self.wanted.instances is not None and machine.name not in self.wanted.instances:
                 continue
@@ -105,7 +105,7 @@ class FromFiles:
                     for file in _files(machine, kind):
                         yield from self._lines(file, f"{machine.name} {kind}")
 
-    def _lines(self, file: Path, who: str) -> Iterator[Line]:
+    def _lines(self, file: Path, who: str) -> Iterator[SourceLine]:
         begun = self.read.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
@@ -122,7 +122,7 @@ class FromFiles:
         for text in whole.decode(errors="replace").splitlines():
             at = time_of(text) or at
             if at is None or at >= self.since:
-                yield Line(who, text)
+                yield SourceLine(who, text)
 
 
 def time_of(text: str) -> float | None:

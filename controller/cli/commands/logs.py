@@ -21,7 +21,7 @@ from dyntrain.controller.contract.errors import GiveUp
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dyntrain.controller.cli.answers.log_sources import Line, Source
+    from dyntrain.controller.cli.answers.log_sources import Source, SourceLine
 
 
 @click.command(
@@ -84,7 +84,7 @@ def logs(
             go_on(lambda: _show(source.next()))
 
 
-def _show(lines: Iterable[Line]) -> int:
+def _show(lines: Iterable[SourceLine]) -> int:
     count = 0
     for count, line in enumerate(lines, 1):  # noqa: B007
         click.echo(f"{line.who}  {printable(line.text.expandtabs())}")

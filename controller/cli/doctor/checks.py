@@ -28,7 +28,7 @@ HOOKS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class Finding:
     """`unknown`: it could not be looked at, or cannot be told from here; that is no verdict."""
 
     what: str
@@ -36,11 +36,11 @@ class Line:
     says: str
 
 
-def diagnosis(seen: Seen) -> tuple[Line, ...]:
+def diagnosis(seen: Seen) -> tuple[Finding, ...]:
     return tuple(_lines(seen))
 
 
-def _lines(seen: Seen) -> Iterator[Line]:
+def _lines(seen: Seen) -> Iterator[Finding]:
     yield _given("region", seen.region)
     yield _given("credentials", seen.caller)
     if isinstance(seen.caller, Unread):
@@ -51,34 +51,34 @@ def _lines(seen: Seen) -> Iterator[Line]:
     if isinstance(seen.clusters, Unread):
         yield _unknown("clusters", seen.clusters)
     elif not seen.clusters:
-        yield Line("clusters", "unknown", "none is registered in this region")
+        yield Finding("clusters", "unknown", "none is registered in this region")
     else:
         for name, cluster in sorted(seen.clusters.items()):
             yield from _cluster(name, cluster, stage)
 
 
-def _given(what: str, found: str | Unread) -> Line:
-    return Line(what, "wrong", found.why) if isinstance(found, Unread) else Line(what, "ok", found)
+def _given(what: str, found: str | Unread) -> Finding:
+    return Finding(what, "wrong", found.why) if isinstance(found, Unread) else Finding(what, "ok", found)
 
 
-def _unknown(what: str, found: Unread) -> Line:
-    return Line(what, "unknown", f"not looked at: {found.why}")
+def _unknown(what: str, found: Unread) -> Finding:
+    return Finding(what, "unknown", f"not looked at: {found.why}")
 
 
-def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Line:
+def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
     if isinstance(denied, Unread):
         return _unknown(what, denied)
     if denied:
-        return Line(
+        return Finding(
             what, "wrong", f"{who} may not {', '.join(denied)}: a policy or a boundary of the account forbids it"
         )
-    return Line(what, "ok", f"{who} may do what is needed, as far as IAM simulates it")
+    return Finding(what, "ok", f"{who} may do what is needed, as far as IAM simulates it")
 
 
 # ---- the controller
 
 
-def _stage(seen: Seen) -> Generator[Line, None, Stage | None]:
+def _stage(seen: Seen) -> Generator[Finding, None, Stage | None]:
     """Returns the stage, or None when there is none to go by."""
     if isinstance(seen.stages, Unread):
         yield _unknown("stage", seen.stages)
@@ -86,25 +86,25 @@ def _stage(seen: Seen) -> Generator[Line, None, Stage | None]:
     try:
         stage = chosen_stage(seen.stages, seen.wanted_stage)
     except Misconfigured as error:
-        yield Line("stage", "wrong", str(error))
+        yield Finding("stage", "wrong", str(error))
         return None
     suffixes = {name: seen.stages.get(stage_parameter(name, "suffix"), "") for name in stage_names(seen.stages)}
     alike = [
         name for name, suffix in suffixes.items() if name != stage.name and _ambiguous(suffix, stage.elastic.suffix)
     ]
     if alike:
-        yield Line(
+        yield Finding(
             "stage",
             "wrong",
             f"the suffix {stage.elastic.suffix} of {stage.name} and {suffixes[alike[0]]} of {alike[0]} end alike: one "
             "tag can mean two clusters; deploy one of them with another suffix",
         )
     elif not seen.stages.get(stage_parameter(str(stage.name), "tables")):
-        yield Line(
+        yield Finding(
             "stage", "wrong", f"{stage.name} is of an earlier release: run make deploy, then update the clusters"
         )
     else:
-        yield Line("stage", "ok", f"{stage.name}, table {stage.table}, suffix {stage.elastic.suffix}")
+        yield Finding("stage", "ok", f"{stage.name}, table {stage.table}, suffix {stage.elastic.suffix}")
     return stage
 
 
@@ -113,50 +113,50 @@ def _ambiguous(one: str, other: str) -> bool:
     return one != other and bool(one and other) and (one.endswith(other) or other.endswith(one))
 
 
-def _controller(seen: Seen, stage: Stage | None) -> Iterator[Line]:
+def _controller(seen: Seen, stage: Stage | None) -> Iterator[Finding]:
     yield _stack("controller's stack", seen.stack, "run make deploy")
     if isinstance(seen.table, Unread):
         yield _unknown("table", seen.table)
     elif seen.table == "ACTIVE":
-        yield Line("table", "ok", "active")
+        yield Finding("table", "ok", "active")
     elif stage is not None:
         state = "does not exist" if seen.table is None else f"is {seen.table}"
-        yield Line("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
+        yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
     if isinstance(seen.alarms, Unread):
         yield _unknown("alarms", seen.alarms)
     elif seen.alarms:
         for name, description in sorted(seen.alarms.items()):
-            yield Line("alarms", "wrong", f"{name}: {description}")
+            yield Finding("alarms", "wrong", f"{name}: {description}")
     else:
-        yield Line("alarms", "ok", "none is raised")
+        yield Finding("alarms", "ok", "none is raised")
 
 
-def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Line:
+def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Finding:
     if isinstance(stack, Unread):
         return _unknown(what, stack)
     if stack is None:
-        return Line(what, "wrong", f"there is none: {otherwise}")
+        return Finding(what, "wrong", f"there is none: {otherwise}")
     if stack.failed:
         name, why = sorted(stack.failed.items())[0]
-        return Line(what, "wrong", f"{stack.status}; {name} failed: {why}")
+        return Finding(what, "wrong", f"{stack.status}; {name} failed: {why}")
     if stack.status not in SETTLED:
         busy = stack.status.endswith("_IN_PROGRESS")
         says = "CloudFormation is at work: look again" if busy else f"see its events, then {otherwise}"
-        return Line(what, "wrong", f"{stack.status}: {says}")
-    return Line(what, "ok", stack.status)
+        return Finding(what, "wrong", f"{stack.status}: {says}")
+    return Finding(what, "ok", stack.status)
 
 
 # ---- a cluster
 
 
-def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Line]:
+def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Finding]:
     if seen.stack is None:
-        yield Line(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
+        yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
     else:
         yield _stack(f"{name}: stack", seen.stack, "update it")
     if isinstance(seen.stack, StackSeen) and "WorkerGroup" in seen.stack.made and "WorkerRole" not in seen.stack.made:
         says = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
-        yield Line(f"{name}: role of workers", "wrong", says)
+        yield Finding(f"{name}: role of workers", "wrong", says)
     policy: ClusterPolicy | None = None
     if isinstance(seen.parameters, Unread):
         yield _unknown(f"{name}: parameters", seen.parameters)
@@ -170,76 +170,76 @@ def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Line
     yield _rights(f"{name}: permissions of nodes", seen.denied, "the nodes' role")
 
 
-def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Line, None, ClusterPolicy | None]:
+def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Finding, None, ClusterPolicy | None]:
     what = f"{name}: policy"
     if text is None:
-        yield Line(what, "wrong", f"/dyntrain/{name}/policy does not exist: dyntrain cluster create {name}")
+        yield Finding(what, "wrong", f"/dyntrain/{name}/policy does not exist: dyntrain cluster create {name}")
         return None
     try:
         policy = ClusterPolicy.model_validate_json(text)
     except ValidationError as error:
-        yield Line(what, "wrong", f"/dyntrain/{name}/policy cannot be read: {wrong_fields(error, 'JSON')}")
+        yield Finding(what, "wrong", f"/dyntrain/{name}/policy cannot be read: {wrong_fields(error, 'JSON')}")
         return None
     if policy.cluster != name:
-        yield Line(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")
+        yield Finding(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")
     elif stage is not None and policy.stage not in (None, stage.name):
-        yield Line(what, "unknown", f"served by the controller of stage {policy.stage}, not by {stage.name}")
+        yield Finding(what, "unknown", f"served by the controller of stage {policy.stage}, not by {stage.name}")
     else:
         workers = f"{policy.min_workers} to {policy.max_workers} workers"
-        yield Line(what, "ok", f"{workers}, groups {', '.join(policy.groups) or 'none'}")
+        yield Finding(what, "ok", f"{workers}, groups {', '.join(policy.groups) or 'none'}")
     return policy
 
 
-def _node(name: str, text: str | None, stage: Stage | None) -> Iterator[Line]:
+def _node(name: str, text: str | None, stage: Stage | None) -> Iterator[Finding]:
     what = f"{name}: node parameter"
     if text is None:
-        yield Line(
+        yield Finding(
             what, "wrong", f"/dyntrain/{name}/node does not exist, so no node starts: update the cluster's stack"
         )
         return
     try:
         node = NodeConfig.model_validate_json(text)
     except ValidationError as error:
-        yield Line(what, "wrong", f"/dyntrain/{name}/node cannot be read: {wrong_fields(error, 'JSON')}")
+        yield Finding(what, "wrong", f"/dyntrain/{name}/node cannot be read: {wrong_fields(error, 'JSON')}")
         return
     if stage is not None and node.elastic_suffix != stage.elastic.suffix and node.stage in (None, stage.name):
-        yield Line(
+        yield Finding(
             what,
             "wrong",
             f"nodes look for tags that end in {node.elastic_suffix}, and the controller for {stage.elastic.suffix}: "
             "update the cluster's stack",
         )
     else:
-        yield Line(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
+        yield Finding(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
     what = f"{name}: identity keys"
     if not node.identity_keys:
-        yield Line(what, "ok", "none: the word of whoever has the cluster's token is taken")
+        yield Finding(what, "ok", "none: the word of whoever has the cluster's token is taken")
         return
     try:
         keys = parse_keys(node.identity_keys)
     except ValueError as error:
-        yield Line(what, "wrong", f"the template's parameter IdentityKeys {error}")
+        yield Finding(what, "wrong", f"the template's parameter IdentityKeys {error}")
     else:
-        yield Line(what, "ok", f"{len(keys)}, by which nodes prove which instance they are")
+        yield Finding(what, "ok", f"{len(keys)}, by which nodes prove which instance they are")
 
 
-def _published(name: str, held: Mapping[str, str]) -> Iterator[Line]:
+def _published(name: str, held: Mapping[str, str]) -> Iterator[Finding]:
     if "target" not in held:
         says = "no target was published: no base node is prepared yet; dyntrain status says what they wait for"
-        yield Line(f"{name}: target", "wrong", says)
+        yield Finding(f"{name}: target", "wrong", says)
     else:
-        yield Line(f"{name}: target", "ok", "published")
+        yield Finding(f"{name}: target", "ok", "published")
     missing = [leaf for leaf in ("coordinator", "token") if leaf not in held]
     if missing:
         says = f"/dyntrain/{name}/{missing[0]} is not there: no coordinator has begun; look at the master's log"
-        yield Line(f"{name}: coordinator", "wrong", says)
+        yield Finding(f"{name}: coordinator", "wrong", says)
     else:
-        yield Line(f"{name}: coordinator", "ok", "has made itself known")
+        yield Finding(f"{name}: coordinator", "ok", "has made itself known")
 
 
 def _groups(
     name: str, groups: Mapping[str, GroupSeen] | Unread, policy: ClusterPolicy | None, stage: Stage | None
-) -> Iterator[Line]:
+) -> Iterator[Finding]:
     if isinstance(groups, Unread):
         yield _unknown(f"{name}: groups", groups)
         return
@@ -247,11 +247,11 @@ def _groups(
         found = groups.get(group)
         what = f"{name}: group {group}"
         if found is None:
-            yield Line(what, "wrong", "it does not exist: make it again, or take it out of the policy")
+            yield Finding(what, "wrong", "it does not exist: make it again, or take it out of the policy")
             continue
         problem = _group_problem(name, found, stage)
         size = f"{found.in_service} of {found.desired} in service, {found.minimum} to {found.maximum}"
-        yield Line(what, "wrong", problem) if problem else Line(what, "ok", size)
+        yield Finding(what, "wrong", problem) if problem else Finding(what, "ok", size)
 
 
 def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
@@ -272,44 +272,46 @@ def _without(kind: str) -> str:
     return "count as in service before they are prepared" if kind == "launch" else "are gone before they could leave"
 
 
-def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | None) -> Iterator[Line]:
+def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | None) -> Iterator[Finding]:
     what = f"{name}: launch template"
     if isinstance(template, Unread):
         yield _unknown(what, template)
     elif template is None:
-        yield Line(what, "unknown", "there is none: people cannot add workers one by one")
+        yield Finding(what, "unknown", "there is none: people cannot add workers one by one")
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
         wanted = stage.elastic.of(name)
-        yield Line(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
+        yield Finding(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
     else:
-        yield Line(what, "ok", "its instances join by themselves")
+        yield Finding(what, "ok", "its instances join by themselves")
 
 
-def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Line:
+def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
     given = template.volumes if isinstance(template, TemplateSeen) else {}
     for device, least in sorted(image.volumes.items()):
         if given.get(device, least) < least:
             says = f"it needs {least} GiB on {device}, and VolumeSize gives {given[device]}: update the cluster's stack"
-            return Line(what, "wrong", says)
-    return Line(what, "ok", "available")
+            return Finding(what, "wrong", says)
+    return Finding(what, "ok", "available")
 
 
-def _image_and_wheel(name: str, seen: ClusterSeen) -> Iterator[Line]:
+def _image_and_wheel(name: str, seen: ClusterSeen) -> Iterator[Finding]:
     if isinstance(seen.image, Unread):
         yield _unknown(f"{name}: image", seen.image)
     elif seen.image is not None and seen.image.state == "available":
         yield _fits(f"{name}: image", seen.image, seen.template)
     elif seen.template:
         state = seen.image.state if seen.image is not None else "gone"
-        yield Line(f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack")
+        yield Finding(
+            f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack"
+        )
     if isinstance(seen.wheel, Unread):
         yield _unknown(f"{name}: wheel", seen.wheel)
     elif seen.wheel is None:
-        yield Line(
+        yield Finding(
             f"{name}: wheel", "unknown", "it does not come from S3: whether nodes reach it shows when they install"
         )
     elif seen.wheel:
-        yield Line(f"{name}: wheel", "ok", "it is where PackageSource says")
+        yield Finding(f"{name}: wheel", "ok", "it is where PackageSource says")
     else:
         says = "it is not where the template's PackageSource says: copy it there (make wheel)"
-        yield Line(f"{name}: wheel", "wrong", says)
+        yield Finding(f"{name}: wheel", "wrong", says)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dyntrain.controller.cli.text.tables import Column, table
 from dyntrain.controller.cli.text.words import moment, printable
-from dyntrain.controller.core.history.bill import Bill, Line
+from dyntrain.controller.core.history.bill import Bill, LineItem
 
 COLUMNS = (
     Column("ROLE", 0),
@@ -46,7 +46,7 @@ def money(dollars: float | None) -> str:
     return "-" if dollars is None else f"${dollars:,.2f}"
 
 
-def _row(line: Line) -> list[str]:
+def _row(line: LineItem) -> list[str]:
     return [
         line.role,
         line.type,

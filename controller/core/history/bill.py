@@ -29,7 +29,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineItem:
     role: str
     type: str
     market: str
@@ -48,7 +48,7 @@ class Line:
 class Bill:
     """`unpriced` hours are in no sum of money. `hourly` is what all that runs now costs an hour."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[LineItem, ...]
     hours: float
     cost: float | None
     unpriced: float
@@ -140,10 +140,10 @@ def _span(entry: Metered, began: float, ended: float | None, *, cut: bool = Fals
     return Span(entry.instance, entry.role, entry.type, entry.market, began, ended, cut)
 
 
-def _line(key: tuple[str, str, str, str], ran: list[Span], prices: Prices, now: float) -> Line:
+def _line(key: tuple[str, str, str, str], ran: list[Span], prices: Prices, now: float) -> LineItem:
     role, kind, market, instance = key
     seconds = sum(max((now if span.ended is None else span.ended) - span.began, 0.0) for span in ran)
-    return Line(
+    return LineItem(
         role=role,
         type=kind,
         market=market,

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import ControlFile
+from dyntrain.training.protocol.blocking import BlockingConnection, connected
 from dyntrain.training.protocol.channel import answer, answer_seconds, decode, encode
 from dyntrain.training.protocol.clocks import Clocks, spread
-from dyntrain.training.protocol.line import Line, connected
 from dyntrain.training.protocol.messages import Abort, Pump, Refused, SafeCopy, StepVerdict, WorkerHello
 from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 from dyntrain.training.worker.membership.dialogue import Dialogue
@@ -65,7 +65,7 @@ class CoordinatorClient:
         self._orders: queue.Queue[FromCoordinator | BaseException] = queue.Queue()
         self._lock = threading.Lock()  # of the dialogue and of writing: what was said and what was heard have one order
         self._dialogue = Dialogue()
-        self._connection: Line | None = None
+        self._connection: BlockingConnection | None = None
         self._closed = False
         self._done = threading.Event()
         threading.Thread(target=self._run, name="coordinator", daemon=True).start()
@@ -134,7 +134,7 @@ class CoordinatorClient:
             self._done.wait(spread(delay, random.random(), 0.5))  # all others of the job come back as well
             delay = min(2.0, delay * 2)
 
-    def _listen(self, line: Line) -> None:
+    def _listen(self, line: BlockingConnection) -> None:
         """Greets, and says again what was not answered; nothing else can be said in between."""
         challenge, safe = line.recv(answer_seconds(self._clocks)), self._safe()
         with self._lock:

@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosedOK
 T = TypeVar("T")
 
 
-class Line:
+class BlockingConnection:
     """Any thread but the loop's own may use it while the loop runs. What is raised is what `connection` raises."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection) -> None:
@@ -53,16 +53,18 @@ class Line:
 
 
 @contextmanager
-def connected(url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS) -> Iterator[Line]:
-    """Raises as `channel.connect` does, within `seconds` if that is less. At its end nobody else may use the line."""
-    opened: Future[tuple[Line, asyncio.Event]] = Future()
+def connected(
+    url: str, certificate: str, clocks: Clocks = DEFAULT, seconds: float = ANSWER_SECONDS
+) -> Iterator[BlockingConnection]:
+    """Raises as `channel.connect` does, within `seconds` if that is less. At its end nobody else may use it."""
+    opened: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
     async def own() -> None:
         async with asyncio.timeout(seconds):
             connection = await connect(url, certificate, clocks)
         over = asyncio.Event()
         async with connection:
-            opened.set_result((Line(asyncio.get_running_loop(), connection), over))
+            opened.set_result((BlockingConnection(asyncio.get_running_loop(), connection), over))
             await over.wait()
 
     def run() -> None:
