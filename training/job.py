@@ -157,6 +157,17 @@ class ElasticJob:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    @property
+    def writes(self) -> bool:
+        """True on one worker: for best parameters, exports, plots, below `output`. Within an epoch it is worker 0; who
+        that is changes with the membership, at boundaries. What it has written and closed before an epoch ends, all can
+        read after that. After the loop it is one of those that came to the job's end.
+
+            if job.writes:
+                net.save_parameters(str(job.output / "best.params"))
+        """
+        return self.membership.writes
+
     def trainer(
         self, params: Any, optimizer: Any, optimizer_params: Any = None, *, loss: LossKind = "sum", **gluons: Any
     ) -> ElasticTrainer:

@@ -109,6 +109,7 @@ class JobFinished(_Entry):
     kind: Literal["finished"] = "finished"
     position: Position
     at: float
+    writer: str | None = Field(None, exclude_if=lambda value: value is None)  # whose script writes what is for all
 
 
 class JobFailed(_Entry):

@@ -257,6 +257,10 @@ class ConductedMembership(Membership):
                 raise SystemExit(0)
             return self.conductor.position
 
+    @property
+    def writes(self) -> bool:
+        return self.kvstore.rank == 0
+
     def intend(self, position: Position, indices: Any) -> None:
         self._exchanges, self._at = 0, position
         with self.conductor.changed:

@@ -1,8 +1,8 @@
 """A script of `idioms` as a job's training command: one worker dies in the middle of an epoch, once.
 
-    python mortal_idiom.py NAME STEP EXCHANGE FOLDER
+    python mortal_idiom.py NAME STEP EXCHANGE FOLDER [NUMBER]
 
-The worker that takes `doom` out of the folder, when it comes to that exchange of that step, is killed there. Who comes
+The worker of that number (1) that takes `doom` out of the folder is killed at that exchange of that step. Who comes
 to the end leaves its weights in the folder.
 """
 
@@ -28,6 +28,7 @@ from dyntrain.training.worker.membership.coordinated import CoordinatedMembershi
 class Mortal(CoordinatedMembership):
     moment: tuple[int, int]  # step, exchange in it
     doom: Path
+    number = 1
     _at = (0, 0)
 
     def intend(self, position: Position, indices: Any) -> None:
@@ -37,17 +38,18 @@ class Mortal(CoordinatedMembership):
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        if self._at == self.moment and self.kvstore.rank == 1 and self.doom.exists():
+        if self._at == self.moment and self.kvstore.rank == self.number and self.doom.exists():
             self.doom.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         self._at = (self._at[0], self._at[1] + 1)
         return super().exchange(keys, push, arrays, aside)
 
 
-def main(name: str, step: str, exchange: str, folder: str) -> None:
+def main(name: str, step: str, exchange: str, folder: str, number: str = "1") -> None:
     control = read_control_file()
     assert control is not None
     membership = Mortal(control, PsLite("dist_sync", control.private_ip))
+    membership.number = int(number)
     membership.moment, membership.doom = (int(step), int(exchange)), Path(folder, "doom")
     weights = getattr(idioms, name)(ElasticJob(membership))
     np.savez(Path(folder, f"weights-{os.getpid()}.npz"), *weights)

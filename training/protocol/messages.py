@@ -347,6 +347,7 @@ class Leave(Message):
     generation: int
     reason: str
     finished: bool = Field(False, description="whether the job has come to its end, or to where its script stopped it")
+    writes: bool = Field(False, description="whether this worker's script writes what is for all; one of them does")
 
 
 class Abort(Message):

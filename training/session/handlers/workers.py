@@ -77,7 +77,9 @@ def _leave(job: JobState, instance: str) -> Order:
     """
     generation = job.number if job.outcome == "finished" else 0
     reason = f"job {job.outcome}" if job.outcome else "not in the target"
-    return ToWorker(instance, Leave(generation=generation, reason=reason, finished=job.outcome == "finished"))
+    finished = job.outcome == "finished"
+    writes = finished and instance == job.writer
+    return ToWorker(instance, Leave(generation=generation, reason=reason, finished=finished, writes=writes))
 
 
 def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:

@@ -53,6 +53,7 @@ class JobState:
     trouble: Trouble = field(default_factory=Trouble)
     sequence: int = 0  # of the last report
     outcome: str = ""
+    writer: str | None = None  # of the finished job
     failure: str = ""  # why it failed
     raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
     epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet

@@ -11,12 +11,16 @@ from dyntrain.training.session.orders import Announce, DropWorker, Journal, Orde
 
 def end(job: JobState, now: float) -> list[Order]:
     roster = job.roster
+    job.writer = next(iter(job.members_present()), None)  # worker 0 as long as it lives
     orders: list[Order] = [
-        Journal(journal.JobFinished(position=job.position, at=now)),
+        Journal(journal.JobFinished(position=job.position, at=now, writer=job.writer)),
         Announce(events.Finished(position=job.position, at=now)),
     ]
     leave = Leave(generation=job.number, reason="job finished", finished=True)
-    orders += [ToWorker(instance, leave) for instance in [*roster.members, *roster.standing]]
+    orders += [
+        ToWorker(instance, leave.model_copy(update={"writes": instance == job.writer}))
+        for instance in [*roster.members, *roster.standing]
+    ]
     roster.leaving, roster.members = dict(roster.members), {}
     job.outcome = "finished"
     job.enter(Phase.OVER, now)

@@ -56,7 +56,7 @@ def recovered(
             case journal.TakenBack():  # nobody held the state: there is nobody to wait for
                 job.round = Round()
             case journal.JobFinished():
-                job.outcome, job.position = "finished", entry.position
+                job.outcome, job.position, job.writer = "finished", entry.position, entry.writer
             case journal.JobFailed():
                 job.outcome, job.failure = "failed", entry.reason
             case journal.JobBegun():

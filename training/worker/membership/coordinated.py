@@ -76,6 +76,7 @@ class CoordinatedMembership(Membership):
         )
         self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
         self._generation = 0
+        self._writes = False  # once the job is over: as the coordinator says, as worker 0 may be lost in the last step
         self._epochs = 0
         self._taken = 0  # samples of this worker since the last proceed
         self._steps = 0  # likewise
@@ -95,6 +96,15 @@ class CoordinatedMembership(Membership):
     @property
     def output(self) -> Path:
         return self._folder.output
+
+    @property
+    def writes(self) -> bool:
+        if not self._generation:
+            raise RuntimeError(
+                "job.writes before the loop over job.epochs(): no worker has its number yet. Make folders on every "
+                "worker, with exist_ok=True"
+            )
+        return self._writes if self.over else self.kvstore.rank == 0
 
     def enter(
         self,
@@ -283,7 +293,7 @@ class CoordinatedMembership(Membership):
         self._client.say(Committed(generation=generation, position=position, name=name))
 
     def _leave(self, order: Leave) -> None:
-        self.over = True
+        self.over, self._writes = True, order.writes
         self._engine.dissolve()
         log.info("leaving generation %d: %s", order.generation, order.reason)
         self._client.say(Left(generation=order.generation))

@@ -44,6 +44,11 @@ class Membership:
         """Where the script keeps what is to stay."""
         return Path("output")
 
+    @property
+    def writes(self) -> bool:
+        """Whether this worker's script writes what is for all. Raises RuntimeError where nobody can know yet."""
+        return True
+
     @staticmethod
     def join(kind: str, engine: str | None = None) -> Membership:
         """Raises ValueError for an unknown engine, and ImportError for one that is not installed."""
