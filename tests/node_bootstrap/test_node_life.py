@@ -164,8 +164,9 @@ def test_a_node_whose_preparation_failed_joins_once_a_person_marks_it(
                     assert await mark_prepared(here.dependencies()) == 0
                     assert f"{INSTANCE} of cluster demo is marked as prepared: {marker}" in capsys.readouterr().out
                 else:
-                    marker.touch()
-                    os.utime(marker, (0, 1_700_000_000))
+                    (old := tmp_path / "old").touch()
+                    os.utime(old, (0, 1_700_000_000))
+                    old.rename(marker)  # the node looks at any moment, and would see one that is new
                     seen = len(here.reports.sent)
                     await wait_until(lambda: len(here.reports.sent) > seen + 3, "it is looked at several times")
                     assert here.reports.outcomes() == {"prepare_failed"}, (
