@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
 import numpy as np
@@ -32,7 +32,7 @@ from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.shards import Shards
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
-from dyntrain.training.worker.loop.training_loop import TrainingLoop
+from dyntrain.training.worker.loop.training_loop import Changes, TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.memory import Memory
 
@@ -275,6 +275,7 @@ class ElasticJob:
         local_batch_at_most: int | None = None,
         seed: int = 0,
         average_statistics: bool = True,
+        changes: Changes = "any",
     ) -> Iterator[Epoch]:
         """Yields the epochs that are left, from the first one this worker takes part in. Once a job.
 
@@ -289,6 +290,10 @@ class ElasticJob:
         need no more memory. It may differ from worker to worker. `net`: a Block or several, for what they hold beside
         the trainers' parameters.
 
+        `changes="epoch"`: workers join and leave at ends of epochs alone, also where the cluster has boundaries within
+        them, which then commit nothing either; for scripts that carry something from batch to batch. A loss makes a
+        change wherever it happens.
+
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
@@ -300,6 +305,10 @@ class ElasticJob:
             )
         if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
             raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
+        if changes not in get_args(Changes):
+            raise ValueError(
+                f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?"
+            )
         if not self._loop.trainers:
             raise ValueError(
                 "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs()"
@@ -318,6 +327,7 @@ class ElasticJob:
                 "net": net,
                 "steps": steps,
                 "at_most": local_batch_at_most,
+                "changes": changes,
                 "samples": counted,
                 "drawn_from": drawn_from,
                 "batching": chosen,

@@ -70,6 +70,34 @@ def test_who_joins_in_mid_epoch_trains_with_the_rate_that_the_others_have_by_the
     assert np.array_equal(one, other)
 
 
+@pytest.mark.parametrize(("changes", "at"), [("any", 2), ("epoch", 6)])
+def test_members_change_where_the_script_allows_it(changes: str, at: int) -> None:
+    """A script that carries something from batch to batch would lose it with a change in between."""
+    began: list[int] = []
+
+    def script(job: Any) -> int:
+        net = dense(0.1)
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for epoch in job.epochs(3, samples=SAMPLES, global_batch=4, changes=changes):
+            began.append(epoch.step_number)
+            for x, y in epoch.batches(DATA):
+                with autograd.record():
+                    loss = LOSS(net(x), y)
+                loss.backward()
+                trainer.step(4)
+        return 1
+
+    assert Conductor({0: 2, 2: 3}, segment_steps=1).run(script) == [1] * 3
+    assert min(set(began) - {0}) == at
+
+
+def test_a_place_for_changes_that_there_is_not_is_refused() -> None:
+    job = ElasticJob.join()
+    job.trainer(dense(0.1).collect_params(), "sgd")
+    with pytest.raises(ValueError, match="changes='never'"):
+        job.epochs(1, samples=SAMPLES, global_batch=4, changes="never")  # type: ignore[arg-type]
+
+
 def test_a_trainer_that_adds_up_beside_one_that_steps_is_refused() -> None:
     """Its sum would be zeroed at each step of the other, without a word."""
     job = ElasticJob.join()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal
@@ -32,6 +32,8 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
+Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
+
 
 class TrainingLoop:
     def __init__(self, membership: Membership) -> None:
@@ -46,6 +48,7 @@ class TrainingLoop:
         self._average = True
         self._steps: int | None = None
         self._at_most: int | None = None
+        self._changes: Changes = "any"
         self._mark: Mark | None = None
         self._backups: list[Backup] = []
         self._taken = 0  # samples since the anchor
@@ -81,8 +84,10 @@ class TrainingLoop:
         batching: Batching,
         seed: int,
         average_statistics: bool,
+        changes: Changes,
     ) -> None:
         """Blocks until this worker is a member."""
+        self._changes = changes
         self._steps, self._at_most, self._average = steps, at_most, average_statistics
         self.membership.expects = self.loading.expect
         sequence = self.loading.sequence
@@ -96,6 +101,7 @@ class TrainingLoop:
             refuse_unfit(self.trainers, self._state.accumulated)
         agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
         agreed += f", {sequence}" if sequence else ""
+        agreed += "" if changes == "any" else ", changes at ends of epochs"
         self._arrive(
             self.membership.enter(
                 self._state,
@@ -196,6 +202,10 @@ class TrainingLoop:
     @property
     def workers(self) -> int:
         return self.membership.kvstore.num_workers
+
+    @property
+    def _segment_steps(self) -> int | None:
+        return self.membership.segment_steps if self._changes == "any" else None
 
     @property
     def _step_samples(self) -> int:
@@ -326,7 +336,7 @@ class TrainingLoop:
         elif self._steps is not None and self.position.step >= self._steps:
             self.membership.stopping = True
             self._at_boundary(self.position.epoch > before.epoch)
-        elif is_boundary(self.position, self.membership.first_step, self.membership.segment_steps):
+        elif is_boundary(self.position, self.membership.first_step, self._segment_steps):
             self._at_boundary(self.position.epoch > before.epoch)
 
     @staticmethod
