@@ -23,7 +23,7 @@ help:
 	@echo "make jobs    whole jobs and the whole system: workers that join, are killed or hang, several hosts, a hunt"
 	@echo "make horovod the second engine into .venv, built once a machine (4 minutes); make jobs ENGINE=horovod then tests it"
 	@echo "make bare    the cluster template's user data on systems with a systemd of their own (root; 10 minutes)"
-	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (two hours): PARTS=\"jobs bare\" HUNTS=4"
+	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (two and a half hours): PARTS=\"jobs bare\" HUNTS=4"
 	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"

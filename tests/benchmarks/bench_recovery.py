@@ -84,6 +84,7 @@ def main(out: Path) -> list[Figure]:
     return [
         told("release.median_seconds", median),
         told("release.step_seconds", release.step_seconds),
+        told("release.median_less_a_step_seconds", median - release.step_seconds),
         told("release.p95_seconds", found["release"]["p95_seconds"]),
         at_most("release.median_over_cold", median / restart["cold_seconds"], RELEASE_OVER_COLD),
         at_most("release.worst_over_cold", max(release.seconds) / restart["cold_seconds"], 1.0),

@@ -157,7 +157,7 @@ def test_an_archive_that_would_write_outside_its_folder_is_refused(tmp_path: Pat
     archive = tmp_path / "code.tar"
     with tarfile.open(archive, "w") as tar:
         tar.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
-    with pytest.raises(CommandFailed, match="cannot be unpacked"):
+    with pytest.raises(CommandFailed, match=r"cannot be unpacked|is not taken"):
         unpack(archive, tmp_path / "code")
     assert not (tmp_path / "outside").exists()
 

@@ -195,7 +195,7 @@ def test_a_node_trains_alone_and_launched(fresh: Fresh, tmp_path: Path) -> None:
 
 def test_the_controller_is_packaged_from_the_sdist(fresh: Fresh, distributions: Distributions, tmp_path: Path) -> None:
     with tarfile.open(distributions.sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path)  # noqa: S202  # our own; Python 3.11.2 knows no filter
     source = next(tmp_path.iterdir())
     done = fresh("controller").run(
         "python", source / ".chalice" / "package.py", "--out", tmp_path / "out", here=tmp_path

@@ -33,7 +33,7 @@ from job_bed import BED, ListedHosts
 from moto_server import moto_server
 from session_driver import A
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from waiting import until
+from waiting import until, wait_for
 
 PROGRAM = (sys.executable, "-m", "dyntrain.training.report.uploads")
 KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -260,7 +260,7 @@ def test_an_upload_that_hangs_delays_the_jobs_end_by_its_bound_and_leaves_no_pro
             assert "the rest is on the volume" in late.reason
 
     asyncio.run(course())
-    assert "time.sleep(600)" not in "".join(map(command_of, children()))
+    wait_for(lambda: "time.sleep(600)" not in "".join(map(command_of, children())), what="a killed process is gone")
 
 
 def test_who_hears_that_a_job_has_ended_finds_its_results(tmp_path: Path) -> None:
