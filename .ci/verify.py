@@ -32,11 +32,15 @@ for program in sshd ssh ip apt-get; do
 done
 make test STRICT=1
 """
-# What is committed, in a folder of somebody who is not root.
+# What is committed, in the home of a person who is not root: an account that is made for it, and removed.
 USER = """
-room=$(mktemp -d) && trap 'rm -rf "$room"' EXIT
-git clone --quiet . "$room/dyntrain" && chown -R 65534:65534 "$room" && cd "$room/dyntrain" || exit 1
-env -u XDG_CACHE_HOME HOME="$room" setpriv --reuid=65534 --regid=65534 --clear-groups make test STRICT=1
+name=dyntrain-verify
+! id "$name" >/dev/null 2>&1 || userdel --force --remove "$name"  # of a run that was killed
+useradd --create-home --shell /bin/bash "$name" && trap 'userdel --force --remove "$name"' EXIT || exit 1
+home=$(getent passwd "$name" | cut -d: -f6)
+git clone --quiet . "$home/dyntrain" && chown -R "$name:" "$home/dyntrain" && cd "$home/dyntrain" || exit 1
+env -u XDG_CACHE_HOME HOME="$home" USER="$name" LOGNAME="$name" \\
+  setpriv --reuid="$name" --regid="$name" --init-groups make test STRICT=1
 """
 PARTS: dict[str, Sequence[str]] = {
     "check": ("make", "check"),

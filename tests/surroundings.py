@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,16 @@ def sshd() -> str | None:
 
 
 def _no_openssh() -> str:
-    return "" if sshd() and shutil.which("ssh") and shutil.which("ssh-keygen") else "no OpenSSH server and client"
+    """A service's account cannot log in anywhere, whatever is installed."""
+    if not (sshd() and shutil.which("ssh") and shutil.which("ssh-keygen")):
+        return "no OpenSSH server and client"
+    try:
+        account = pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return f"user {os.geteuid()} has no account"
+    if Path(account.pw_shell).name in ("nologin", "false"):
+        return f"{account.pw_name} may not log in: the shell is {account.pw_shell}"
+    return ""
 
 
 def _no_hosts() -> str:
@@ -103,7 +113,10 @@ NEEDS = {
     ),
     "dynalite": Need("a second DynamoDB", ("nodejs", "npm"), functools.cache(_no_dynalite), otherwise="make witnesses"),
     "openssh": Need(
-        "a real sshd, and ssh to log in with", ("openssh-server", "openssh-client"), functools.cache(_no_openssh)
+        "a real sshd, and ssh to log in with",
+        ("openssh-server", "openssh-client"),
+        functools.cache(_no_openssh),
+        otherwise="run the tests as a user who has an account with a shell",
     ),
 }
 
