@@ -34,6 +34,7 @@ make test STRICT=1
 """
 # What is committed, in the home of a person who is not root: an account that is made for it, and removed.
 USER = """
+.ci/packages  # which that account may not bring
 name=dyntrain-verify
 ! id "$name" >/dev/null 2>&1 || userdel --force --remove "$name"  # of a run that was killed
 useradd --create-home --shell /bin/bash "$name" && trap 'userdel --force --remove "$name"' EXIT || exit 1

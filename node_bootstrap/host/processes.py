@@ -22,6 +22,7 @@ from pathlib import Path
 from dyntrain.node_bootstrap.host.child_log import ChildLog
 from dyntrain.node_bootstrap.host.errors import Interrupted
 from dyntrain.training.host import exec_child
+from dyntrain.training.timeouts import timeout
 
 MARK = "DYNTRAIN_SUPERVISED"
 KILL_SECONDS = 5.0  # for the kernel to take a killed process away; longer only in uninterruptible sleep
@@ -89,7 +90,7 @@ class Child:
 
     async def _gone(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with timeout(seconds):
                 await self.process.wait()
         return self.process.returncode is not None
 
@@ -146,7 +147,7 @@ class Children:
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with timeout(seconds):
                     code = await child.wait()
         finally:
             await child.stop()

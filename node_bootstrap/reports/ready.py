@@ -18,6 +18,7 @@ from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, RetryLater, ServiceUnavailable
 from dyntrain.node_bootstrap.instance.identity import read_identity
 from dyntrain.node_bootstrap.instance.metadata import MetadataClient
+from dyntrain.training.timeouts import timeout
 
 PUT_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
@@ -32,7 +33,7 @@ async def signal_ready(url: str, seconds: float, metadata_url: str, pause: float
     """
     metadata = MetadataClient(metadata_url, Timing())
     try:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             while True:
                 try:
                     identity = await read_identity(metadata)

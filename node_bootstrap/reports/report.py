@@ -15,6 +15,7 @@ from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.training.protocol.clocks import spread
+from dyntrain.training.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Reporter:
             pause = spread(self._timing.report.delay(self._sent), random.random())
             self._sent += 1
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with timeout(pause):
                     await self._changed.wait()
 
     async def _send(self, report: NodeReport) -> None:

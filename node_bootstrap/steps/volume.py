@@ -19,6 +19,7 @@ from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration
 from dyntrain.node_bootstrap.steps.run import NodeStep
+from dyntrain.training.timeouts import timeout
 
 OPTIONS = "_netdev,noresvport,tls"
 MOUNT_SECONDS = 120.0
@@ -79,7 +80,7 @@ class Volume:
 
     async def _look(self, look: Callable[[str], bool]) -> bool:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with timeout(LOOK_SECONDS):
                 return await asyncio.to_thread(look, self._mount)
         except TimeoutError as error:
             raise ServiceUnavailable(

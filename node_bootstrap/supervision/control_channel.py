@@ -22,6 +22,7 @@ from dyntrain.training.protocol.clocks import DEFAULT, Clocks, spread
 from dyntrain.training.protocol.messages import Refused
 from dyntrain.training.protocol.node_messages import NodeHello, Welcome
 from dyntrain.training.protocol.wire import FromCoordinator, FromNode
+from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -123,7 +124,7 @@ class ControlChannel:
         sender: asyncio.Task[None] | None = None
         try:
             await greet(connection, receiver.hello(), access.token, self._clocks)
-            async with asyncio.timeout(answer_seconds(self._clocks)):
+            async with timeout(answer_seconds(self._clocks)):
                 first = self._decode(await connection.recv())
             if isinstance(first, Refused):
                 return self._refused(first)
@@ -146,7 +147,7 @@ class ControlChannel:
             if sender is not None:
                 sender.cancel()
             with contextlib.suppress(TimeoutError, OSError, WebSocketException):
-                async with asyncio.timeout(CLOSE_SECONDS):
+                async with timeout(CLOSE_SECONDS):
                     await connection.close()
 
     async def _listen(self, connection: ClientConnection, receiver: Receiver) -> Ending:

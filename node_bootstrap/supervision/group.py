@@ -21,6 +21,7 @@ from dyntrain.node_bootstrap.host.processes import Child, Children, Program, exp
 from dyntrain.training.host.forkserver import Blank, ForkServerSocket
 from dyntrain.training.protocol.node_messages import GroupFailed, GroupReady, StartGroup
 from dyntrain.training.protocol.wire import FromNode
+from dyntrain.training.timeouts import timeout
 
 PORTS = range(10000, 30000)  # below the ports that the kernel gives to outgoing connections
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class PsGroup:
                     continue
                 if (left := self._refill_at - time.monotonic()) > 0:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(left):
+                        async with timeout(left):
                             await self._changed.wait()
                     continue
                 if self._deaths:
@@ -234,7 +235,7 @@ class PsGroup:
         """From the request to the end of the process."""
         server = process.server
         try:
-            async with asyncio.timeout(self._timing.blank_start):
+            async with timeout(self._timing.blank_start):
                 process.ready = await process.blank.started(self._uid)
         except TimeoutError:
             if self._server and self._server[0] is server:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dyntrain.node_bootstrap.core.isolation import IsolationAction, IsolationState, decide
 from dyntrain.node_bootstrap.core.pacing import Backoff
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
+from dyntrain.training.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class Isolation:
             action, due = decide(time.monotonic(), self._state, self._seconds, self._ask)
             if action is IsolationAction.WAIT:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(None if due == math.inf else due - time.monotonic()):
+                    async with timeout(None if due == math.inf else due - time.monotonic()):
                         await self._changed.wait()
             elif action is IsolationAction.STOP:
                 self._state = IsolationState(stopped=True)

@@ -18,6 +18,7 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.launch_desk import ANSWER_SECONDS, ASK, MAX_LINE, Reply, ToLaunch, reachable
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, LaunchRequest
 from dyntrain.training.protocol.wire import FromNode
+from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
 READ_SECONDS = 10.0  # for a line that is being written
@@ -96,7 +97,7 @@ class LaunchDesk:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             try:
-                async with asyncio.timeout(READ_SECONDS):
+                async with timeout(READ_SECONDS):
                     line = await reader.readline()
                 reply = await self._answer(line)
             except (ValueError, TimeoutError):  # too long, or never a whole line
@@ -132,7 +133,7 @@ class LaunchDesk:
         try:
             if not self._tell(message):
                 return LaunchAnswer(request=request, job="", refused=AWAY, passing=True)
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with timeout(ANSWER_SECONDS):
                 return await future
         except TimeoutError:
             why = f"the coordinator did not answer within {ANSWER_SECONDS:g} s; typed again, it is launched once"

@@ -18,6 +18,7 @@ from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import NodeError
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program
 from dyntrain.training.host.standby import StandbySocket
+from dyntrain.training.timeouts import timeout
 
 QUIET = 10  # niceness of a spare that gets ready while the job trains
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class Spares:
         with spare.line:
             bound = self._timing.spare_start * 2.0 ** min(self._hangs, 10)  # it may just be slow, at its low priority
             try:
-                async with asyncio.timeout(bound):
+                async with timeout(bound):
                     spare.ready = await spare.line.ready()
             except TimeoutError:
                 if spare in self._waiting:  # one that was taken is the coordinator's to bound

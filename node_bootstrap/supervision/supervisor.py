@@ -42,6 +42,7 @@ from dyntrain.training.protocol.node_messages import (
 )
 from dyntrain.training.protocol.results import END_SECONDS, SCRIPTS_SECONDS
 from dyntrain.training.protocol.wire import FromCoordinator
+from dyntrain.training.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +261,7 @@ class Supervisor:
                 self._channel.leave()
                 bound += SCRIPTS_SECONDS + END_SECONDS
             try:
-                async with asyncio.timeout(bound):
+                async with timeout(bound):
                     await coordinator.finished.wait()
             except TimeoutError:
                 log.error(

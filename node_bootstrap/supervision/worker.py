@@ -21,6 +21,7 @@ from dyntrain.node_bootstrap.supervision.spares import Spares
 from dyntrain.training.host.safe_memory import SafeMemory
 from dyntrain.training.protocol.node_messages import WorkerExited, WorkerStarted
 from dyntrain.training.protocol.wire import FromNode
+from dyntrain.training.timeouts import timeout
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class Worker:
         """
         if self._child and self.state is WorkerState.RUNNING:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with timeout(seconds):
                     await self._child.wait()
 
     async def stop(self, grace: float) -> None:
@@ -225,7 +226,7 @@ class Worker:
         )
         if decision.action is RestartAction.WAIT:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(decision.due - now):
+                async with timeout(decision.due - now):
                     await self._changed.wait()
             return
         async with self._turn:

@@ -57,6 +57,7 @@ from dyntrain.training.protocol.wire import ToNode as NodeMessage
 from dyntrain.training.protocol.wire import ToWorker as WorkerMessage
 from dyntrain.training.session.orders import Order
 from dyntrain.training.session.session import Session
+from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -207,7 +208,7 @@ class ControlServer:
     async def _hello(self, connection: ServerConnection) -> NodeHello | WorkerHello:
         """Raises TimeoutError, ConnectionClosed, or Unwelcome."""
         nonce = secrets.token_urlsafe(24)
-        async with asyncio.timeout(HELLO_SECONDS):
+        async with timeout(HELLO_SECONDS):
             await connection.send(Challenge(nonce=nonce).model_dump_json())
             text = await connection.recv()
         try:

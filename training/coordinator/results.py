@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dyntrain.training.events import Event, ResultsNotUploaded, ResultsUploaded
 from dyntrain.training.host import exec_child
 from dyntrain.training.protocol.results import END_SECONDS, Uploaded
+from dyntrain.training.timeouts import timeout
 from pydantic import ValidationError
 
 AGAIN_SECONDS = 60.0  # after a failure, unless an epoch ends before
@@ -44,7 +45,7 @@ class Results:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(again):
+                    async with timeout(again):
                         await self._due.wait()
                 self._due.clear()
                 again = None if await self._upload() else AGAIN_SECONDS
@@ -54,7 +55,7 @@ class Results:
     async def finish(self, seconds: float = END_SECONDS) -> None:
         """The job is over: what is not there yet, as far as it can be had within so long. For while `run` runs."""
         try:
-            async with asyncio.timeout(seconds):
+            async with timeout(seconds):
                 await self._upload()
         except TimeoutError:
             self._failed(f"not all was uploaded within {seconds:.0f} s after the job's end; the rest is on the volume")
@@ -102,7 +103,7 @@ class Results:
         assert process.stdin is not None
         process.stdin.close()  # it ends with its input, and leaves nothing behind
         try:
-            async with asyncio.timeout(GRACE_SECONDS):
+            async with timeout(GRACE_SECONDS):
                 await process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):

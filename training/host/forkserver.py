@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dyntrain.training.host.exec_child import die_with_parent
 from dyntrain.training.host.inherited import InheritedSocket
+from dyntrain.training.timeouts import timeout
 
 FORK_SOCKET = "DYNTRAIN_FORK_SOCKET"  # the file descriptor that the server inherits
 MAX_LINE = 64 * 1024
@@ -152,7 +153,7 @@ class Blank:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(KILL_SECONDS):
+                async with timeout(KILL_SECONDS):
                     await gone.wait()
         finally:
             loop.remove_reader(handle)

@@ -35,6 +35,7 @@ from dyntrain.training.layout import JobFolder
 from dyntrain.training.protocol.node_spec import NodeSpec
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
+from dyntrain.training.timeouts import timeout
 from pydantic import SecretStr
 
 CLUSTER = "manual"
@@ -158,7 +159,7 @@ async def _copy(directory: Path, host: str, destination: str) -> None:
         os.close(read)
         os.close(write)
     try:
-        async with asyncio.timeout(COPY_SECONDS):
+        async with timeout(COPY_SECONDS):
             packed, unpacked = await asyncio.gather(sender.wait(), receiver.wait())
     except TimeoutError:
         raise LaunchError(
@@ -181,7 +182,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     process.stdin.close()
     for below in (True, False):
         try:
-            async with asyncio.timeout(END_SECONDS):
+            async with timeout(END_SECONDS):
                 await process.wait()
                 return
         except TimeoutError:

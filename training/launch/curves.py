@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dyntrain.training.host import exec_child
+from dyntrain.training.timeouts import timeout
 
 END_SECONDS = 60.0  # to write, and upload, what came last; more than a busy machine needs
 LOG = "tensorboard.log"
@@ -55,6 +56,6 @@ async def _end(process: asyncio.subprocess.Process, *, itself: bool) -> None:
         with contextlib.suppress(ProcessLookupError):
             end()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
+            async with timeout(END_SECONDS):
                 await process.wait()
                 return

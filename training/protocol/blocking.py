@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from dyntrain.training.protocol.channel import ANSWER_SECONDS, connect
 from dyntrain.training.protocol.clocks import DEFAULT, Clocks
+from dyntrain.training.timeouts import timeout
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosedOK
 
@@ -60,7 +61,7 @@ def connected(
     opened: Future[tuple[BlockingConnection, asyncio.Event]] = Future()
 
     async def own() -> None:
-        async with asyncio.timeout(seconds):
+        async with timeout(seconds):
             connection = await connect(url, certificate, clocks)
         over = asyncio.Event()
         async with connection:

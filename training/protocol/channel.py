@@ -16,6 +16,7 @@ from dyntrain.training.protocol.clocks import DEFAULT, Clocks
 from dyntrain.training.protocol.messages import MAX_BYTES, Challenge, Refused
 from dyntrain.training.protocol.node_messages import NodeHello
 from dyntrain.training.protocol.wire import FromCoordinator, ToCoordinator, parse_from_coordinator
+from dyntrain.training.timeouts import timeout
 from pydantic import SecretStr
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async_client
@@ -47,7 +48,7 @@ async def connect(url: str, certificate: str, clocks: Clocks = DEFAULT) -> Async
     reached = socket.socket()
     reached.setblocking(False)
     try:
-        async with asyncio.timeout(REACH_SECONDS):
+        async with timeout(REACH_SECONDS):
             await asyncio.get_running_loop().sock_connect(reached, (address.host, address.port))
     except BaseException:
         reached.close()
@@ -72,7 +73,7 @@ def answer_seconds(clocks: Clocks) -> float:
 
 async def greet(connection: AsyncConnection, hello: NodeHello, token: SecretStr, clocks: Clocks = DEFAULT) -> None:
     """Answer the coordinator's challenge. Raises as `connect` does, and ValueError when it does not begin with one."""
-    async with asyncio.timeout(answer_seconds(clocks)):
+    async with timeout(answer_seconds(clocks)):
         first = await connection.recv()
     await connection.send(encode(answer(first, hello, token)))
 
