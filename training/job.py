@@ -208,7 +208,9 @@ class ElasticJob:
         shuffle: bool = True,
         *,
         last_batch: str = "keep",
+        batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
+        whole_batch: bool = False,
         num_workers: int = 0,
         prefetch: int | None = None,
         pin_memory: bool = False,
@@ -220,6 +222,11 @@ class ElasticJob:
         job's. A `Shards` of several files is read in sequence. With `last_batch="discard"` an epoch leaves out what
         fills no batch, other samples each time; with `PerWorker` every worker's batch is then a whole one.
 
+        A `batch_sampler` says which samples make a batch, of whatever sizes (buckets by length, so many words); it runs
+        alike on each worker, and each of its batches is divided. `random` and `np.random` are seeded before each
+        epoch's pass. With `whole_batch` the `batchify_fn` has all samples of a batch before it is divided, on each
+        worker, and what it draws is the same on all: for what mixes samples or pairs them. Each worker then loads all.
+
         What a transform draws with `random`, `np.random` or MXNet follows from (seed, epoch, index): it is the same
         whoever loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead while the net
         trains; they are dropped when the membership changes.
@@ -227,9 +234,21 @@ class ElasticJob:
         if self._begun:
             raise RuntimeError("job.loader() after job.epochs(): its processes must be forked before the job is joined")
         pinned = pin_device_id if pin_memory else None
-        discards = as_gluons(len(dataset), batch_size, shuffle, last_batch)
-        loader = make_loader(dataset, batchify_fn, num_workers, prefetch, timeout, pinned, batch_size, discards)
+        discards = as_gluons(len(dataset), batch_size, shuffle, last_batch, batch_sampler)
+        loader = make_loader(
+            dataset,
+            batchify_fn,
+            num_workers,
+            prefetch,
+            timeout,
+            pinned,
+            whole_batch=whole_batch,
+            batch_size=batch_size,
+            discards=discards,
+            sampler=batch_sampler,
+        )
         loader.batches = lambda: self._batches(loader)
+        loader.place = lambda: self._loop.place
         self._loop.loading.loaders.append(loader)
         return loader
 
@@ -283,7 +302,7 @@ class ElasticJob:
         membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
         `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule follow the number of workers,
         and an LR schedule counts updates of `base_workers`. `samples` and `global_batch` that are left out are the
-        loader's.
+        loader's; beside a `batch_sampler`, `global_batch` is what `trainer.step` is told, where that is a constant.
 
         `steps`: the job ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
         step is larger gets it in parts, as batches of their own, and sums and updates with the last; so fewer workers
@@ -298,6 +317,11 @@ class ElasticJob:
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
         """
+        drawn = self._loop.loading.sampled(max(seed, 0))
+        if drawn is not None:
+            if batching is not None:
+                raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
+            global_batch = global_batch or drawn.largest
         samples, global_batch = self._of_loaders(samples, global_batch, batching)
         if min(epochs, samples) < 1 or seed < 0:
             raise ValueError(
@@ -320,6 +344,8 @@ class ElasticJob:
             )
         chosen = batching or FixedGlobal(global_batch or 0)
         counted, drawn_from = self._counted(samples, chosen.batch)
+        if drawn is not None:
+            counted, drawn_from = drawn.taken, samples if drawn.taken < samples else None
         self._begun = True
         return self._epochs(
             epochs,
@@ -333,6 +359,7 @@ class ElasticJob:
                 "batching": chosen,
                 "seed": seed,
                 "average_statistics": average_statistics,
+                "drawn": drawn,
             },
         )
 

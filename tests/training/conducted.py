@@ -376,10 +376,31 @@ class PlainEpoch:
         return enumerate(self.batches(dataset))
 
 
+class PlainLoader:
+    """Gluon's own, which goes through the epochs in the order of a job's where it shuffles."""
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None = None, shuffle: bool = False, passes: int = 0, **said: Any
+    ) -> None:
+        self._dataset, self._batch_size, self._shuffle, self._said = dataset, batch_size, shuffle, said
+        self._passes = passes
+
+    def __iter__(self) -> Iterator[Any]:
+        order = epoch_order(len(self._dataset), 0, self._passes).tolist()
+        self._passes += 1
+        how = {"batch_size": self._batch_size, "sampler": order} if self._shuffle else {}
+        return iter(gluon.data.DataLoader(self._dataset, **how, **self._said))
+
+
 class Plain:
+    def loader(self, dataset: Any, *args: Any, whole_batch: bool = False, **said: Any) -> PlainLoader:
+        return PlainLoader(dataset, *args, **said)
+
     def trainer(self, params: Any, optimizer: Any, options: Any = None, loss: str = "sum", **more: Any) -> Any:
         return gluon.Trainer(params, optimizer, options, kvstore=None)
 
-    def epochs(self, epochs: int, *, samples: int, global_batch: int, seed: int = 0, net: Any = None) -> Iterator[Any]:
+    def epochs(
+        self, epochs: int, *, samples: int = 1, global_batch: int = 1, seed: int = 0, net: Any = None
+    ) -> Iterator[Any]:
         for number in range(epochs):
             yield PlainEpoch(number, samples, global_batch, seed)

@@ -7,6 +7,7 @@ the data here, so that two runs can be compared.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -198,6 +199,84 @@ def translation(job: Any) -> Any:
     return weights(net)
 
 
+class Means(gluon.Block):
+    """Of a sentence's words, without the padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.embedding = nn.Embedding(7, 5)
+            self.decoder = nn.Dense(3, in_units=5)
+
+    def forward(self, words: Any) -> Any:
+        there = (words != 6).expand_dims(2)
+        return self.decoder((self.embedding(words) * there).sum(axis=1) / there.sum(axis=1))
+
+
+class Buckets:
+    """GluonNLP's FixedBucketSampler: a batch is of sentences of like lengths, the shorter the more. Buckets and batches
+    are shuffled in place, here with a generator of its own.
+    """
+
+    def __init__(self, lengths: Any) -> None:
+        self._draws = np.random.RandomState(3)
+        self._buckets = [np.flatnonzero(lengths <= 3), np.flatnonzero(lengths > 3)]
+        self._batches = [(0, 0, 8), (0, 8, SAMPLES), (1, 0, 4), (1, 4, SAMPLES)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for bucket in self._buckets:
+            self._draws.shuffle(bucket)
+        self._draws.shuffle(self._batches)
+        for bucket, first, end in self._batches:
+            yield self._buckets[bucket][first:end].tolist()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def padded(sentences: list[Any]) -> Any:
+    longest = max(len(words) for words, _ in sentences)
+    words = np.stack([np.pad(words, (0, longest - len(words)), constant_values=6) for words, _ in sentences])
+    return mx.nd.array(words), mx.nd.array([label for _, label in sentences])
+
+
+def sentiment_analysis(job: Any) -> Any:
+    """GluonNLP's: buckets by length, so that batches have unequal numbers of samples, padded to unequal lengths."""
+    lengths = np.arange(SAMPLES) % 5 + 1
+    rows = Rows([words[:n] for words, n in zip(labels(6, shape=(SAMPLES, 5)), lengths, strict=True)], labels(3))
+    net = initialise(Means(), mx.nd.zeros((1, 5)))
+    trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
+    loader = job.loader(rows, batch_sampler=Buckets(lengths), batchify_fn=padded)
+    for _ in job.epochs(EPOCHS):
+        for words, label in loader:
+            with autograd.record():
+                loss = CROSS(net(words), label)
+            loss.backward()
+            trainer.step(len(label))
+    return weights(net)
+
+
+def mixed(samples: list[Any]) -> Any:
+    """Each sample with another one of the batch; how much of it follows from the batch here, and would be drawn."""
+    x, y = (np.stack(column) for column in zip(*samples, strict=True))
+    one_hot, much = np.eye(3, dtype=np.float32)[y], np.float32(abs(x.sum()) % 1)
+    return mx.nd.array(much * x + (1 - much) * x[::-1]), mx.nd.array(much * one_hot + (1 - much) * one_hot[::-1])
+
+
+def mixup(job: Any) -> Any:
+    """GluonCV's `--mixup`: a sample's partner is at the other end of the whole batch."""
+    net, soft = mlp(), gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=False)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2, "momentum": 0.9})
+    loader = job.loader(data(), BATCH, shuffle=True, batchify_fn=mixed, whole_batch=True)
+    for _ in job.epochs(EPOCHS):
+        for x, y in loader:
+            with autograd.record():
+                loss = soft(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
 def embedding(job: Any) -> Any:
     """example/gluon/embedding_learning and two-tower models: a part of the net has a part in some batches only."""
     towers = [mlp(3, seed=4), mlp(3, seed=5)]
@@ -382,5 +461,5 @@ def local_decay(job: Any) -> Any:
 
 SCRIPTS = (
     mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
-    summed_accumulation, horovod, nadam, lars, lamb, remembering, fine_tuning,
+    summed_accumulation, sentiment_analysis, mixup, horovod, nadam, lars, lamb, remembering, fine_tuning,
 )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
@@ -17,6 +18,7 @@ ORDERS_KEPT = 2  # what is loaded ahead is of the next epoch already
 class Shares:
     """Of `samples` an epoch, for `epochs` epochs; in the order of their shards, or without one in any. `drawn_from`:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
+    `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size.
     """
 
     samples: int
@@ -25,7 +27,8 @@ class Shares:
     batching: Batching
     sequence: ShardOrder | None = None
     drawn_from: int | None = None
-    _orders: dict[int, Indices] = field(default_factory=dict)
+    drawn: Callable[[int], Sequence[Indices]] | None = None
+    _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
 
     def step_samples(self, workers: int) -> int:
         """In a full step, over all workers."""
@@ -33,39 +36,62 @@ class Shares:
 
     def size(self, at: Position, workers: int) -> int:
         """In the step at `at`, over all workers."""
-        return batch_size(self.samples, self.step_samples(workers), at.offset)
+        ends = self._order(at.epoch)[1]
+        if ends is None:
+            return batch_size(self.samples, self.step_samples(workers), at.offset)
+        return int(ends[self.batch_number(at, workers)]) - at.offset
+
+    def batch_number(self, at: Position, workers: int) -> int:
+        """Of the batch at `at`, in its epoch."""
+        ends = self._order(at.epoch)[1]
+        return (
+            at.offset // self.step_samples(workers) if ends is None else int(np.searchsorted(ends, at.offset, "right"))
+        )
 
     def after(self, at: Position, workers: int) -> Position:
         """The position one step later."""
-        return after_step(at, self.samples, self.step_samples(workers))
+        return after_step(at, self.samples, self.size(at, workers))
 
     def take(self, at: Position, number: int, workers: int) -> tuple[Indices, bool]:
         """(samples of worker `number`, whether it spectates). Who has no sample of a step gets one of another worker's,
         whose gradient then counts nothing: so every worker's script goes the same way.
         """
-        order = self._order(at.epoch)
-        own = share(order, self.step_samples(workers), at.offset, number, workers, self._whole)
-        return (own, False) if len(own) else (order[at.offset : at.offset + self._whole], True)
+        batch, rows, spectates = self._rows(at, number, workers)
+        return batch[rows], spectates
 
-    def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices]]:
-        """(epoch, samples) of each step from `at` on to the end of the job."""
+    def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
+        """(epoch, samples of all workers, which of these are this worker's) of each step from `at` on to the end of the
+        job.
+        """
         while at.epoch < self.epochs:
-            yield at.epoch, self.take(at, number, workers)[0]
+            batch, rows, _ = self._rows(at, number, workers)
+            yield at.epoch, batch, rows
             at = self.after(at, workers)
+
+    def _rows(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+        size = self.size(at, workers)
+        batch = self._order(at.epoch)[0][at.offset : at.offset + size]
+        own = share(np.arange(size), size, 0, number, workers, self._whole)
+        return (batch, own, False) if len(own) else (batch, np.arange(min(self._whole, size)), True)
 
     @property
     def _whole(self) -> int:
         """What a share is never cut into less of: a script that discards short batches is written for whole ones."""
         return self.batching.batch if self.drawn_from is not None and isinstance(self.batching, PerWorker) else 1
 
-    def _order(self, epoch: int) -> Indices:
+    def _order(self, epoch: int) -> tuple[Indices, Indices | None]:
         if epoch not in self._orders:
             if len(self._orders) == ORDERS_KEPT:
                 del self._orders[min(self._orders)]
-            order = (
-                epoch_order(self.drawn_from or self.samples, self.seed, epoch)
-                if self.sequence is None
-                else self.sequence.epoch(self.seed, epoch, self.batching.over(self.sequence.lanes))
-            )
-            self._orders[epoch] = order[: self.samples]
+            self._orders[epoch] = self._draw(epoch)
         return self._orders[epoch]
+
+    def _draw(self, epoch: int) -> tuple[Indices, Indices | None]:
+        if self.drawn is not None:
+            batches = self.drawn(epoch)
+            return np.concatenate(batches), np.cumsum([len(batch) for batch in batches])
+        if self.sequence is not None:
+            order = self.sequence.epoch(self.seed, epoch, self.batching.over(self.sequence.lanes))
+        else:
+            order = epoch_order(self.drawn_from or self.samples, self.seed, epoch)
+        return order[: self.samples], None

@@ -23,7 +23,7 @@ from dyntrain.training.worker.loop.loader_processes import (
     release,
     unpack,
 )
-from dyntrain.training.worker.loop.seeded import Key, SampleError, SeededDataset
+from dyntrain.training.worker.loop.seeded import Key, SampleError, SeededDataset, together
 from dyntrain.training.worker.loop.shards import Shards
 from mxnet.gluon.data import dataloader
 
@@ -36,18 +36,27 @@ class LoaderBroken(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """One batch of one worker."""
+    """One batch of one worker: `rows` of what is made of the samples at `indices`, None: all."""
 
     seed: int
     epoch: int
     indices: Indices
+    rows: Indices | None = None
 
     def same(self, other: Load) -> bool:
-        return (self.seed, self.epoch) == (other.seed, other.epoch) and np.array_equal(self.indices, other.indices)
+        return (
+            (self.seed, self.epoch) == (other.seed, other.epoch)
+            and np.array_equal(self.indices, other.indices)
+            and ((self.rows is None and other.rows is None) or np.array_equal(self.rows, other.rows))  # type: ignore[arg-type]
+        )
 
     @property
     def keys(self) -> list[Key]:
         return [(self.seed, self.epoch, index) for index in self.indices.tolist()]
+
+    def cut(self, batch: Any) -> Any:
+        """Raises ValueError for what has not a row for each sample."""
+        return batch if self.rows is None else _cut(batch, len(self.indices), slice(self.rows[0], self.rows[-1] + 1))
 
 
 class Loader:
@@ -66,6 +75,8 @@ class Loader:
         pinned: Any = None,
         batch_size: int | None = None,
         discards: bool = False,
+        sampler: Any = None,
+        whole_batch: bool = False,
     ) -> None:
         self._dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
         self._processes, self._prefetch = processes, prefetch
@@ -73,12 +84,16 @@ class Loader:
         self.samples, self.batch_size, self.discards = len(dataset), batch_size, discards
         self.batches: Callable[[], Iterator[Any]] | None = None
         """Of the epoch at hand; set by the job."""
-        self.sequence = dataset.order if isinstance(dataset, Shards) else None
+        self.place: Callable[[], tuple[int, bool]] | None = None
+        self.sampler, self.whole_batch = sampler, whole_batch
+        self.sequence = dataset.order if isinstance(dataset, Shards) and sampler is None else None
         self._queue: deque[tuple[Load, Packed]] = deque()
         self._dropped: list[Packed] = []
 
     def __len__(self) -> int:
         """Batches of an epoch, as Gluon's; samples where no batch size was given."""
+        if self.sampler is not None:
+            return len(self.sampler)
         if self.batch_size is None:
             return self.samples
         return self.samples // self.batch_size if self.discards else -(-self.samples // self.batch_size)
@@ -90,6 +105,22 @@ class Loader:
         return self.batches()
 
     @property
+    def batch_number(self) -> int:
+        """Of the batch at hand in its epoch, from 0: the same on every worker, whenever it joined."""
+        return self._place[0]
+
+    @property
+    def last(self) -> bool:
+        """Whether the batch at hand is the last of its epoch."""
+        return self._place[1]
+
+    @property
+    def _place(self) -> tuple[int, bool]:
+        if self.place is None:
+            raise TypeError("a loader that no job made has no place in an epoch")
+        return self.place()
+
+    @property
     def draws_here(self) -> bool:
         """Whether loading moves the random generators of this process."""
         return self._processes is None
@@ -99,8 +130,11 @@ class Loader:
         ahead for another membership is dropped.
         """
         if self._processes is None:
-            seeded = SeededDataset(self._dataset)
-            return self._pin(self._batchify([seeded[key] for key in next(loads).keys]))
+            load, dataset = next(loads), SeededDataset(self._dataset)
+            samples = [dataset[key] for key in load.keys]
+            if self.whole_batch:
+                dataset.seed(together(load.keys))
+            return self._pin(load.cut(self._batchify(samples)))
         self._load_ahead(self._processes, loads)
         load, packed = self._queue.popleft()
         return self._pin(self._result(self._processes, load, packed))
@@ -149,7 +183,7 @@ class Loader:
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
                 "is the storage slow, or shared memory full? timeout=... gives them longer"
             ) from error
-        return unpack(found)
+        return load.cut(unpack(found))
 
     def _pin(self, batch: Any) -> Any:
         return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)
@@ -157,6 +191,21 @@ class Loader:
     def close(self) -> None:
         if self._processes is not None:
             self._processes.close()
+
+
+def _cut(made: Any, samples: int, rows: slice) -> Any:
+    if type(made) in (list, tuple):
+        return type(made)(_cut(part, samples, rows) for part in made)
+    shape = getattr(made, "shape", None)
+    if made is None or shape == () or isinstance(made, int | float | str):
+        return made  # for all
+    if not shape or shape[0] != samples:
+        raise ValueError(
+            f"whole_batch=True: batchify_fn made {type(made).__name__}{'' if shape is None else f' of {shape}'} out of "
+            f"{samples} samples; it must be arrays whose first axis is that of the samples, as it is divided among the "
+            "workers, or numbers, and lists or tuples of them"
+        )
+    return made[rows]
 
 
 def samples_of(dataset: Any) -> int:
@@ -168,10 +217,15 @@ def samples_of(dataset: Any) -> int:
     return dataset.samples if isinstance(dataset, Loader) else len(dataset)
 
 
-def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str) -> bool:
+def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:
     """Whether what fills no batch is left out. Raises ValueError for arguments of a DataLoader that would be something
     else here.
     """
+    if batch_sampler is not None and (batch_size is not None or last_batch != "keep"):
+        raise ValueError(
+            "batch_sampler= says what is in each batch: no batch_size= and last_batch= beside it. What trainer.step() "
+            "is told, where that is a constant, is job.epochs(..., global_batch=...)"
+        )
     if not shuffle:
         raise ValueError(
             "shuffle=False: the job draws the order of each epoch. Data that has to be read in order is Shards([...])"
@@ -202,15 +256,16 @@ def make_loader(
     prefetch: int | None,
     timeout: float,
     pinned: int | None,
-    batch_size: int | None = None,
-    discards: bool = False,
+    *,
+    whole_batch: bool = False,
+    **said: Any,
 ) -> Loader:
-    """The processes are forked here."""
+    """The processes are forked here. `said`: as `Loader` takes it."""
     if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
         raise ValueError(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"
         )
-    processes = LoaderProcesses(dataset, batchify, workers) if workers else None
+    processes = LoaderProcesses(dataset, batchify, workers, whole_batch) if workers else None
     ahead = 2 * workers if prefetch is None else prefetch
     pin = None if pinned is None else mx.context.cpu_pinned(pinned)
-    return Loader(dataset, batchify, processes, ahead, timeout, pin, batch_size, discards)
+    return Loader(dataset, batchify, processes, ahead, timeout, pin, whole_batch=whole_batch, **said)

@@ -19,7 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.host.parentage import die_with_parent
-from dyntrain.training.worker.loop.seeded import Key, SampleError, WatchedDataset
+from dyntrain.training.worker.loop.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
 from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120
@@ -34,10 +34,10 @@ class LoaderProcesses:
     threads of ps-lite do not survive a fork.
 
     An executor instead of Gluon's pool: it tells when a process is gone (the pool would wait for its batch for ever),
-    and starts no other one in the middle of the job.
+    and starts no other one in the middle of the job. `whole_batch`: what `batchify` draws follows from the batch.
     """
 
-    def __init__(self, dataset: Any, batchify: Batchify | None, count: int) -> None:
+    def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool = False) -> None:
         context = multiprocessing.get_context("fork")
         self._ticket = context.RawValue("Q", 0)
         sweep(Path(tempfile.gettempdir()))
@@ -46,11 +46,12 @@ class LoaderProcesses:
         self._folder = tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-")
         work = _Work(
             os.getpid(),
-            WatchedDataset(dataset),
+            WatchedDataset(dataset, 1 if whole_batch else FORESEEN),
             batchify or dataloader.default_mp_batchify_fn,
             self._ticket,
             (mx.util.is_np_shape(), mx.util.is_np_array()),
             self._folder,
+            whole_batch,
         )
         mx.nd.waitall()  # nothing may be under way in the engine when it is copied
         self._executor = ProcessPoolExecutor(count, context, work.begin)
@@ -122,6 +123,7 @@ class _Work:
     ticket: Any
     numpy_modes: tuple[bool, bool]
     folder: str
+    whole_batch: bool
     mine: int = 0  # ticket of the batch at hand
     keys: Sequence[Key] = ()  # of the batch at hand
 
@@ -142,6 +144,8 @@ class _Work:
 
     def joined(self, samples: list[Any]) -> Any:
         samples = self.dataset.checked(self.keys, samples)
+        if self.whole_batch:
+            self.dataset.seed(together(self.keys))
         try:
             return self.batchify(samples)
         except Exception as error:

@@ -15,6 +15,7 @@ from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.loader import Load, Loader
 from dyntrain.training.worker.loop.parts import parts
 from dyntrain.training.worker.loop.randomness import seed_generators
+from dyntrain.training.worker.loop.sampled import SampledBatches
 
 
 class Loading:
@@ -38,9 +39,17 @@ class Loading:
             )
         return next(iter(wanted), None)
 
+    def sampled(self, seed: int) -> SampledBatches | None:
+        """The batches of the loaders' own sampler. Raises ValueError when there are two, or it is not fit."""
+        samplers = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
+        if len(samplers) > 1:
+            raise ValueError("loaders with two batch samplers: an epoch has one order, so give both the same one")
+        found = next(iter(samplers.values()), None)
+        return None if found is None else SampledBatches(found.sampler, found.samples, seed)
+
     def take(self, loader: Loader, position: Position, number: int, workers: int, part: int) -> Any:
         """Part `part` of the batch at `position`."""
-        batch = loader.take(islice(self._loads(position, number, workers), part, None))
+        batch = loader.take(islice(self._loads(loader, position, number, workers), part, None))
         if loader.draws_here:  # what the script draws itself must not follow from the last sample
             seed_generators(self._shares.seed, position.step, number, part)
         return batch
@@ -51,14 +60,16 @@ class Loading:
         """
         used = self.loaders if len(self.loaders) == 1 else [loader for loader in self.loaders if loader.in_use]
         for loader in used:
-            loader.expect(self._loads(position, number, workers))
+            loader.expect(self._loads(loader, position, number, workers))
 
     def close(self) -> None:
         for loader in self.loaders:
             loader.close()
 
-    def _loads(self, position: Position, number: int, workers: int) -> Iterator[Load]:
-        ahead = self._shares.ahead(position, number, workers)
-        return (
-            Load(self._shares.seed, epoch, part) for epoch, indices in ahead for part in parts(indices, self._at_most)
-        )
+    def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
+        for epoch, batch, own in self._shares.ahead(position, number, workers):
+            for rows in parts(own, self._at_most):
+                if loader.whole_batch:
+                    yield Load(self._shares.seed, epoch, batch, rows)
+                else:
+                    yield Load(self._shares.seed, epoch, batch[rows])

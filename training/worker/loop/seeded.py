@@ -20,6 +20,7 @@ import mxnet as mx  # isort: skip
 Key = tuple[int, int, int]  # seed, epoch, index
 FORESEEN = 64  # batches
 _ONE = (1, 1, 1)
+_TOGETHER = 1 << 62  # no sample's index
 
 
 class SampleError(RuntimeError):
@@ -37,6 +38,13 @@ class SeededDataset:
         mx.random.seed(words[2])
         return self._load(key, words)
 
+    def seed(self, key: Key) -> None:
+        """For what draws afterwards."""
+        words = _words(key)
+        mx.random.seed(words[2])
+        random.seed(words[0])
+        np.random.seed(words[1])
+
     def _load(self, key: Key, words: tuple[int, int, int]) -> Any:
         random.seed(words[0])
         np.random.seed(words[1])
@@ -52,9 +60,9 @@ class WatchedDataset(SeededDataset):
     Whether one has shows after each batch, which is then loaded again.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, foreseen: int = FORESEEN) -> None:
         super().__init__(dataset)
-        self._drawn = False
+        self._drawn, self._ahead = False, foreseen
         self._foreseen: list[tuple[float, float]] = []
 
     def __getitem__(self, key: Key) -> Any:
@@ -71,10 +79,20 @@ class WatchedDataset(SeededDataset):
         self._drawn = True
         return [self[key] for key in keys]
 
+    def seed(self, key: Key) -> None:
+        super().seed(key)
+        self._foreseen.clear()
+
     def _foresee(self) -> None:
         mx.random.seed(0)
-        self._foreseen = [_draw() for _ in range(FORESEEN)][::-1]
+        self._foreseen = [_draw() for _ in range(self._ahead)][::-1]
         mx.random.seed(0)
+
+
+def together(keys: Sequence[Key]) -> Key:
+    """Of what is drawn for all samples of a batch at once."""
+    seed, epoch, index = keys[0]
+    return seed, epoch, _TOGETHER + index
 
 
 def _draw() -> tuple[float, float]:

@@ -26,6 +26,7 @@ from dyntrain.training.worker.loop.randomness import seed_generators
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rollback import Backup, Mark
+from dyntrain.training.worker.loop.sampled import SampledBatches
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.membership.membership import Membership
@@ -68,7 +69,12 @@ class TrainingLoop:
     @property
     def batch_number(self) -> int:
         """Of the batch at hand, in its epoch."""
-        return self.position.offset // self._step_samples
+        return self._shares.batch_number(self.position, self.workers)
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Of the batch at hand: its number in the epoch, and whether it is the last one."""
+        return self.batch_number, self._after.epoch > self.position.epoch
 
     # ---- the course of the job
 
@@ -85,13 +91,16 @@ class TrainingLoop:
         seed: int,
         average_statistics: bool,
         changes: Changes,
+        drawn: SampledBatches | None,
     ) -> None:
         """Blocks until this worker is a member."""
         self._changes = changes
         self._steps, self._at_most, self._average = steps, at_most, average_statistics
         self.membership.expects = self.loading.expect
         sequence = self.loading.sequence
-        self._shares = Shares(samples, epochs, seed, batching, sequence, drawn_from)
+        self._shares = Shares(
+            samples, epochs, seed, batching, sequence, drawn_from, None if drawn is None else drawn.batches
+        )
         self.loading.begin(self._shares, at_most)
         self._divisors = Divisors(self.trainers, batching)
         self._rates = WorkerRates(batching, self.trainers, samples)
@@ -100,7 +109,7 @@ class TrainingLoop:
         if at_most is not None:
             refuse_unfit(self.trainers, self._state.accumulated)
         agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
-        agreed += f", {sequence}" if sequence else ""
+        agreed += f", {drawn or sequence}" if drawn or sequence else ""
         agreed += "" if changes == "any" else ", changes at ends of epochs"
         self._arrive(
             self.membership.enter(

@@ -1,0 +1,108 @@
+"""The batches of a script's own batch sampler: by length, by words, in sequence.
+
+A sampler may shuffle in place, and have a generator of its own: its batches of epoch 5 follow from its passes before.
+So the fifth pass is what the sampler gives when it is gone through for the sixth time, wherever that is: who joins goes
+through the passes that it has missed. NumPy's and Python's global generators are seeded before each pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from dyntrain.training.sampling.sharding import Indices
+
+KEPT = 2  # passes: what is loaded ahead is of the next epoch already
+
+
+class SampledBatches:
+    """Of a sampler over `samples` indices. Raises ValueError where its batches cannot be divided among workers, or
+    would be others on another worker.
+    """
+
+    def __init__(self, sampler: Any, samples: int, seed: int) -> None:
+        self._name = f"batch_sampler={type(sampler).__name__}"
+        self._samples, self._seed = samples, seed
+        self._fresh = self._copy(sampler)
+        self._sampler, self._next = self._copy(sampler), 0  # and the pass that it gives next
+        self._passes: dict[int, list[Indices]] = {}
+        self.taken = 0  # samples of an epoch
+        first = self.batches(0)
+        if _checksum(self._pass(self._copy(sampler), 0)) != _checksum(first):
+            raise ValueError(
+                f"{self._name} draws other batches each time: each worker draws them by itself, so they may follow "
+                "from random, np.random or a seeded generator of its own alone"
+            )
+        self.largest = max(map(len, first))
+        self._said = f"batches of {type(sampler).__name__} ({_checksum(first):08x})"
+
+    def __str__(self) -> str:
+        """Which two workers whose samplers are alike have in common."""
+        return self._said
+
+    def batches(self, epoch: int) -> list[Indices]:
+        """The indices of each batch of the epoch."""
+        if epoch not in self._passes:
+            if epoch < self._next:
+                self._sampler, self._next = self._copy(self._fresh), 0
+            while self._next <= epoch:
+                drawn, self._next = self._pass(self._sampler, self._next), self._next + 1
+            self._passes = {**{kept: self._passes[kept] for kept in sorted(self._passes)[1 - KEPT :]}, epoch: drawn}
+        return self._passes[epoch]
+
+    def _copy(self, sampler: Any) -> Any:
+        try:
+            return copy.deepcopy(sampler)
+        except TypeError as error:
+            raise ValueError(
+                f"{self._name} cannot be copied ({error}): give what can be gone through once for each epoch, as a "
+                "gluon.data.BatchSampler or a list of lists of indices"
+            ) from error
+
+    def _pass(self, sampler: Any, epoch: int) -> list[Indices]:
+        with seeded(self._seed, epoch):
+            batches = [np.asarray(batch, dtype=np.int64).reshape(-1) for batch in sampler]
+        taken = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+        if not len(taken) or min(map(len, batches)) == 0:
+            raise ValueError(f"{self._name}: no batch of an epoch may be empty, and there must be one")
+        if taken.min() < 0 or taken.max() >= self._samples:
+            raise ValueError(
+                f"{self._name} gives index {taken.max() if taken.min() >= 0 else taken.min()}, the dataset has "
+                f"{self._samples} samples"
+            )
+        if len(np.unique(taken)) < len(taken):
+            twice = int(np.flatnonzero(np.bincount(taken) > 1)[0])
+            raise ValueError(f"{self._name} gives sample {twice} twice in an epoch: each may count once")
+        self.taken = self.taken or len(taken)
+        if len(taken) != self.taken:
+            raise ValueError(
+                f"{self._name} gives {len(taken)} samples in epoch {epoch}, and gave {self.taken} in the first one: "
+                "all epochs must have as many (last_batch='rollover' has not)"
+            )
+        return batches
+
+
+def _checksum(batches: list[Indices]) -> int:
+    total = 0
+    for batch in batches:
+        total = zlib.crc32(batch.tobytes(), zlib.crc32(len(batch).to_bytes(8, "big"), total))
+    return total
+
+
+@contextmanager
+def seeded(seed: int, epoch: int) -> Iterator[None]:
+    """The global generators of NumPy and Python, which go on afterwards where they were."""
+    python, numpys = random.getstate(), np.random.get_state()
+    one, other = np.random.SeedSequence([seed, epoch], spawn_key=(1,)).generate_state(2)
+    random.seed(int(one))
+    np.random.seed(int(other))
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpys)
