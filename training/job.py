@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
 import numpy as np
@@ -34,8 +34,10 @@ from dyntrain.training.worker.loop.shards import Shards
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import Changes, TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
+T = TypeVar("T")
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
 
@@ -281,6 +283,21 @@ class ElasticJob:
         memory = Memory(**values)
         self._loop.memories.add(memory)
         return memory
+
+    def keep(self, arrays: T) -> T:
+        """Arrays of the script's own as part of the job's state, however large, before `epochs`; returns what it is
+        given: a dictionary or list of MXNet's arrays, or a Block or ParameterDict that is in no trainer.
+
+            average = job.keep({name: p.data().copy() for name, p in net.collect_params().items()})
+
+        They are equal on every worker and outlive every change and restart; a step that is void sets them back. Other
+        arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
+        """
+        if self._begun:
+            raise RuntimeError("job.keep() after job.epochs(): a worker that joins could not know of it")
+        Kept(arrays)  # says what is wrong, here
+        self._loop.keeps.append(arrays)
+        return arrays
 
     def epochs(
         self,

@@ -393,6 +393,9 @@ class PlainLoader:
 
 
 class Plain:
+    def keep(self, arrays: Any) -> Any:
+        return arrays
+
     def loader(self, dataset: Any, *args: Any, whole_batch: bool = False, **said: Any) -> PlainLoader:
         return PlainLoader(dataset, *args, **said)
 

@@ -408,6 +408,23 @@ def fine_tuning(job: Any) -> Any:
     return weights(net)
 
 
+def averaged_weights(job: Any) -> Any:
+    """A running average of all weights, in a dictionary, which is what is evaluated and kept in the end."""
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.2, "momentum": 0.9})
+    average = job.keep({name: p.data().copy() for name, p in params.items()})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            for name, p in params.items():
+                average[name] = 0.8 * average[name] + 0.2 * p.data()
+    return [array.asnumpy() for array in average.values()]
+
+
 def raising(job: Any) -> Any:
     """A bug that shows in the fourth batch, in the body of the loop."""
     net, seen = mlp(), {1: "one", 2: "two", 3: "three"}
@@ -462,4 +479,5 @@ def local_decay(job: Any) -> Any:
 SCRIPTS = (
     mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
     summed_accumulation, sentiment_analysis, mixup, horovod, nadam, lars, lamb, remembering, fine_tuning,
+    averaged_weights,
 )  # fmt: skip

@@ -13,14 +13,15 @@ _PLAIN = (bool, int, float, str, type(None))
 
 class Mark:
     """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop, a
-    loss scale), what the job remembers, and the running statistics that a forward pass moves. Cheap enough to be taken
-    at every step.
+    loss scale), what the job remembers, what the script keeps, and the running statistics that a forward pass moves.
+    Cheap enough to be taken at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
         self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
         self._running = [(array, array.copy()) for array in state.running_arrays()]
+        self._kept = state.kept.copies()
 
     def go_back(self, state: TrainingState) -> None:
         state.own = dict(self._own)
@@ -28,6 +29,10 @@ class Mark:
             vars(owner).update(values)
         for array, copy in self._running:
             copy.copyto(array)
+        self.put_back_kept(state)
+
+    def put_back_kept(self, state: TrainingState) -> None:
+        state.kept.put_back(self._kept)
 
 
 def _owners(trainer: Any) -> list[Any]:

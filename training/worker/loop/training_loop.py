@@ -30,6 +30,7 @@ from dyntrain.training.worker.loop.sampled import SampledBatches
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
@@ -53,6 +54,7 @@ class TrainingLoop:
         self._mark: Mark | None = None
         self._backups: list[Backup] = []
         self._taken = 0  # samples since the anchor
+        self.keeps: list[Any] = []  # what the script keeps beside nets and trainers
         self.loading = Loading()
         self.memories = Memories()
 
@@ -104,7 +106,7 @@ class TrainingLoop:
         self.loading.begin(self._shares, at_most)
         self._divisors = Divisors(self.trainers, batching)
         self._rates = WorkerRates(batching, self.trainers, samples)
-        self._state = TrainingState(net, *self.trainers)
+        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps))
         self.memories.keep(self._state.own)
         if at_most is not None:
             refuse_unfit(self.trainers, self._state.accumulated)
@@ -167,7 +169,7 @@ class TrainingLoop:
             hand.updated.clear()
             hand.divides.clear()
             hand.at += 1
-            self.memories.recall(self.state.own)  # what the script counts, it counts once a step, however it is divided
+            self._recall()  # what the script counts, it counts once a step, however it is divided
         return not hand.void
 
     def _load(self, loader: Loader) -> Any:
@@ -183,7 +185,7 @@ class TrainingLoop:
             refuse_unfit(self.trainers, state.accumulated)  # the script may have changed it where the epoch begins
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
-            self.memories.recall(state.own)
+            self._recall()
             self._rates.head_for(self.workers)  # what was received is of before this generation
         state.received = None
         state.own["entered"] = number
@@ -198,6 +200,11 @@ class TrainingLoop:
         self._taken = 0
         self.memories.recall(self.state.own)
         self._mark_here()
+
+    def _recall(self) -> None:
+        self.memories.recall(self.state.own)
+        if self._mark is not None:
+            self._mark.put_back_kept(self.state)
 
     def _mark_here(self) -> None:
         """A step that is void comes back to here."""

@@ -2,7 +2,7 @@
 
 Block: 8 bytes big-endian length of a JSON header, the header, then the raw arrays one after another in the header's
 order. What must be equal on all workers (parameters that can train, optimizer states, gradients that are being
-accumulated) comes first, each worker's own (running statistics) after it. No pickle anywhere.
+accumulated, what a script keeps) comes first, each worker's own (running statistics) after it. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import allocate, checksum
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write
 
@@ -38,18 +39,23 @@ class StateError(RuntimeError):
 
 
 class TrainingState:
-    """The parameters and optimizers of all `trainers`, and what else `net` holds (None: nothing), in place.
+    """The parameters and optimizers of all `trainers`, what the script has `kept`, and what else `net` holds (None:
+    nothing), in place.
 
     `own` is what the job itself has to remember; it travels with the state. Raises ValueError when a parameter's shape
     is not known yet: a joiner could not tell where to put what it receives.
     """
 
-    def __init__(self, net: Any, *trainers: Any) -> None:
-        self.trainers = trainers
+    def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None) -> None:
+        self.trainers, self.kept = trainers, kept or Kept()
         self.own: dict[str, Any] = {}
         self.received: dict[str, Any] | None = None  # the values of the last block that was installed
         in_trainers = {id(p): p for trainer in trainers for p in trainer._params}
-        others = {id(p): p for p in _parameters_of(net) if id(p) not in in_trainers}
+        for param in self.kept.parameters:
+            if id(param) in in_trainers:
+                raise ValueError(f"job.keep() of {param.name}, which a trainer has: it is part of the state already")
+        known = {*in_trainers, *map(id, self.kept.parameters)}
+        others = {id(p): p for p in _parameters_of(net) if id(p) not in known}
         for param in [*in_trainers.values(), *others.values()]:
             if param._data is None:
                 raise ValueError(
@@ -62,6 +68,7 @@ class TrainingState:
         # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
         kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
+        shapes += [(part.shape, part.dtype) for part in self._kept_slots()]
         self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
         for trainer in trainers:
             for i, param in enumerate(trainer._params):
@@ -122,7 +129,10 @@ class TrainingState:
             for i, p in enumerate(self._equal)
             if id(p) in self._carried
         ]
-        return equal, [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)]
+        return [*equal, *self._kept_slots()], [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)]
+
+    def _kept_slots(self) -> list[Slot]:
+        return [slot(f"k{i}", label, copies) for i, (label, copies) in enumerate(self.kept.arrays())]
 
     @property
     def nbytes(self) -> int:

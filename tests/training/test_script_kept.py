@@ -1,0 +1,119 @@
+"""`job.keep`: arrays of a script's own are part of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+
+import mxnet as mx  # isort: skip
+from conducted import Conductor, Death
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import START
+from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.training_state import TrainingState
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd
+
+
+def counting(at_most: int | None = None, begins: float = 0.0) -> Callable[[Any], list[Any]]:
+    """A net whose weights do not train keeps the number of steps; each epoch's beginning adds a thousand."""
+
+    def script(job: Any) -> list[Any]:
+        net, shadow = mlp(), mlp(outputs=2)
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        job.keep(shadow)
+        weight = shadow[0].weight
+        weight.set_data(mx.nd.zeros_like(weight.data()))
+        for epoch in job.epochs(
+            EPOCHS, samples=SAMPLES, global_batch=BATCH, local_batch_at_most=at_most, net=[net, shadow]
+        ):
+            weight.data()[:] += begins
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+                weight.data()[:] += 1
+        return [weight.data().asnumpy()]
+
+    return script
+
+
+STEPS = EPOCHS * 4
+
+
+@pytest.mark.parametrize("at_most", [None, 1], ids=["whole", "in parts"])
+def test_t2_what_is_kept_counts_each_step_once_whoever_joins_or_dies(at_most: int | None) -> None:
+    """A step that is void, and the parts of a batch before its last, are taken back."""
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1), Death(9, 1, 0, "applied")], 1)
+    results = conductor.run(counting(at_most))
+    assert results
+    for (result,) in results:
+        assert np.unique(result).tolist() == [STEPS]
+
+
+def test_t2_what_an_epochs_beginning_does_to_it_counts_once_also_where_a_worker_joins_in_the_epoch() -> None:
+    for (result,) in Conductor({0: 1, 2: 3, 6: 2}, [], 1).run(counting(begins=1000.0)):
+        assert np.unique(result).tolist() == [STEPS + EPOCHS * 1000]
+
+
+def state_of(kept: Any) -> TrainingState:
+    net = mlp()
+    trainer = ElasticJob.join().trainer(net.collect_params(), "sgd")
+    return TrainingState(net, trainer, kept=Kept(kept))
+
+
+def test_what_differs_in_it_between_workers_is_told_by_its_name() -> None:
+    one, other = (state_of({"average": mx.nd.full(3, value)}).sampled(START) for value in (1, 2))
+    differing = [name for (name, mine), (_, theirs) in zip(one, other, strict=True) if mine != theirs]
+    assert differing == ["job.keep 0[average]"]
+
+
+def test_a_state_of_a_script_that_keeps_other_arrays_is_of_another_model() -> None:
+    layouts = {state_of({"average": mx.nd.zeros(shape)}).layout for shape in ((3,), (3,), (4,), (4, 1))}
+    assert len(layouts) == 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (lambda: mx.nd.zeros(3), "an array by itself"),
+        (dict, "no array in it"),
+        (lambda: {"average": np.zeros(3)}, "ndarray: job.keep.. takes a dictionary or list of MXNet's"),
+        (lambda: [3.0], "is float"),
+    ],
+    ids=["array", "empty", "numpy", "number"],
+)
+def test_what_cannot_be_kept_is_refused_where_it_is_given(kept: Callable[[], Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ElasticJob.join().keep(kept())
+
+
+def test_what_a_trainer_has_is_not_kept_a_second_time() -> None:
+    job = ElasticJob.join()
+    job.trainer((net := mlp()).collect_params(), "sgd")
+    job.keep(net)
+    with pytest.raises(ValueError, match=r"which a trainer has"):
+        next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
+
+
+def test_another_array_must_be_of_the_same_shape() -> None:
+    holder = {"average": mx.nd.zeros((2, 3))}
+    kept = Kept(holder)
+    holder["average"] = mx.nd.ones((2, 3))
+    assert kept.arrays()[0][1][0] is holder["average"]
+    holder["average"] = mx.nd.ones(3)
+    with pytest.raises(ValueError, match=r"average.*\(3,\) float32"):
+        kept.arrays()
+
+
+def test_it_comes_before_the_epochs() -> None:
+    job = ElasticJob.join()
+    job.trainer((net := mlp()).collect_params(), "sgd")
+    job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+    with pytest.raises(RuntimeError, match=r"job.keep\(\) after job.epochs"):
+        job.keep({"weights": mx.nd.array(weights(net)[0])})

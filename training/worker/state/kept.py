@@ -1,0 +1,85 @@
+"""Arrays of a script's own that are part of the state, however large: a running average of all weights.
+
+They are looked up anew whenever they are read or written: a script may put another array into its dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+Arrays = list[tuple[str, list[Any]]]  # (label, the same value on each context)
+HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
+
+
+class Kept:
+    """What `job.keep` was given. Raises ValueError, also later when it is no longer what it was."""
+
+    def __init__(self, *holders: Any) -> None:
+        for holder in holders:
+            if isinstance(holder, mx.nd.NDArray):
+                raise ValueError(
+                    "job.keep() of an array by itself, which a script's next assignment to the name would replace "
+                    f"unseen: it takes {HOLDS}"
+                )
+        self._holders = holders
+        self._shapes = [(label, _shapes(copies)) for label, copies in self._found()]
+        if len(self._shapes) < len(holders):
+            raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
+
+    def arrays(self) -> Arrays:
+        found = self._found()
+        if (shapes := [(label, _shapes(copies)) for label, copies in found]) != self._shapes:
+            changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
+            raise ValueError(
+                f"what job.keep() was given has other arrays than at first ({'; '.join(changed) or 'fewer'}): it must "
+                "hold as many, of the same shapes and types, on all workers"
+            )
+        return found
+
+    def _found(self) -> Arrays:
+        return [found for i, holder in enumerate(self._holders) for found in _walk(holder, f"job.keep {i}")]
+
+    def copies(self) -> list[list[Any]]:
+        """For `put_back`."""
+        return [[array.copy() for array in copies] for _, copies in self.arrays()]
+
+    def put_back(self, kept: Sequence[Sequence[Any]]) -> None:
+        for (_, arrays), before in zip(self.arrays(), kept, strict=True):
+            for array, copy in zip(arrays, before, strict=True):
+                copy.copyto(array)
+
+    @property
+    def parameters(self) -> list[Any]:
+        return [param for holder in self._holders for param in _parameters(holder)]
+
+
+def _walk(holder: Any, label: str) -> Iterator[tuple[str, list[Any]]]:
+    if isinstance(holder, mx.nd.NDArray):
+        yield label, [holder]
+    elif type(holder) in (list, tuple):
+        for i, part in enumerate(holder):
+            yield from _walk(part, f"{label}[{i}]")
+    elif isinstance(holder, dict):
+        for key, part in holder.items():
+            yield from _walk(part, f"{label}[{key}]")
+    elif parameters := _parameters(holder):
+        for i, param in enumerate(parameters):
+            yield f"{label} parameter {i}", param.list_data()
+    else:
+        raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {HOLDS}")
+
+
+def _parameters(holder: Any) -> list[Any]:
+    if isinstance(holder, mx.gluon.Block):
+        holder = holder.collect_params()
+    return list(holder.values()) if isinstance(holder, mx.gluon.ParameterDict) else []
+
+
+def _shapes(copies: list[Any]) -> str:
+    return f"{len(copies)} x {tuple(copies[0].shape)} {np.dtype(copies[0].dtype).name}"
