@@ -15,6 +15,7 @@ is. Started alone, the same script trains on one worker. GUIDE.md tells how an e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -27,6 +28,7 @@ from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
 from dyntrain.training.worker.loop.leaving import close_soon
+from dyntrain.training.worker.loop.left_early import refuse_leaving
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
 from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.reduction import Total
@@ -46,12 +48,13 @@ class Epoch(int):
     change inside `batches`, between two steps.
     """
 
-    def __new__(cls, loop: TrainingLoop, number: int) -> Epoch:
-        return super().__new__(cls, number)
+    def __new__(cls, loop: TrainingLoop, place: int, start: int) -> Epoch:
+        return super().__new__(cls, place + start)
 
-    def __init__(self, loop: TrainingLoop, number: int) -> None:
+    def __init__(self, loop: TrainingLoop, place: int, start: int) -> None:
         self._loop = loop
-        self.number = number
+        self.place = place  # among the job's, from 0
+        self.number = place + start
         self.resumed = loop.resumed
         """Whether the epoch was begun before: what the script did at its beginning is done again, by this worker alone
         or by all. Rates, and what is frozen, are made what they were.
@@ -73,6 +76,13 @@ class Epoch(int):
         """
         return self._loop.position.step
 
+    @property
+    def update_due(self) -> bool:
+        """With `job.trainer(..., accumulate=K)`, whether the batch at hand is the last one of an update: every K-th of
+        the epoch, and its last.
+        """
+        return self._loop.update_due
+
     def batches(self, dataset: Dataset | Loader) -> Iterator[Any]:
         """This worker's share of each step that is left of the epoch: what `dataset` holds at those indices, stacked
         along axis 0; or as the `job.loader` joins them.
@@ -81,16 +91,16 @@ class Epoch(int):
         add up (`grad_req='add'`). In a step with fewer samples than workers some get a sample whose gradient counts
         nothing.
         """
-        return self._loop.batches(self.number, dataset)
+        return self._loop.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
         """`batches` with the number of each in its epoch, the same on every worker, whenever it joined."""
-        for batch in self._loop.batches(self.number, dataset):
+        for batch in self._loop.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
         """`batches` for people with loaders of their own: the indices of this worker's share of each step, an array."""
-        return self._loop.indices(self.number)
+        return self._loop.indices(self.place)
 
     def share(self, count: int) -> range:
         """This worker's slice of `range(count)`: for dividing a validation set."""
@@ -101,7 +111,7 @@ class Epoch(int):
         call it at the same place. NaN on all of them when a worker was lost meanwhile. `total` and `count` may be
         summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
-        return self._loop.reduce(self.number, name, float(total), None if count is None else float(count))
+        return self._loop.reduce(self.place, name, float(total), None if count is None else float(count))
 
     def sum(self, value: float) -> Total:
         """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
@@ -171,17 +181,27 @@ class ElasticJob:
         return self.membership.writes
 
     def trainer(
-        self, params: Any, optimizer: Any, optimizer_params: Any = None, *, loss: LossKind = "sum", **gluons: Any
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Any = None,
+        *,
+        loss: LossKind = "sum",
+        accumulate: int = 1,
+        **gluons: Any,
     ) -> ElasticTrainer:
         """A `gluon.Trainer`, whose arguments it takes. Any number of them, before `epochs`.
 
         `loss` says what is differentiated: the "sum" over the batch, as `loss.backward()` of a Gluon loss is, with
         `step(batch_size)`; its "mean", with `step(1)`; or one that the script normalises on its "own", where
         `step(n)` divides the sum over all workers by n.
+
+        `accumulate`: an update is of the gradients of so many batches, added up (`grad_req='add'`); the script steps
+        `if epoch.update_due:`, and its gradients are zero again after that.
         """
         if self._begun:
             raise RuntimeError("job.trainer() after job.epochs(): a worker that joins could not know of it")
-        trainer = ElasticTrainer(self._loop, params, optimizer, optimizer_params, loss, **gluons)
+        trainer = ElasticTrainer(self._loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
         self._loop.trainers.append(trainer)
         return trainer
 
@@ -256,7 +276,7 @@ class ElasticJob:
 
     def _batches(self, loader: Loader) -> Iterator[Any]:
         epoch = self._epoch
-        if epoch is None or (self.position.epoch != epoch and not self.membership.over):
+        if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
             raise RuntimeError(
                 "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
                 "evaluation is, take a gluon DataLoader over epoch.share(...)"
@@ -303,6 +323,7 @@ class ElasticJob:
         self,
         epochs: int,
         *,
+        start: int = 0,
         samples: int | None = None,
         global_batch: int | None = None,
         batching: Batching | None = None,
@@ -313,7 +334,9 @@ class ElasticJob:
         average_statistics: bool = True,
         changes: Changes = "any",
     ) -> Iterator[Epoch]:
-        """Yields the epochs that are left, from the first one this worker takes part in. Once a job.
+        """Yields the epochs that are left, from the first one this worker takes part in. Once a job. `start`: the
+        number of the job's first, as in `range(start, epochs)`, where a script goes on from parameters of its own;
+        orders and draws are those of that epoch.
 
         The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
         membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
@@ -334,15 +357,17 @@ class ElasticJob:
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
         """
+        refuse_leaving(sys._getframe(1))
         drawn = self._loop.loading.sampled(max(seed, 0))
         if drawn is not None:
             if batching is not None:
                 raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
             global_batch = global_batch or drawn.largest
         samples, global_batch = self._of_loaders(samples, global_batch, batching)
-        if min(epochs, samples) < 1 or seed < 0:
+        if min(epochs, samples) < 1 or min(seed, start) < 0 or start >= epochs:
             raise ValueError(
-                f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative"
+                f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative, start "
+                f"({start}) one of the epochs"
             )
         if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
             raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
@@ -365,8 +390,9 @@ class ElasticJob:
             counted, drawn_from = drawn.taken, samples if drawn.taken < samples else None
         self._begun = True
         return self._epochs(
-            epochs,
+            epochs - start,
             {
+                "start": start,
                 "net": net,
                 "steps": steps,
                 "at_most": local_batch_at_most,
@@ -413,19 +439,19 @@ class ElasticJob:
         self.membership.stopping = True
 
     def _epochs(self, epochs: int, options: dict[str, Any]) -> Iterator[Epoch]:
-        loop, samples, left = self._loop, options["samples"], False
+        loop, samples, start, left = self._loop, options["samples"], options["start"], False
         try:
             loop.begin(epochs=epochs, **options)
             while loop.position.epoch < epochs and not self.membership.over:
                 number = loop.position.epoch
-                self._epoch = Epoch(loop, number)
+                self._epoch = Epoch(loop, number, start)
                 yield self._epoch
                 if self.membership.over:
                     break
                 if loop.position.epoch == number:
                     raise RuntimeError(
-                        f"the loop left epoch {number} at sample {loop.position.offset} of {samples}: go through "
-                        "all of epoch.batches()"
+                        f"the loop left epoch {number + start} at sample {loop.position.offset} of {samples}: go "
+                        "through all of epoch.batches(). To end the job after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
             self.membership.finished()

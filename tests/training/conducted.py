@@ -403,7 +403,7 @@ class Plain:
         return gluon.Trainer(params, optimizer, options, kvstore=None)
 
     def epochs(
-        self, epochs: int, *, samples: int = 1, global_batch: int = 1, seed: int = 0, net: Any = None
+        self, epochs: int, *, start: int = 0, samples: int = 1, global_batch: int = 1, seed: int = 0, net: Any = None
     ) -> Iterator[Any]:
-        for number in range(epochs):
+        for number in range(start, epochs):
             yield PlainEpoch(number, samples, global_batch, seed)

@@ -12,7 +12,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp, numbers, weights
 from mxnet import autograd, gluon
 
 import mxnet as mx  # isort: skip
@@ -62,6 +62,43 @@ def test_t5_after_a_restart_from_a_state_in_mid_epoch_the_weights_are_those_of_o
     assert position.offset, "in mid-epoch"
     for result in Conductor({0: 2}, segment_steps=3, start=block).run(script):
         close(result, expected)
+
+
+def goes_on(job: Any) -> Any:
+    """A long recipe with `--start-epoch`: the rate follows from the epoch's number."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(EPOCHS + 2, start=2, samples=SAMPLES, global_batch=BATCH):
+        trainer.set_learning_rate(0.2 * 0.5**epoch.number)
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def test_t2_a_script_that_goes_on_in_a_later_epoch_has_that_epochs_number_order_and_draws() -> None:
+    expected = goes_on(Plain())
+    for result in Conductor({0: 1, 2: 3, 6: 2}, [Death(5, 1)], 1).run(goes_on):
+        close(result, expected)
+    seen = []
+    for start in (0, 2):
+        job = ElasticJob.join()
+        trainer = job.trainer((net := mlp()).collect_params(), "sgd")
+        loader = job.loader([(x, i) for i, x in enumerate(numbers(SAMPLES, 4))], BATCH)
+        for epoch in job.epochs(3, start=start):
+            drawn = epoch.random("noise").random()
+            for x, index in loader:
+                with autograd.record():
+                    loss = net(x).sum()
+                loss.backward()
+                trainer.step(BATCH)
+                if epoch == 2:
+                    seen.append((index.asnumpy().tolist(), drawn))
+    assert seen[:4] == seen[4:]
+    with pytest.raises(ValueError, match=r"start \(3\) one of the epochs"):
+        job.epochs(3, start=3)
 
 
 def half(job: Any) -> Any:

@@ -284,8 +284,9 @@ def test_different_things_reduced_at_once_are_noticed() -> None:
 def test_leaving_the_loop_early_says_what_to_do_instead(caplog: pytest.LogCaptureFixture) -> None:
     net = mlp()
     job, _ = job_of(net)
-    for _epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+    epochs = job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH)  # so that the source does not show it
+    for _epoch in epochs:
         break
-    del _epoch
+    del _epoch, epochs
     gc.collect()
     wait_for(lambda: "job.stop()" in caplog.text, what="it says so once no error came up")

@@ -46,10 +46,11 @@ def after_step(position: Position, samples: int, global_batch: int) -> Position:
     return Position(epoch=position.epoch, offset=offset, step=position.step + 1)
 
 
-def is_boundary(position: Position, first_step: int, segment_steps: int | None) -> bool:
-    """Whether membership may change at `position`, in a generation that began at step `first_step`."""
+def is_boundary(position: Position, first_step: int, segment_steps: int | None, within: int = 1) -> bool:
+    """Whether membership may change at `position`, in a generation that began at step `first_step`; or might have been
+    able to `within` so many steps before, where there was a reason to wait.
+    """
     if position.offset == 0:
         return position.step != first_step
-    return (
-        segment_steps is not None and (position.step - first_step) % segment_steps == 0 and position.step != first_step
-    )
+    made = position.step - first_step
+    return segment_steps is not None and made >= segment_steps and made % segment_steps < within

@@ -18,7 +18,8 @@ ORDERS_KEPT = 2  # what is loaded ahead is of the next epoch already
 class Shares:
     """Of `samples` an epoch, for `epochs` epochs; in the order of their shards, or without one in any. `drawn_from`:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
-    `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size.
+    `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `start`: the
+    number that the script gives the job's first epoch, by which its order is drawn.
     """
 
     samples: int
@@ -28,6 +29,7 @@ class Shares:
     sequence: ShardOrder | None = None
     drawn_from: int | None = None
     drawn: Callable[[int], Sequence[Indices]] | None = None
+    start: int = 0
     _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
 
     def step_samples(self, workers: int) -> int:
@@ -60,12 +62,12 @@ class Shares:
         return batch[rows], spectates
 
     def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
-        """(epoch, samples of all workers, which of these are this worker's) of each step from `at` on to the end of the
-        job.
+        """(the script's number of the epoch, samples of all workers, which of these are this worker's) of each step
+        from `at` on to the end of the job.
         """
         while at.epoch < self.epochs:
             batch, rows, _ = self._rows(at, number, workers)
-            yield at.epoch, batch, rows
+            yield self.start + at.epoch, batch, rows
             at = self.after(at, workers)
 
     def _rows(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
@@ -83,7 +85,7 @@ class Shares:
         if epoch not in self._orders:
             if len(self._orders) == ORDERS_KEPT:
                 del self._orders[min(self._orders)]
-            self._orders[epoch] = self._draw(epoch)
+            self._orders[epoch] = self._draw(self.start + epoch)
         return self._orders[epoch]
 
     def _draw(self, epoch: int) -> tuple[Indices, Indices | None]:

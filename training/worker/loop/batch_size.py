@@ -20,7 +20,8 @@ class WrongBatchSize(ValueError):
 class Counts:
     """Of the batches since the last update. `nominal` is what the script was written with; `full` what it stands for
     over all workers, `per_worker` that it is a worker's; `own` is what this worker took (None: nobody knows, as it was
-    not there all the time), `all_` what all workers took together. Last batch, all batches.
+    not there all the time), `all_` what all workers took together. Last batch, all batches. `group`: batches that an
+    update is meant to be of; an epoch's last may be of fewer.
     """
 
     nominal: tuple[int, int]
@@ -28,6 +29,7 @@ class Counts:
     own: tuple[int, int | None]
     all_: tuple[int, int]
     per_worker: bool = False
+    group: int = 1
 
     def meanings(self) -> dict[str, tuple[int | None, int]]:
         """Meaning: (the number that says it here, what the summed gradients are divided by then)."""
@@ -41,6 +43,8 @@ class Counts:
             )
             found[f"{span}: samples here"] = (self.own[which], taken)
             found[f"{span}: samples of all workers"] = (taken, taken)
+        if self.group > 1:
+            found["group: batch size"] = (self.nominal[0] * self.group, self.full[0] * self.group)
         return found
 
 

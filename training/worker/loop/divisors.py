@@ -51,4 +51,5 @@ class Divisors:
             own=(here, here if len(hand.parts) > 1 else hand.own_samples),
             all_=(hand.size, hand.samples),
             per_worker=isinstance(self._batching, PerWorker),
+            group=self._trainers[0].accumulate,
         )

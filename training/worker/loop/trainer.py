@@ -24,6 +24,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         optimizer: Any,
         optimizer_params: Any = None,
         loss: LossKind = "sum",
+        accumulate: int = 1,
         kvstore: Any = None,
         compression_params: Any = None,
         update_on_kvstore: bool | None = None,
@@ -32,6 +33,8 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             raise ValueError(
                 f"loss={loss!r}: is the loss a 'sum' over the batch, its 'mean', or normalised on its 'own'?"
             )
+        if accumulate < 1:
+            raise ValueError(f"accumulate={accumulate}: an update is of at least 1 batch")
         if update_on_kvstore:
             raise ValueError(
                 "update_on_kvstore=True keeps the optimizer's state on servers, where no worker that joins can read "
@@ -50,7 +53,10 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
                 f"{sparse[0]} has sparse gradients, which cannot be summed by this job: build its layer with "
                 "sparse_grad=False"
             )
-        self.loss_kind = loss
+        for param in self._params if accumulate > 1 else ():
+            if param.grad_req == "write":
+                param.grad_req = "add"
+        self.loss_kind, self.accumulate = loss, accumulate
         self._loop = loop
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:

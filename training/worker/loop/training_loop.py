@@ -18,9 +18,11 @@ from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
 from dyntrain.training.worker.loop.divisors import Divisors
+from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
 from dyntrain.training.worker.loop.loading import Loading
+from dyntrain.training.worker.loop.own_gradients import watch
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.randomness import seed_generators
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
@@ -54,6 +56,7 @@ class TrainingLoop:
         self._mark: Mark | None = None
         self._backups: list[Backup] = []
         self._taken = 0  # samples since the anchor
+        self._group = 1  # batches of an update
         self.keeps: list[Any] = []  # what the script keeps beside nets and trainers
         self.loading = Loading()
         self.memories = Memories()
@@ -78,6 +81,12 @@ class TrainingLoop:
         """Of the batch at hand: its number in the epoch, and whether it is the last one."""
         return self.batch_number, self._after.epoch > self.position.epoch
 
+    @property
+    def update_due(self) -> bool:
+        """Whether the batch at hand is the last of those that an update is of."""
+        number, last = self.place
+        return last or (number + 1) % self._group == 0
+
     # ---- the course of the job
 
     def begin(
@@ -85,6 +94,7 @@ class TrainingLoop:
         net: Any,
         *,
         epochs: int,
+        start: int,
         steps: int | None,
         at_most: int | None,
         samples: int,
@@ -100,10 +110,10 @@ class TrainingLoop:
         self._steps, self._at_most, self._average = steps, at_most, average_statistics
         self.membership.expects = self.loading.expect
         sequence = self.loading.sequence
-        self._shares = Shares(
-            samples, epochs, seed, batching, sequence, drawn_from, None if drawn is None else drawn.batches
-        )
+        batches = None if drawn is None else drawn.batches
+        self._shares = Shares(samples, epochs, seed, batching, sequence, drawn_from, batches, start)
         self.loading.begin(self._shares, at_most)
+        self._group = group_of(self.trainers, batching)
         self._divisors = Divisors(self.trainers, batching)
         self._rates = WorkerRates(batching, self.trainers, samples)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps))
@@ -112,6 +122,8 @@ class TrainingLoop:
             refuse_unfit(self.trainers, self._state.accumulated)
         agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
         agreed += f", {drawn or sequence}" if drawn or sequence else ""
+        agreed += f", updates of {self._group} batches" if self._group > 1 else ""
+        agreed += f", from epoch {start}" if start else ""
         agreed += "" if changes == "any" else ", changes at ends of epochs"
         self._arrive(
             self.membership.enter(
@@ -151,12 +163,17 @@ class TrainingLoop:
 
     def indices(self, number: int) -> Iterator[Indices]:
         self._enter(number)
-        while self.position.epoch == number and not self.membership.over:
-            self.hand = hand = self._take()
-            yield hand.part
-            while hand.goes_on and self._has_next(hand):
+        try:
+            while self.position.epoch == number and not self.membership.over:
+                self.hand = hand = self._take()
+                watch(hand, self.trainers)
                 yield hand.part
-            self._put_down(hand)
+                while hand.goes_on and self._has_next(hand):
+                    yield hand.part
+                watch(None)
+                self._put_down(hand)
+        finally:
+            watch(None)
 
     def _has_next(self, hand: Hand) -> bool:
         """Another part of the batch. False: the step is void already."""
@@ -265,6 +282,8 @@ class TrainingLoop:
                 "its update"
             )
         hand.summed = trainer
+        if not self.update_due:
+            raise RuntimeError(NOT_DUE.format(group=self._group))
         if len(hand.parts) > 1:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
@@ -327,7 +346,7 @@ class TrainingLoop:
         hand.give_back(self.state)
         after = self._after
         if not hand.updated:
-            if not self.state.accumulated:
+            if not self.state.accumulated or (self._group > 1 and self.update_due):
                 raise RuntimeError(NOT_STEPPED)
             self.state.own["accumulated"] = hand.record
         elif any(self._adds_up(trainer) for trainer in self.trainers if trainer not in hand.updated):
@@ -337,7 +356,7 @@ class TrainingLoop:
                 self._reached(after)
             else:
                 hand.void = True
-        before = self.position
+        before, due = self.position, self.update_due
         if hand.void or (self.membership.broken and self.anchor != after):
             self._go_back()
         else:
@@ -349,10 +368,12 @@ class TrainingLoop:
                 self._mark_here()
         if self.membership.broken:
             self._rejoin()
+        elif not due:
+            pass  # no boundary between the batches of one update
         elif self._steps is not None and self.position.step >= self._steps:
             self.membership.stopping = True
             self._at_boundary(self.position.epoch > before.epoch)
-        elif is_boundary(self.position, self.membership.first_step, self._segment_steps):
+        elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self._group):
             self._at_boundary(self.position.epoch > before.epoch)
 
     @staticmethod

@@ -1,0 +1,156 @@
+"""A script that would leave its loop is told so before the first step, with the line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, SAMPLES, data, mlp
+from mxnet import autograd, gluon
+
+
+class Made:
+    """A job, and what its scripts have."""
+
+    def __init__(self) -> None:
+        self.job, self.net = ElasticJob.join(), mlp()
+        self.trainer = self.job.trainer(self.net.collect_params(), "sgd", {"learning_rate": 0.1})
+        self.loader = self.job.loader(data(), BATCH)
+        self.steps = 0
+
+    def step(self, x: Any, y: Any) -> None:
+        with autograd.record():
+            loss = CROSS(self.net(x), y)
+        loss.backward()
+        self.trainer.step(len(x))
+        self.steps += 1
+
+
+def breaks_epochs(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for x, y in epoch.batches(made.loader):
+            made.step(x, y)
+        if epoch == 1:
+            break  # here
+
+
+def breaks_batches(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for i, (x, y) in epoch.enumerate(made.loader):
+            if i == 3:
+                break  # here
+            made.step(x, y)
+
+
+def breaks_a_loader(made: Made) -> None:
+    train_data = made.loader
+    for epoch in made.job.epochs(
+        2,
+        global_batch=BATCH,
+    ):
+        for i, (x, y) in enumerate(train_data):
+            made.step(x, y)
+            if epoch and i > 1:
+                break  # here
+
+
+def returns(made: Made) -> None:
+    for _ in list(range(1)):
+        for epoch in made.job.epochs(2):
+            for x, y in epoch.batches(made.loader):
+                made.step(x, y)
+                if made.steps > 2:
+                    with open(__file__):
+                        return  # here
+
+
+def returns_from_a_handler(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        try:
+            for x, y in epoch.batches(made.loader):
+                made.step(x, y)
+        except KeyError:
+            return  # here
+
+
+def breaks_in_a_case(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for x, y in epoch.batches(made.loader):
+            made.step(x, y)
+        match int(epoch):
+            case 1:
+                break  # here
+
+
+def breaks_after_another_loop(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for x, y in epoch.batches(made.loader):
+            made.step(x, y)
+        for _ in range(2):
+            pass
+        else:
+            break  # here
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        breaks_epochs, breaks_batches, breaks_a_loader, returns, returns_from_a_handler, breaks_in_a_case,
+        breaks_after_another_loop,
+    ],
+)  # fmt: skip
+def test_leaving_the_loop_is_refused_before_the_first_step_with_the_line(script: Callable[[Made], None]) -> None:
+    lines, first = inspect.getsourcelines(script)
+    line = first + next(i for i, text in enumerate(lines) if "# here" in text)
+    made = Made()
+    with pytest.raises(ValueError, match=rf"test_script_left_early.py, line {line}: .*steps=N.*job\.stop.*changes="):
+        script(made)
+    assert not made.steps
+
+
+def stays(made: Made) -> None:
+    """Every `break` and `return` here is of something else."""
+    validation = gluon.data.DataLoader(data(), 4)
+
+    def found(value: int) -> int:
+        for n in range(9):
+            if n == value:
+                return n
+        return -1
+
+    for epoch in made.job.epochs(2):
+
+        def twice(value: int) -> int:
+            return 2 * value
+
+        for x, y in epoch.batches(made.loader):
+            while True:
+                break
+            made.step(x, y)
+            assert twice(found(3)) == 6
+        for _ in validation:
+            break
+        for i, _ in enumerate(validation):
+            if i:
+                break
+        else:
+            pass
+    for _ in validation:
+        break
+
+
+def test_what_leaves_other_loops_stays() -> None:
+    made = Made()
+    stays(made)
+    assert made.steps == 2 * -(-SAMPLES // BATCH)
+
+
+def test_a_script_whose_source_is_not_there_is_taken_as_it_is() -> None:
+    made = Made()
+    lines = "for epoch in made.job.epochs(1):\n    for x, y in epoch.batches(made.loader):\n        made.step(x, y)\n"
+    exec(compile(lines, "<nowhere>", "exec"), {"made": made})  # noqa: S102  # our own test's lines
+    assert made.steps == 4

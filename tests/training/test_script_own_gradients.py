@@ -1,0 +1,108 @@
+"""A clip of gradients before they are summed is a clip of a worker's share: refused where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, SAMPLES, data, mlp
+from mxnet import autograd
+from mxnet.contrib.amp.amp import unscale
+from mxnet.gluon.utils import clip_global_norm  # as a script that imports it by its name
+
+
+def train(change: Callable[[Any, Any], None], net: Any = None) -> None:
+    """`change` is given the gradients and the trainer before each step."""
+    net, job = net or mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            change([p.grad() for p in net.collect_params().values()], trainer)
+            trainer.step(BATCH)
+
+
+def clips_each(gradients: Any, trainer: Any) -> None:
+    for gradient in gradients:
+        gradient[:] = mx.nd.clip(gradient, -1, 1)
+
+
+def halves(gradients: Any, trainer: Any) -> None:
+    gradients[0] *= 0.5
+
+
+def divides_all_of_it(gradients: Any, trainer: Any) -> None:
+    gradients[0][:] /= 2
+
+
+def adds_noise(gradients: Any, trainer: Any) -> None:
+    gradients[-1] += mx.nd.random.normal(shape=gradients[-1].shape)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda gradients, trainer: clip_global_norm(gradients, 1e9), "weight"),  # which leaves them as they are
+        (clips_each, "weight"),
+        (halves, "weight"),
+        (divides_all_of_it, "weight"),
+        (adds_noise, "bias"),
+    ],
+    ids=["clip_global_norm", "clips each", "halves", "divides", "adds noise"],
+)
+def test_gradients_that_are_changed_before_the_sum_are_refused_in_the_first_batch(change: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"gradients of \w+{name} are changed .*trainer\.allreduce_grads\(\), then"):
+        train(change)
+
+
+def clips_sums(gradients: Any, trainer: Any) -> None:
+    trainer.allreduce_grads()
+    clip_global_norm(gradients, 0.1)
+    trainer.update(BATCH)
+
+
+def test_between_the_sum_and_the_update_they_may_be_changed_and_afterwards() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            gradients = [p.grad() for p in net.collect_params().values()]
+            clips_sums(gradients, trainer)
+            halves(gradients, trainer)
+
+
+def zeroes(gradients: Any, trainer: Any) -> None:
+    """Not what one would do with these: an array that no trainer has, and what is nothing."""
+    net = mlp()
+    for param in net.collect_params().values():
+        param.grad()[:] *= 0.5
+        param.data()[:] += 1
+    gradients[0][:] = 0
+    trainer._params[0].zero_grad()
+
+
+def scales_back(gradients: Any, trainer: Any) -> None:
+    trainer._scale = 1.0
+    unscale(trainer)
+
+
+@pytest.mark.parametrize("change", [zeroes, scales_back])
+def test_what_is_the_same_for_a_share_as_for_the_sum_is_no_reason_to_refuse(change: Any) -> None:
+    train(change)
+
+
+def test_once_a_job_has_broken_off_its_nets_gradients_are_the_scripts_own() -> None:
+    net = mlp()
+    with pytest.raises(ValueError, match="are changed"):
+        train(halves, net)
+    halves([net[0].weight.grad()], None)

@@ -1,0 +1,82 @@
+"""`break` and `return` that would take a script out of the loop over its epochs, found in its source before it trains.
+
+A worker that leaves the loop is missed by the others, which are at the same batch; and a joiner would not know that the
+job is over. What the source does not show (a loop over an iterator that was made elsewhere) is found when it happens.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from dyntrain.training.worker.loop.loader import Loader
+
+LEAVES = (
+    "{file}, line {line}: `{what}` leaves the loop over {loop}, while the other workers wait for this one. To end the "
+    "job after so many steps, job.epochs(..., steps=N); to end it by a decision, job.stop() and let the loop go on to "
+    'the next boundary, which is at the epoch\'s end with changes="epoch"'
+)
+ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def refuse_leaving(caller: FrameType) -> None:
+    """`caller` is about to begin the loop. Raises ValueError."""
+    file = caller.f_code.co_filename
+    try:
+        with ONE:
+            tree = ast.parse("".join(linecache.getlines(file, caller.f_globals)))
+    except (SyntaxError, ValueError, RecursionError):  # no Python, or not of this file any more
+        return
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and _begins(loop, caller.f_lineno):
+            for what, over, line in _leaves(loop.body, caller, names_in(loop.target), "job.epochs()"):
+                raise ValueError(LEAVES.format(file=file, line=line, what=what, loop=over))
+
+
+def _begins(loop: ast.For, line: int) -> bool:
+    within = loop.iter.lineno <= line <= (loop.iter.end_lineno or loop.iter.lineno)
+    return within and any(isinstance(node, ast.Attribute) and node.attr == "epochs" for node in ast.walk(loop.iter))
+
+
+def _leaves(
+    body: Sequence[ast.AST], caller: FrameType, epoch: set[str], over: str, own: bool = True
+) -> Iterator[tuple[str, str, int]]:
+    """(statement, loop that it leaves, line). `own`: whether a `break` here is of a loop that all go through."""
+    for node in body:
+        if isinstance(node, ast.Return):
+            yield "return", "job.epochs()", node.lineno
+        elif isinstance(node, ast.Break) and own:
+            yield "break", over, node.lineno
+        elif isinstance(node, LOOPS):
+            batches = isinstance(node, ast.For) and _is_of_batches(node.iter, caller, epoch)
+            yield from _leaves(node.body, caller, epoch, "the batches of an epoch", batches)
+            yield from _leaves(node.orelse, caller, epoch, over, own)
+        elif not isinstance(node, SCOPES):
+            for part in ast.iter_child_nodes(node):
+                block = part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part]
+                yield from _leaves(block, caller, epoch, over, own)
+
+
+def names_in(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _is_of_batches(expression: ast.expr, caller: FrameType, epoch: set[str]) -> bool:
+    """epoch.batches(...) in any wrapping, or a loader of the job."""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
+            if isinstance(node.value, ast.Name) and node.value.id in epoch:
+                return True
+        elif isinstance(node, ast.Name) and isinstance(_value(node.id, caller), Loader):
+            return True
+    return False
+
+
+def _value(name: str, caller: FrameType) -> Any:
+    return caller.f_locals.get(name, caller.f_globals.get(name))
