@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
 import numpy as np
@@ -27,14 +27,16 @@ from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
+from dyntrain.training.worker.loop.course import Changes, Course, course_of
 from dyntrain.training.worker.loop.leaving import close_soon
 from dyntrain.training.worker.loop.left_early import refuse_leaving
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
 from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.reduction import Total
+from dyntrain.training.worker.loop.rows import Rows
 from dyntrain.training.worker.loop.shards import Shards
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
-from dyntrain.training.worker.loop.training_loop import Changes, TrainingLoop
+from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
@@ -319,6 +321,29 @@ class ElasticJob:
         self._loop.keeps.append(arrays)
         return arrays
 
+    def rows(self, arrays: Any, axis: int = 0) -> Rows:
+        """Values of the rows of a batch that go on to the next one, before `epochs`: hidden states, with their rows
+        along `axis`, as many as a batch over all workers has.
+
+            hidden = job.rows(model.begin_state(batch_size=80), axis=1)
+            for epoch in job.epochs(40):
+                hidden.reset()
+                for data, target in loader:
+                    with autograd.record():
+                        output, new = model(data, hidden.mine)
+                        ...
+                    hidden.mine = new
+
+        `mine` is of this worker's rows; set it before `trainer.step`, which tells all workers. The loader has a
+        `batch_sampler`, in whose batches row follows row.
+        """
+        if self._begun:
+            raise RuntimeError("job.rows() after job.epochs(): a worker that joins could not know of it")
+        made = Rows(len(self._loop.rows), arrays, axis)
+        self._loop.rows.append(made)
+        self._loop.keeps.append(made.whole)
+        return made
+
     def epochs(
         self,
         epochs: int,
@@ -358,23 +383,19 @@ class ElasticJob:
         SystemExit(0).
         """
         refuse_leaving(sys._getframe(1))
-        drawn = self._loop.loading.sampled(max(seed, 0))
-        if drawn is not None:
-            if batching is not None:
-                raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
-            global_batch = global_batch or drawn.largest
-        samples, global_batch = self._of_loaders(samples, global_batch, batching)
-        if min(epochs, samples) < 1 or min(seed, start) < 0 or start >= epochs:
-            raise ValueError(
-                f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative, start "
-                f"({start}) one of the epochs"
-            )
-        if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
-            raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
-        if changes not in get_args(Changes):
-            raise ValueError(
-                f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?"
-            )
+        course = course_of(
+            self._loop.loading,
+            epochs,
+            start=start,
+            samples=samples,
+            global_batch=global_batch,
+            batching=batching,
+            seed=seed,
+            steps=steps,
+            local_batch_at_most=local_batch_at_most,
+            average_statistics=average_statistics,
+            changes=changes,
+        )
         if not self._loop.trainers:
             raise ValueError(
                 "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs()"
@@ -384,53 +405,8 @@ class ElasticJob:
                 "job.epochs() a second time: a job is one course of epochs, at one of which each worker joins. Put "
                 "both phases into one loop, and change what differs at `if epoch.number == ...`"
             )
-        chosen = batching or FixedGlobal(global_batch or 0)
-        counted, drawn_from = self._counted(samples, chosen.batch)
-        if drawn is not None:
-            counted, drawn_from = drawn.taken, samples if drawn.taken < samples else None
         self._begun = True
-        return self._epochs(
-            epochs - start,
-            {
-                "start": start,
-                "net": net,
-                "steps": steps,
-                "at_most": local_batch_at_most,
-                "changes": changes,
-                "samples": counted,
-                "drawn_from": drawn_from,
-                "batching": chosen,
-                "seed": seed,
-                "average_statistics": average_statistics,
-                "drawn": drawn,
-            },
-        )
-
-    def _counted(self, samples: int, batch: int) -> tuple[int, int | None]:
-        """Samples of an epoch, and how many there are where loaders discard some. Raises ValueError."""
-        discards = {loader.discards for loader in self._loop.loading.loaders}
-        if len(discards) > 1:
-            raise ValueError(
-                "one loader keeps the last batch, another discards it: an epoch has one end, so all do alike"
-            )
-        return (samples // batch * batch, samples) if True in discards else (samples, None)
-
-    def _of_loaders(
-        self, samples: int | None, global_batch: int | None, batching: Batching | None
-    ) -> tuple[int, int | None]:
-        """What is not given is the loaders'. Raises ValueError when they say something else."""
-        sizes = {loader.batch_size for loader in self._loop.loading.loaders} - {None}
-        if global_batch is None and batching is None and len(sizes) == 1:
-            global_batch = next(iter(sizes))
-        if samples is None and len(counts := {loader.samples for loader in self._loop.loading.loaders}) == 1:
-            samples = next(iter(counts))
-        if samples is None or (global_batch is None) == (batching is None):
-            raise ValueError(
-                "give samples=... and either global_batch=... or batching=..., or make a job.loader of them"
-            )
-        if wrong := sizes - {global_batch if batching is None else batching.batch}:
-            raise ValueError(f"a loader's batch_size is {wrong.pop()}, job.epochs() was told another one: give it once")
-        return samples, global_batch
+        return self._epochs(net, course)
 
     def stop(self) -> None:
         """End the job well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
@@ -438,19 +414,19 @@ class ElasticJob:
         """
         self.membership.stopping = True
 
-    def _epochs(self, epochs: int, options: dict[str, Any]) -> Iterator[Epoch]:
-        loop, samples, start, left = self._loop, options["samples"], options["start"], False
+    def _epochs(self, net: Any, course: Course) -> Iterator[Epoch]:
+        loop, left = self._loop, False
         try:
-            loop.begin(epochs=epochs, **options)
-            while loop.position.epoch < epochs and not self.membership.over:
+            loop.begin(net, course)
+            while loop.position.epoch < course.epochs and not self.membership.over:
                 number = loop.position.epoch
-                self._epoch = Epoch(loop, number, start)
-                yield self._epoch
+                self._epoch = epoch = Epoch(loop, number, course.start)
+                yield epoch
                 if self.membership.over:
                     break
                 if loop.position.epoch == number:
                     raise RuntimeError(
-                        f"the loop left epoch {number + start} at sample {loop.position.offset} of {samples}: go "
+                        f"the loop left epoch {epoch} at sample {loop.position.offset} of {course.samples}: go "
                         "through all of epoch.batches(). To end the job after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()

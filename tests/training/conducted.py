@@ -361,7 +361,7 @@ class ConductedMembership(Membership):
 
 class PlainEpoch:
     def __init__(self, number: int, samples: int, batch: int, seed: int) -> None:
-        self.number, self.resumed = number, False
+        self.number, self.resumed, self.update_due = number, False, True
         self._order, self._batch = epoch_order(samples, seed, number), batch
 
     def batches(self, dataset: Any) -> Iterator[Any]:
@@ -392,7 +392,26 @@ class PlainLoader:
         return iter(gluon.data.DataLoader(self._dataset, **how, **self._said))
 
 
+class PlainRows:
+    def __init__(self, arrays: Any) -> None:
+        self._begin, self.whole = arrays, list(arrays)
+
+    @property
+    def mine(self) -> Any:
+        return [array.detach() for array in self.whole]
+
+    @mine.setter
+    def mine(self, values: Any) -> None:
+        self.whole[:] = values
+
+    def reset(self) -> None:
+        self.whole[:] = self._begin
+
+
 class Plain:
+    def rows(self, arrays: Any, axis: int) -> PlainRows:
+        return PlainRows(arrays)
+
     def keep(self, arrays: Any) -> Any:
         return arrays
 
@@ -400,6 +419,7 @@ class Plain:
         return PlainLoader(dataset, *args, **said)
 
     def trainer(self, params: Any, optimizer: Any, options: Any = None, loss: str = "sum", **more: Any) -> Any:
+        assert more.get("accumulate", 1) == 1
         return gluon.Trainer(params, optimizer, options, kvstore=None)
 
     def epochs(

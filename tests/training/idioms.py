@@ -199,6 +199,57 @@ def translation(job: Any) -> Any:
     return weights(net)
 
 
+BATCHES, LENGTH = 4, 3  # of a text's epoch; words of a row in each
+TEXT = labels(7, shape=(BATCH, BATCHES * LENGTH + 1))
+LINES = Rows(*([TEXT[k, t * LENGTH + n :][:LENGTH] for t in range(BATCHES) for k in range(BATCH)] for n in (0, 1)))
+ORDER = [list(range(t * BATCH, (t + 1) * BATCH)) for t in range(BATCHES)]
+
+
+class Recurrent(gluon.Block):
+    """example/gluon/word_language_model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.embedding = nn.Embedding(7, 5)
+            self.rnn = gluon.rnn.LSTM(5, layout="NTC", input_size=5)
+            self.decoder = nn.Dense(7, in_units=5, flatten=False)
+
+    def forward(self, words: Any, hidden: Any) -> Any:
+        output, hidden = self.rnn(self.embedding(words), hidden)
+        return self.decoder(output), hidden
+
+
+def recurrent() -> Any:
+    net = Recurrent()
+    net.initialize()
+    begun = net.rnn.begin_state(batch_size=1)
+    net(mx.nd.zeros((1, LENGTH)), begun)
+    rng = np.random.default_rng(1)
+    for param in net.collect_params().values():
+        param.set_data(mx.nd.array(rng.normal(scale=0.4, size=param.shape)))
+    return net
+
+
+def truncated(job: Any, also: int = 1) -> Any:
+    """Truncated back-propagation: a row's hidden state goes on from batch to batch."""
+    net = recurrent()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.5}, accumulate=also)
+    loader = job.loader(LINES, batch_sampler=ORDER)
+    hidden = job.rows(net.rnn.begin_state(batch_size=BATCH), axis=1)
+    for epoch in job.epochs(EPOCHS):
+        hidden.reset()
+        for words, following in loader:
+            with autograd.record():
+                output, new = net(words, hidden.mine)
+                loss = CROSS(output, following)
+            loss.backward()
+            hidden.mine = new
+            if epoch.update_due:
+                trainer.step(BATCH * also)
+    return [*weights(net), *(state.asnumpy() for state in hidden.whole)]
+
+
 class Means(gluon.Block):
     """Of a sentence's words, without the padding."""
 

@@ -23,6 +23,7 @@ SCRIPT = Path(__file__).with_name("mortal_idiom.py")
         pytest.param("dcgan", 5, 1, id="between the updates of two networks"),
         pytest.param("translation", 5, 0, id="at the sum of the words of a batch"),
         pytest.param("accumulation", 6, 0, id="at the sum of four batches, of which one is of the epoch before"),
+        pytest.param("truncated", 6, 0, id="in a batch whose rows go on with hidden states"),
         pytest.param("sentiment_analysis", 6, 0, id="in a batch of a sampler that remembers its passes"),
     ],
 )

@@ -58,7 +58,7 @@ class Shares:
         """(samples of worker `number`, whether it spectates). Who has no sample of a step gets one of another worker's,
         whose gradient then counts nothing: so every worker's script goes the same way.
         """
-        batch, rows, spectates = self._rows(at, number, workers)
+        batch, rows, spectates = self.divide(at, number, workers)
         return batch[rows], spectates
 
     def ahead(self, at: Position, number: int, workers: int) -> Iterator[tuple[int, Indices, Indices]]:
@@ -66,11 +66,12 @@ class Shares:
         from `at` on to the end of the job.
         """
         while at.epoch < self.epochs:
-            batch, rows, _ = self._rows(at, number, workers)
+            batch, rows, _ = self.divide(at, number, workers)
             yield self.start + at.epoch, batch, rows
             at = self.after(at, workers)
 
-    def _rows(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+        """`take`, as (samples of all workers, which of these are this worker's, whether it spectates)."""
         size = self.size(at, workers)
         batch = self._order(at.epoch)[0][at.offset : at.offset + size]
         own = share(np.arange(size), size, 0, number, workers, self._whole)

@@ -64,6 +64,7 @@ class Hand:
         self.updated: list[Any] = []
         self.void = False
         self.vote: Any = None
+        self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
         self._mark: list[float] = []

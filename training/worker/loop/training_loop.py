@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 from dyntrain.training.protocol.messages import START, Position
-from dyntrain.training.sampling.batching import Batching, FixedGlobal
+from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
+from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
@@ -28,15 +29,13 @@ from dyntrain.training.worker.loop.randomness import seed_generators
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rollback import Backup, Mark
-from dyntrain.training.worker.loop.sampled import SampledBatches
+from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
-
-Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 
 
 class TrainingLoop:
@@ -49,15 +48,13 @@ class TrainingLoop:
         self._shares = Shares(0, 0, 0, FixedGlobal(1))
         self._rates = WorkerRates(FixedGlobal(1), (), 0)
         self._divisors = Divisors((), FixedGlobal(1))
-        self._average = True
-        self._steps: int | None = None
-        self._at_most: int | None = None
-        self._changes: Changes = "any"
+        self._course = Course()
         self._mark: Mark | None = None
         self._backups: list[Backup] = []
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
         self.keeps: list[Any] = []  # what the script keeps beside nets and trainers
+        self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories = Memories()
 
@@ -89,57 +86,39 @@ class TrainingLoop:
 
     # ---- the course of the job
 
-    def begin(
-        self,
-        net: Any,
-        *,
-        epochs: int,
-        start: int,
-        steps: int | None,
-        at_most: int | None,
-        samples: int,
-        drawn_from: int | None,
-        batching: Batching,
-        seed: int,
-        average_statistics: bool,
-        changes: Changes,
-        drawn: SampledBatches | None,
-    ) -> None:
+    def begin(self, net: Any, course: Course) -> None:
         """Blocks until this worker is a member."""
-        self._changes = changes
-        self._steps, self._at_most, self._average = steps, at_most, average_statistics
+        self._course = course
         self.membership.expects = self.loading.expect
-        sequence = self.loading.sequence
-        batches = None if drawn is None else drawn.batches
-        self._shares = Shares(samples, epochs, seed, batching, sequence, drawn_from, batches, start)
-        self.loading.begin(self._shares, at_most)
-        self._group = group_of(self.trainers, batching)
-        self._divisors = Divisors(self.trainers, batching)
-        self._rates = WorkerRates(batching, self.trainers, samples)
+        self._shares = course.shares(self.loading.sequence)
+        self.loading.begin(self._shares, course.local_batch_at_most)
+        self._group = group_of(self.trainers, course.batching)
+        self._divisors = Divisors(self.trainers, course.batching)
+        self._rates = WorkerRates(course.batching, self.trainers, course.samples)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps))
         self.memories.keep(self._state.own)
-        if at_most is not None:
-            refuse_unfit(self.trainers, self._state.accumulated)
-        agreed = f"{batching}, running statistics {'averaged' if average_statistics else 'left to each'}"
-        agreed += f", {drawn or sequence}" if drawn or sequence else ""
-        agreed += f", updates of {self._group} batches" if self._group > 1 else ""
-        agreed += f", from epoch {start}" if start else ""
-        agreed += "" if changes == "any" else ", changes at ends of epochs"
+        self._refuse()
+        refuse_rows(self.rows, course)
+        tallies = [(tally_key(t), (HEAD + len(x._params),), "float64") for t, x in enumerate(self.trainers)]
         self._arrive(
             self.membership.enter(
                 self._state,
-                epochs=epochs,
-                samples=samples,
-                drawn_from=drawn_from,
-                global_batch=batching.batch,
-                seed=seed,
-                batching=agreed,
-                keys=[
-                    *((tally_key(t), (HEAD + len(x._params),), "float64") for t, x in enumerate(self.trainers)),
-                    REDUCE,
-                ],
+                epochs=course.epochs,
+                samples=course.samples,
+                drawn_from=course.drawn_from,
+                global_batch=course.batching.batch,
+                seed=course.seed,
+                batching=course.agreed(self.loading.sequence, self._group),
+                keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
+
+    def _refuse(self) -> None:
+        """Raises ValueError for what does not go with gradients that add up, as they are asked for now."""
+        if self._course.local_batch_at_most is not None:
+            refuse_unfit(self.trainers, self.state.accumulated)
+        if self.rows and self._group == 1 and self.state.accumulated:
+            raise ValueError(ROWS_ADD_UP)
 
     @property
     def resumed(self) -> bool:
@@ -198,8 +177,7 @@ class TrainingLoop:
         begun before, it has run twice in the job's life, and what the first time led to counts.
         """
         state = self.state
-        if self._at_most is not None:
-            refuse_unfit(self.trainers, state.accumulated)  # the script may have changed it where the epoch begins
+        self._refuse()  # the script may have changed it where the epoch begins
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
             self._recall()
@@ -238,7 +216,7 @@ class TrainingLoop:
 
     @property
     def _segment_steps(self) -> int | None:
-        return self.membership.segment_steps if self._changes == "any" else None
+        return self.membership.segment_steps if self._course.changes == "any" else None
 
     @property
     def _step_samples(self) -> int:
@@ -248,13 +226,16 @@ class TrainingLoop:
     # ---- one batch
 
     def _take(self) -> Hand:
-        indices, spectates = self._shares.take(self.position, self.rank, self.workers)
+        batch, rows, spectates = self._shares.divide(self.position, self.rank, self.workers)
+        for each in self.rows:
+            each.take(rows)
+        indices = batch[rows]
         own = indices[:0] if spectates else indices
         self.membership.intend(self.position, own)
         self._taken += len(own)
         size = self._shares.size(self.position, self.workers)
         before = self.state.own.get("accumulated")
-        hand = Hand(indices, size, spectates, before, self._at_most)
+        hand = Hand(indices, size, spectates, before, self._course.local_batch_at_most)
         if spectates:
             hand.keep(self.state)
         for trainer in self.trainers:
@@ -290,15 +271,29 @@ class TrainingLoop:
             return
         t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
         hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates))
+        hand.carried = [] if hand.updated else self.rows  # once in a step
+        carried = [rows.share(hand.size, not hand.spectates, self.rank == 0) for rows in hand.carried]
+        beside = (
+            []
+            if not self.membership.shared
+            else [
+                (name, array)
+                for rows, arrays in zip(hand.carried, carried, strict=True)
+                for (name, _, _), array in zip(rows.summed_keys(), arrays, strict=True)
+            ]
+        )
         pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
         keys = [*(key for key, _ in pushed), *([tally_key(t)] if self.membership.shared else [])]
         arrays = [*(gradients[0] for _, gradients in pushed), *([hand.vote] if self.membership.shared else [])]
+        keys, arrays = [*keys, *(name for name, _ in beside)], [*arrays, *(array for _, array in beside)]
 
         def push() -> None:
             for i, (key, gradients) in enumerate(pushed):
                 self.membership.kvstore.pushpull(key, gradients, priority=-i)
             if self.membership.shared:
                 self.membership.kvstore.pushpull(tally_key(t), hand.vote)
+            for name, array in beside:
+                self.membership.kvstore.pushpull(name, array)
 
         hand.void = not self.membership.exchange(keys, push, arrays)
 
@@ -319,6 +314,8 @@ class TrainingLoop:
                 return
             if not alone:
                 self._backups.append(Backup.of(self.state, trainer))
+            for rows in hand.carried:
+                rows.summed()
             self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
             update(by)
             if alone:
@@ -357,7 +354,10 @@ class TrainingLoop:
             else:
                 hand.void = True
         before, due = self.position, self.update_due
-        if hand.void or (self.membership.broken and self.anchor != after):
+        undone = hand.void or (self.membership.broken and self.anchor != after)
+        for rows in self.rows:
+            rows.put_down(undone)
+        if undone:
             self._go_back()
         else:
             self.position = after
@@ -370,7 +370,7 @@ class TrainingLoop:
             self._rejoin()
         elif not due:
             pass  # no boundary between the batches of one update
-        elif self._steps is not None and self.position.step >= self._steps:
+        elif self._course.steps is not None and self.position.step >= self._course.steps:
             self.membership.stopping = True
             self._at_boundary(self.position.epoch > before.epoch)
         elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self._group):
@@ -399,7 +399,7 @@ class TrainingLoop:
         begins = self.hand is None and self.position.step == self.membership.first_step
         if begins and (self.position.epoch > number or self.position.offset):
             return math.nan
-        if self.hand is not None and self._at_most is not None:
+        if self.hand is not None and self._course.local_batch_at_most is not None:
             raise RuntimeError(REDUCED_WITHIN)
         spectates = self.hand is not None and self.hand.spectates
         return reduce(self.membership, self.anchor, name, (0.0 if spectates else total), count, spectates)
@@ -410,7 +410,7 @@ class TrainingLoop:
         """
         if self.hand is None:
             raise RuntimeError(SUMMED_OUTSIDE)
-        if self._at_most is not None:
+        if self._course.local_batch_at_most is not None:
             raise RuntimeError(REDUCED_WITHIN)
         if self.anchor == self._after:
             raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
@@ -428,7 +428,7 @@ class TrainingLoop:
         """
         if self.anchor != self.position:
             self._settle()
-        if not self.membership.broken and self._average:
+        if not self.membership.broken and self._course.average_statistics:
             self.membership.average_statistics(self.position)
         if self.membership.broken:
             if self.anchor != self.position:

@@ -1,0 +1,131 @@
+"""What a script tells `job.epochs()`, completed by what its loaders say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dyntrain.training.sampling.batching import Batching, FixedGlobal
+from dyntrain.training.sampling.shard_order import ShardOrder
+from dyntrain.training.sampling.shares import Shares
+from dyntrain.training.worker.loop.loading import Loading
+from dyntrain.training.worker.loop.sampled import SampledBatches
+
+Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
+
+ONE = FixedGlobal(1)
+
+
+@dataclass(frozen=True)
+class Course:
+    """`epochs` from number `start` on, of `samples` each, out of `drawn_from` where some are left out; `drawn`: the
+    batches of the script's own sampler. The rest is as in `job.epochs`.
+    """
+
+    epochs: int = 0
+    start: int = 0
+    samples: int = 0
+    drawn_from: int | None = None
+    batching: Batching = ONE
+    drawn: SampledBatches | None = None
+    seed: int = 0
+    steps: int | None = None
+    local_batch_at_most: int | None = None
+    average_statistics: bool = True
+    changes: Changes = "any"
+
+    @property
+    def largest_batch(self) -> int:
+        """Over all workers, where their number does not matter."""
+        return self.batching.batch if self.drawn is None else self.drawn.largest
+
+    def shares(self, sequence: ShardOrder | None) -> Shares:
+        batches = None if self.drawn is None else self.drawn.batches
+        return Shares(
+            self.samples, self.epochs, self.seed, self.batching, sequence, self.drawn_from, batches, self.start
+        )
+
+    def agreed(self, sequence: ShardOrder | None, group: int) -> str:
+        """What all workers must have in common beside the numbers that the coordinator compares by themselves."""
+        order = self.drawn or sequence
+        return ", ".join(
+            [
+                str(self.batching),
+                f"running statistics {'averaged' if self.average_statistics else 'left to each'}",
+                *([str(order)] if order else []),
+                *([f"updates of {group} batches"] if group > 1 else []),
+                *([f"from epoch {self.start}"] if self.start else []),
+                *(["changes at ends of epochs"] if self.changes == "epoch" else []),
+            ]
+        )
+
+
+def course_of(
+    loading: Loading,
+    epochs: int,
+    *,
+    start: int,
+    samples: int | None,
+    global_batch: int | None,
+    batching: Batching | None,
+    seed: int,
+    steps: int | None,
+    local_batch_at_most: int | None,
+    average_statistics: bool,
+    changes: Changes,
+) -> Course:
+    """Raises ValueError with what is wrong, or said twice and differently."""
+    drawn = loading.sampled(max(seed, 0))
+    if drawn is not None:
+        if batching is not None:
+            raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
+        global_batch = global_batch or drawn.largest
+    samples, global_batch = _of_loaders(loading, samples, global_batch, batching)
+    if min(epochs, samples) < 1 or min(seed, start) < 0 or start >= epochs:
+        raise ValueError(
+            f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative, start "
+            f"({start}) one of the epochs"
+        )
+    if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
+        raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
+    if changes not in get_args(Changes):
+        raise ValueError(f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?")
+    batching = batching or FixedGlobal(global_batch or 0)
+    counted = _counted(loading, samples, batching.batch) if drawn is None else drawn.taken
+    return Course(
+        epochs - start,
+        start,
+        counted,
+        samples if counted < samples else None,
+        batching,
+        drawn,
+        seed,
+        steps,
+        local_batch_at_most,
+        average_statistics,
+        changes,
+    )
+
+
+def _counted(loading: Loading, samples: int, batch: int) -> int:
+    """Samples that an epoch takes. Raises ValueError."""
+    discards = {loader.discards for loader in loading.loaders}
+    if len(discards) > 1:
+        raise ValueError("one loader keeps the last batch, another discards it: an epoch has one end, so all do alike")
+    return samples // batch * batch if True in discards else samples
+
+
+def _of_loaders(
+    loading: Loading, samples: int | None, global_batch: int | None, batching: Batching | None
+) -> tuple[int, int | None]:
+    """What is not given is the loaders'. Raises ValueError when they say something else."""
+    sizes = {loader.batch_size for loader in loading.loaders} - {None}
+    if global_batch is None and batching is None and len(sizes) == 1:
+        global_batch = next(iter(sizes))
+    if samples is None and len(counts := {loader.samples for loader in loading.loaders}) == 1:
+        samples = next(iter(counts))
+    if samples is None or (global_batch is None) == (batching is None):
+        raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader of them")
+    if wrong := sizes - {global_batch if batching is None else batching.batch}:
+        raise ValueError(f"a loader's batch_size is {wrong.pop()}, job.epochs() was told another one: give it once")
+    return samples, global_batch

@@ -1,0 +1,142 @@
+"""Values that belong to the rows of a batch and go on to the next one: the hidden states of truncated back-propagation.
+
+Row k of a batch follows row k of the batch before. When the membership changes, rows go to other workers, and a lost
+worker's are gone with it; so all workers have the values of all rows, which are summed in each step beside the
+gradients: each worker's own, and zeros for the others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.sampling.batching import PerWorker
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.membership.membership import Key
+
+ROWS_ADD_UP = (
+    "job.rows() where the script adds gradients up itself (grad_req='add'): say it to the job, job.trainer(..., "
+    "accumulate=K), so that no row changes its worker between two batches of an update"
+)
+OUTSIDE = "job.rows(...).mine is of the batch in hand, in the loop over the batches"
+LATE = "job.rows(...).mine is set before trainer.step(): the step sums it up for all workers"
+
+
+class Rows:
+    """Made by `job.rows`. `whole`: the values of all rows, which is part of the job's state."""
+
+    def __init__(self, number: int, arrays: Any, axis: int) -> None:
+        self._single = isinstance(arrays, mx.nd.NDArray)
+        given = [arrays] if self._single else list(arrays)
+        if not given or not all(isinstance(array, mx.nd.NDArray) and array.ndim > axis >= 0 for array in given):
+            raise ValueError(
+                f"job.rows(arrays, axis={axis}) takes an array of MXNet's, or a list of them, each with an axis {axis} "
+                "along which the rows of a batch lie: what a recurrent layer's begin_state(batch_size=...) returns"
+            )
+        if len(counts := {array.shape[axis] for array in given}) > 1:
+            raise ValueError(f"job.rows(arrays, axis={axis}): the arrays have {sorted(counts)} rows, give all as many")
+        self.count, self._axis, self._number = counts.pop(), axis, number
+        self.whole = [array.copy() for array in given]
+        self._initial = [array.copy() for array in given]
+        self._own: tuple[int, int] | None = None  # first row of this worker's in the batch in hand, and the one after
+        self._mine: list[Any] | None = None  # as the script has set it since the last sum
+        self._summed = False
+        self._sums: list[Any] = []
+
+    @property
+    def mine(self) -> Any:
+        """The values of this worker's rows of the batch in hand; of a list, a list. Without a gradient's history."""
+        first, end = self._in_hand()
+        found = self._mine or [mx.nd.slice_axis(array, self._axis, first, end) for array in self.whole]
+        return found[0] if self._single else list(found)
+
+    @mine.setter
+    def mine(self, values: Any) -> None:
+        first, end = self._in_hand()
+        if self._summed:
+            raise RuntimeError(LATE)
+        given = [values] if isinstance(values, mx.nd.NDArray) else list(values)
+        wanted = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
+        if [tuple(array.shape) for array in given] != wanted:
+            raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must be of {wanted}, as it was")
+        self._mine = [array.detach() for array in given]
+
+    def reset(self) -> None:
+        """All rows begin anew, as `job.rows` was given them: on every worker, outside of the batches."""
+        if self._own is not None:
+            raise RuntimeError("job.rows(...).reset() within a batch: where an epoch begins, before its batches")
+        for array, initial in zip(self.whole, self._initial, strict=True):
+            initial.copyto(array)
+
+    def _in_hand(self) -> tuple[int, int]:
+        if self._own is None:
+            raise RuntimeError(OUTSIDE)
+        return self._own
+
+    # ---- for the loop
+
+    def summed_keys(self) -> list[Key]:
+        return [
+            (f"rows{self._number}.{i}", tuple(array.shape), np.dtype(array.dtype).name)
+            for i, array in enumerate(self.whole)
+        ]
+
+    def take(self, own: Indices) -> None:
+        """A batch is in hand, of which these rows are this worker's, or another's that it only looks at."""
+        self._own, self._summed = (int(own[0]), int(own[-1]) + 1), False
+
+    def put_down(self, undone: bool) -> None:
+        """`undone`: back to the last sums."""
+        self._own = None
+        if undone:
+            self._mine = None
+
+    def share(self, size: int, counts: bool, rest: bool) -> list[Any]:
+        """What this worker adds to the sums of a step whose batch has `size` rows: nothing unless it `counts`; one of
+        all adds the rows that the batch has not (`rest`).
+        """
+        first, end = self._in_hand()
+        self._sums = [mx.nd.zeros_like(array) for array in self.whole]
+        mine = self.mine
+        for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
+            if counts:
+                total[self._at(first, end)] = rows
+            if rest and size < self.count:
+                total[self._at(size, self.count)] = array[self._at(size, self.count)]
+        self._summed = True
+        return self._sums
+
+    def _at(self, first: int, end: int) -> tuple[slice, ...]:
+        return (*[slice(None)] * self._axis, slice(first, end))
+
+    def summed(self) -> None:
+        """The sums are there, and hold."""
+        for array, total in zip(self.whole, self._sums, strict=True):
+            total.copyto(array)
+        self._mine = None
+
+
+def refuse_rows(rows: Sequence[Rows], course: Course) -> None:
+    """Raises ValueError for a script in which no row follows one."""
+    if not rows:
+        return
+    if isinstance(course.batching, PerWorker) or course.local_batch_at_most is not None:
+        raise ValueError(
+            "job.rows() with batching=PerWorker(...) or local_batch_at_most=: a batch has other rows there"
+        )
+    if course.drawn is None:
+        raise ValueError(
+            "job.rows(): the job draws the order of samples, in which no row of a batch follows the one before. Say "
+            "the order, job.loader(..., batch_sampler=[[...], ...]): batch after batch the indices of its rows"
+        )
+    for each in rows:
+        if each.count < course.largest_batch:
+            raise ValueError(
+                f"job.rows() of {each.count} rows, and batches of {course.largest_batch}: give as many as a batch has"
+            )
