@@ -476,6 +476,39 @@ def averaged_weights(job: Any) -> Any:
     return [array.asnumpy() for array in average.values()]
 
 
+class SpectralNorm(gluon.Block):
+    """example/gluon/sn_gan: each forward pass makes the vector better by which the weight's norm is found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.weight = self.params.get("weight", shape=(5, 4))
+            self.u = self.params.get("u", shape=(1, 5))
+
+    def forward(self, x: Any) -> Any:
+        weight = self.weight.data()
+        v = mx.nd.L2Normalization(mx.nd.dot(self.u.data(), weight))
+        u = mx.nd.L2Normalization(mx.nd.dot(v, weight.T))
+        sigma = mx.nd.sum(mx.nd.dot(u, weight) * v)
+        with autograd.pause():
+            self.u.set_data(u)
+        return mx.nd.dot(x, (weight / sigma).T)
+
+
+def spectral_norm(job: Any) -> Any:
+    net = nn.Sequential()
+    net.add(SpectralNorm(), nn.Activation("tanh"), nn.Dense(3))
+    net = initialise(net, mx.nd.zeros((1, 4)))
+    trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.05})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
 def raising(job: Any) -> Any:
     """A bug that shows in the fourth batch, in the body of the loop."""
     net, seen = mlp(), {1: "one", 2: "two", 3: "three"}
@@ -530,5 +563,5 @@ def local_decay(job: Any) -> Any:
 SCRIPTS = (
     mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
     summed_accumulation, sentiment_analysis, mixup, horovod, nadam, lars, lamb, remembering, fine_tuning,
-    averaged_weights,
+    averaged_weights, spectral_norm,
 )  # fmt: skip

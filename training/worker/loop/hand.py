@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -67,6 +68,7 @@ class Hand:
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
+        self.flagged: list[int] = []  # by any worker, of the flags of the last sum
         self._mark: list[float] = []
         self._tags: list[float] = []
         self._kept: list[tuple[Any, Any]] = []
@@ -125,15 +127,18 @@ class Hand:
             for gradient in param.list_grad():
                 gradient *= weight
 
-    def tally(self, trainer: Any, state: TrainingState, step: int, tags: list[float]) -> None:
+    def tally(
+        self, trainer: Any, state: TrainingState, step: int, tags: list[float], flags: Sequence[float] = ()
+    ) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`), and which parameters its samples had a part in. A device that had no part
-        in the batch holds the gradients of an earlier one.
+        what its update will go by (`tags`), which parameters its samples had a part in, and `flags`. A device that had
+        no part in the batch holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         self._mark, self._tags = mark(step), tags
-        vote = np.zeros(HEAD + len(trainer._params))
+        vote = np.zeros(HEAD + len(trainer._params) + len(flags))
+        vote[HEAD + len(trainer._params) :] = flags
         vote[:HEAD] = 1.0, *self._mark, *self._tags
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
@@ -162,6 +167,7 @@ class Hand:
             if summed(param):
                 for data in param.list_data():
                     data._fresh_grad = bool(total[HEAD + i])
+        self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
         return bool(total[3:HEAD].tolist() == [workers * tag for tag in self._tags])
 
 

@@ -13,8 +13,8 @@ _PLAIN = (bool, int, float, str, type(None))
 
 class Mark:
     """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop, a
-    loss scale), what the job remembers, what the script keeps, and the running statistics that a forward pass moves.
-    Cheap enough to be taken at every step.
+    loss scale), what the job remembers, what the script keeps, and what a forward pass moves: running statistics,
+    parameters that it writes. Cheap enough to be taken at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
@@ -22,6 +22,7 @@ class Mark:
         self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
+        self._written = [(array, array.copy()) for p in state.written for array in p.list_data()]
 
     def go_back(self, state: TrainingState) -> None:
         state.own = dict(self._own)
@@ -29,10 +30,16 @@ class Mark:
             vars(owner).update(values)
         for array, copy in self._running:
             copy.copyto(array)
-        self.put_back_kept(state)
+        self.put_back(state)
 
-    def put_back_kept(self, state: TrainingState) -> None:
+    def put_back(self, state: TrainingState) -> None:
+        """What is equal on all workers, and no weight that an update makes."""
         state.kept.put_back(self._kept)
+        self.put_back_written()
+
+    def put_back_written(self) -> None:
+        for array, copy in self._written:
+            copy.copyto(array)
 
 
 def _owners(trainer: Any) -> list[Any]:

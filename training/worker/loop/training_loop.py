@@ -19,6 +19,7 @@ from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.divisors import Divisors
+from dyntrain.training.worker.loop.forwards import Forwards
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
 from dyntrain.training.worker.loop.loader import Loader, samples_of
@@ -51,6 +52,7 @@ class TrainingLoop:
         self._course = Course()
         self._mark: Mark | None = None
         self._backups: list[Backup] = []
+        self._forwards = Forwards()
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
         self.keeps: list[Any] = []  # what the script keeps beside nets and trainers
@@ -99,7 +101,8 @@ class TrainingLoop:
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
-        tallies = [(tally_key(t), (HEAD + len(x._params),), "float64") for t, x in enumerate(self.trainers)]
+        flags = len(self._state.equal)
+        tallies = [(tally_key(t), (HEAD + len(x._params) + flags,), "float64") for t, x in enumerate(self.trainers)]
         self._arrive(
             self.membership.enter(
                 self._state,
@@ -128,6 +131,8 @@ class TrainingLoop:
     def end_epoch(self) -> None:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
         self.memories.keep(self.state.own)
+        if self._mark is not None:
+            self._mark.put_back_written()
         self._arrive(self.membership.boundary(self.position))
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
@@ -199,7 +204,8 @@ class TrainingLoop:
     def _recall(self) -> None:
         self.memories.recall(self.state.own)
         if self._mark is not None:
-            self._mark.put_back_kept(self.state)
+            self._mark.put_back(self.state)
+        self._forwards.put_back()
 
     def _mark_here(self) -> None:
         """A step that is void comes back to here."""
@@ -240,6 +246,7 @@ class TrainingLoop:
             hand.keep(self.state)
         for trainer in self.trainers:
             hand.weigh(trainer, self.state)
+        self._forwards.take(self.state)
         return hand
 
     def _in_hand(self, what: str) -> Hand:
@@ -270,7 +277,8 @@ class TrainingLoop:
         if hand.void or hand.goes_on:
             return
         t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
-        hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates))
+        flags = [0.0] * len(self.state.equal) if hand.updated else self._forwards.flags(self.state)
+        hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates), flags)
         hand.carried = [] if hand.updated else self.rows  # once in a step
         carried = [rows.share(hand.size, not hand.spectates, self.rank == 0) for rows in hand.carried]
         beside = (
@@ -314,6 +322,7 @@ class TrainingLoop:
                 return
             if not alone:
                 self._backups.append(Backup.of(self.state, trainer))
+            self._forwards.learn(self.state, hand.flagged)
             for rows in hand.carried:
                 rows.summed()
             self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
@@ -366,6 +375,8 @@ class TrainingLoop:
                 self._taken = 0
                 self.state.resume_gradients(takes=False)
                 self._mark_here()
+        if undone or hand.updated:
+            self._forwards.put_down(undone)
         if self.membership.broken:
             self._rejoin()
         elif not due:
@@ -386,6 +397,7 @@ class TrainingLoop:
         self._backups.clear()
         assert self._mark is not None
         self._mark.go_back(self.state)
+        self._forwards.put_back()
         self.membership.take_back(self._taken)
         self.position = self.anchor
 

@@ -93,6 +93,16 @@ class TrainingState:
         """The parameters whose gradients add up over batches (`grad_req='add'`)."""
         return [p for p in self._equal if p.grad_req == "add"]
 
+    @property
+    def equal(self) -> list[Any]:
+        """The parameters that must be equal on all workers."""
+        return self._equal
+
+    @property
+    def written(self) -> list[Any]:
+        """Those of them that a forward pass writes, as far as that is known."""
+        return [self._equal[i] for i in self.own.get("written", [])]
+
     def carry(self) -> None:
         """What has been accumulated, summed over all workers, becomes part of the state."""
         for param in self.accumulated:

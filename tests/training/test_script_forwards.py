@@ -1,0 +1,106 @@
+"""Parameters that the forward pass writes stay equal on all workers, and are what one process would have."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+
+import mxnet as mx  # isort: skip
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.forwards import Forwards
+from dyntrain.training.worker.state.training_state import TrainingState
+from idioms import BATCH, CROSS, SAMPLES, averaged_weights, data, initialise, mlp, spectral_norm, weights
+from idioms import SpectralNorm as Layer
+from mxnet import autograd
+from mxnet.gluon import nn
+from test_script_idioms import close
+
+COURSE = ({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
+
+
+def test_t2_a_loss_in_the_first_batch_of_all_leaves_no_second_pass_behind() -> None:
+    """Nobody knows yet what the forward pass writes."""
+    expected = spectral_norm(Plain())
+    for result in Conductor({0: 3, 1: 2}, [Death(0, 1)], None).run(spectral_norm):
+        close(result, expected)
+
+
+def test_after_a_first_batch_that_is_void_the_next_one_is_looked_at() -> None:
+    net = mlp()
+    state = TrainingState(net, ElasticJob.join().trainer(net.collect_params(), "sgd"))
+    looks = Forwards()
+    for undone in (True, False):
+        looks.take(state)
+        net[1].bias.data()[:] += 1
+        assert sorted(looks.flags(state)) == [0, 0, 0, 1]
+        looks.put_down(undone)
+    looks.take(state)
+    net[1].bias.data()[:] += 1
+    assert looks.flags(state) == [0, 0, 0, 0], "each update writes to all of them"
+
+
+def train(job: Any, epochs: int = 3, at_most: int | None = None, passes: bool = False) -> Any:
+    """`passes`: validation makes more of them on one worker than on another."""
+    net = nn.Sequential()
+    net.add(Layer(), nn.Dense(3))
+    net = initialise(net, mx.nd.zeros((1, 4)))
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(epochs, samples=SAMPLES, global_batch=BATCH, local_batch_at_most=at_most):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        for _ in range(epoch.rank if passes else 0):
+            net(mx.nd.ones((2, 4)))
+    return weights(net)
+
+
+def test_t2_more_passes_on_one_worker_than_on_another_are_undone_at_the_epochs_end() -> None:
+    expected = train(ElasticJob.join())
+    results = Conductor(*COURSE).run(lambda job: train(job, passes=True))
+    assert len(results) > 1
+    for result in results:
+        close(result, expected)
+
+
+def test_a_batch_in_parts_is_one_pass() -> None:
+    close(train(ElasticJob.join(), 1, 2), train(ElasticJob.join(), 1))
+
+
+@pytest.mark.parametrize(("script", "writes"), [(spectral_norm, 1), (averaged_weights, 0)])
+def test_what_is_written_is_named_once_and_nothing_else(
+    script: Any, writes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.forwards"):
+        script(ElasticJob.join())
+    told = [text for text in caplog.messages if text.startswith("the forward pass writes to ")]
+    assert len(told) == writes
+    assert all(text.split(":")[0].endswith("_u") and "," not in text.split(":")[0] for text in told)
+
+
+def test_a_worker_that_joins_knows_what_is_written() -> None:
+    """Its own passes may change nothing, where the vector has come to rest."""
+
+    def rests(job: Any) -> Any:
+        net = nn.Sequential()
+        net.add(Layer(), nn.Dense(3))
+        net = initialise(net, mx.nd.zeros((1, 4)))
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.0})
+        for epoch in job.epochs(12, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+        return [net[0].u.data().asnumpy(), np.array(job._loop.state.own["written"])]
+
+    results = Conductor({0: 1, 40: 3}, [], 4).run(rests)
+    assert len(results) == 3
+    for _, written in results:
+        assert len(written) == 1

@@ -1,0 +1,66 @@
+"""Parameters that a forward pass writes, as a spectral norm does with its vector.
+
+They are equal on all workers only as long as each makes the same passes from the same values. So the job finds them, in
+each worker's first batch, by what the batch has changed before its update. A step that is void sets them back, and so
+does each end of an epoch to where its last step left them: validation may make more passes on one worker than another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.worker.state.training_state import TrainingState
+
+log = logging.getLogger(__name__)
+
+
+class Forwards:
+    """Of this process: its first batch is looked at, others' tell the rest."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
+        self._looked = False
+
+    def take(self, state: TrainingState) -> None:
+        """A batch is in hand."""
+        if not self._looked and not self._before:
+            self._before = [(p, p.list_data()[0].copyto(mx.cpu())) for p in state.equal]
+
+    def put_back(self) -> None:
+        """As they were before the first batch; once another one is in hand, nothing."""
+        for param, copy in self._before:
+            for data in param.list_data():
+                copy.copyto(data)
+
+    def put_down(self, undone: bool) -> None:
+        """After an undone batch the next one is looked at."""
+        self._before, self._looked = [], self._looked or not undone
+
+    def flags(self, state: TrainingState) -> list[float]:
+        """For each parameter that must be equal on all workers, 1 where the batch has written to it, before its
+        update.
+        """
+        if not self._before:
+            return [0.0] * len(state.equal)
+        return [float(_bytes(param.list_data()[0]) != _bytes(copy)) for param, copy in self._before]
+
+    def learn(self, state: TrainingState, found: Sequence[int]) -> None:
+        """Some worker's batch has written to these."""
+        known = state.own.get("written", [])
+        if set(found) - set(known):
+            state.own["written"] = sorted({*known, *found})
+            log.warning(
+                "the forward pass writes to %s: a step that is void sets them back, and an epoch's end what passes "
+                "outside of its steps have written",
+                ", ".join(p.name for p in state.written),
+            )
+
+
+def _bytes(array: Any) -> bytes:
+    return bytes(array.asnumpy().tobytes())
