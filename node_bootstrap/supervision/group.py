@@ -41,7 +41,7 @@ def free_port(host: str, tries: int = 50) -> int:
     is formed elsewhere.
     """
     for _ in range(tries):
-        port = random.choice(PORTS)
+        port = random.SystemRandom().choice(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port

@@ -383,9 +383,11 @@ class JobBed:
 
 
 def free_port(host: str) -> int:
-    """Below the ephemeral range, so that no outgoing connection sits on it by chance."""
+    """Below the ephemeral range, so that no outgoing connection sits on it by chance. A test that trained in this
+    process has seeded `random`, as others have in theirs: they would all try the same ports.
+    """
     while True:
-        port = random.randint(10_000, 30_000)
+        port = random.SystemRandom().randint(10_000, 30_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((host, port))
             return port

@@ -11,6 +11,7 @@ import asyncio
 import datetime as dt
 import errno
 import logging
+import random
 import socket
 import ssl
 import threading
@@ -248,9 +249,11 @@ def test_a_process_that_can_open_nothing_more_is_told_and_does_not_wait(
 def test_a_worker_gives_up_after_the_patience_of_the_jobs_own_clocks(connect: Callable[..., CoordinatorClient]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
+    drawn = random.getstate()
     client = connect(port, liveness=2.0)
     with pytest.raises(CoordinatorLost, match="for 6 s"):
         client.order(patient(20))
+    assert random.getstate() == drawn, "what the script draws after it would be something else"
 
 
 def test_nodes_and_workers_look_for_a_silent_coordinator_as_often_as_the_jobs_clocks_say(

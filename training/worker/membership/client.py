@@ -45,6 +45,9 @@ def read_control_file() -> ControlFile | None:
     return ControlFile.model_validate_json(Path(path).read_text()) if path else None
 
 
+OWN = random.SystemRandom()  # `random` is the script's: after a draw here its own would be others
+
+
 class CoordinatorClient:
     """`urgent` takes, on the reading thread, the orders that must not wait for the training thread. `safe` is asked at
     each (re)connection. `clocks`: None: those of the control file.
@@ -131,7 +134,7 @@ class CoordinatorClient:
                 log.info("coordinator at %s: %s", self._control.url, error)
             if time.monotonic() - down_since > self._clocks.patience:
                 raise CoordinatorLost(f"no coordinator at {self._control.url} for {self._clocks.patience:.0f} s")
-            self._done.wait(spread(delay, random.random(), 0.5))  # all others of the job come back as well
+            self._done.wait(spread(delay, OWN.random(), 0.5))  # all others of the job come back as well
             delay = min(2.0, delay * 2)
 
     def _listen(self, line: BlockingConnection) -> None:
