@@ -18,16 +18,14 @@ from idioms import BATCH, CROSS, SAMPLES, averaged_weights, data, initialise, ml
 from idioms import SpectralNorm as Layer
 from mxnet import autograd
 from mxnet.gluon import nn
-from test_script_idioms import close
+from test_script_idioms import all_close, close
 
 COURSE = ({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
 
 
 def test_t2_a_loss_in_the_first_batch_of_all_leaves_no_second_pass_behind() -> None:
     """Nobody knows yet what the forward pass writes."""
-    expected = spectral_norm(Plain())
-    for result in Conductor({0: 3, 1: 2}, [Death(0, 1)], None).run(spectral_norm):
-        close(result, expected)
+    all_close(Conductor({0: 3, 1: 2}, [Death(0, 1)], None).run(spectral_norm), spectral_norm(Plain()))
 
 
 def test_after_a_first_batch_that_is_void_the_next_one_is_looked_at() -> None:
@@ -65,8 +63,7 @@ def test_t2_more_passes_on_one_worker_than_on_another_are_undone_at_the_epochs_e
     expected = train(ElasticJob.join())
     results = Conductor(*COURSE).run(lambda job: train(job, passes=True))
     assert len(results) > 1
-    for result in results:
-        close(result, expected)
+    all_close(results, expected)
 
 
 def test_a_batch_in_parts_is_one_pass() -> None:

@@ -57,7 +57,9 @@ def test_t2_what_is_kept_counts_each_step_once_whoever_joins_or_dies(at_most: in
 
 
 def test_t2_what_an_epochs_beginning_does_to_it_counts_once_also_where_a_worker_joins_in_the_epoch() -> None:
-    for (result,) in Conductor({0: 1, 2: 3, 6: 2}, [], 1).run(counting(begins=1000.0)):
+    results = Conductor({0: 1, 2: 3, 6: 2}, [], 1).run(counting(begins=1000.0))
+    assert results
+    for (result,) in results:
         assert np.unique(result).tolist() == [STEPS + EPOCHS * 1000]
 
 

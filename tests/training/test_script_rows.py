@@ -13,7 +13,7 @@ from conducted import Conductor, Death
 from dyntrain.training.job import ElasticJob, PerWorker
 from idioms import BATCH, CROSS, EPOCHS, LINES, ORDER, data, mlp, recurrent, truncated, weights
 from mxnet import autograd, gluon
-from test_script_idioms import CHANGES, close
+from test_script_idioms import CHANGES, all_close
 
 
 def statically(also: int = 1) -> list[Any]:
@@ -39,25 +39,19 @@ def statically(also: int = 1) -> list[Any]:
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_t2_truncated_back_propagation_gives_the_weights_and_states_of_one_process(change: str) -> None:
     plan, deaths, segment = CHANGES[change]
-    expected, results = statically(), Conductor(plan, deaths, segment).run(truncated)
-    assert results
-    for result in results:
-        close(result, expected)
+    all_close(Conductor(plan, deaths, segment).run(truncated), statically())
 
 
 def test_t2_states_go_on_through_batches_without_an_update() -> None:
-    expected = statically(2)
-    for result in Conductor({0: 1, 4: 3, 8: 2}, [Death(7, 1), Death(10, 0)], 1).run(lambda job: truncated(job, 2)):
-        close(result, expected)
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(7, 1), Death(10, 0)], 1)
+    all_close(conductor.run(lambda job: truncated(job, 2)), statically(2))
 
 
 def test_t5_after_a_restart_in_mid_epoch_the_states_are_those_of_the_commit() -> None:
-    expected = statically()
     first = Conductor({0: 2, 2: 1, 6: 3}, segment_steps=1)
     first.run(truncated)
     block = next(block for at, block in first.blocks.items() if at.step == 6)
-    for result in Conductor({0: 2}, segment_steps=3, start=block).run(truncated):
-        close(result, expected)
+    all_close(Conductor({0: 2}, segment_steps=3, start=block).run(truncated), statically())
 
 
 def numbered(job: Any, shape: tuple[int, ...], axis: int, batches: list[list[int]], **said: Any) -> Any:
