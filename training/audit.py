@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dyntrain.training.coordinator.terms import read_journal
-from dyntrain.training.journal import Entry, GenerationSettled, JobBegun, JobFinished
+from dyntrain.training.journal import Entry, GenerationSettled, JobBegun, JobFinished, LoopFinished
 from dyntrain.training.ledger import Intent, read_intents
 from dyntrain.training.protocol.messages import MODULE, START
 
@@ -25,7 +25,8 @@ from dyntrain.training.protocol.messages import MODULE, START
 @dataclass
 class Audit:
     """`lost` and `doubled` count samples over all finished epochs; `epochs` maps each to the number of steps that
-    counted. An epoch takes `samples`, out of `drawn_from` where the script leaves some out.
+    counted. An epoch takes `samples`, out of `drawn_from` where the script leaves some out; those from a key of `later`
+    on as many as it says, where a further loop over epochs takes others.
     """
 
     samples: int
@@ -34,6 +35,13 @@ class Audit:
     lost: int = 0
     doubled: int = 0
     void_intents: int = 0
+    later: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+
+    def sizes(self, epoch: int) -> tuple[int, int]:
+        """(samples that the epoch takes, out of how many)."""
+        since = max((at for at in self.later if at <= epoch), default=None)
+        samples, drawn_from = (self.samples, self.drawn_from) if since is None else self.later[since]
+        return samples, drawn_from or samples
 
     @property
     def exact(self) -> bool:
@@ -42,7 +50,7 @@ class Audit:
 
 def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, drawn_from: int | None = None) -> Audit:
     """Pure: the verdict over the coordinator's records and all workers' intents. Epochs count when the job's end lies
-    beyond them.
+    beyond them, but for those that a loop was ended within.
     """
     generations = [entry for entry in entries if isinstance(entry, GenerationSettled)]
     starts = {settled.number: settled.position.step for settled in generations}
@@ -53,9 +61,13 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
     if numbers:
         ends[numbers[-1]] = reached.step
 
-    result, known = Audit(samples, drawn_from), drawn_from or samples
-    taken: dict[int, Counter[int]] = {epoch: Counter() for epoch in range(reached.epoch)}
-    steps: dict[int, set[int]] = {epoch: set() for epoch in range(reached.epoch)}
+    begun = [entry for entry in entries if isinstance(entry, JobBegun) and entry.from_epoch]
+    later = {entry.from_epoch: (entry.samples or samples, entry.drawn_from) for entry in begun}
+    result = Audit(samples, drawn_from, later=later)
+    cut = {entry.reached.epoch for entry in entries if isinstance(entry, LoopFinished) and entry.reached.offset}
+    whole = [epoch for epoch in range(reached.epoch) if epoch not in cut]
+    taken: dict[int, Counter[int]] = {epoch: Counter() for epoch in whole}
+    steps: dict[int, set[int]] = {epoch: set() for epoch in whole}
     for intent in intents:
         number, step, epoch = intent.generation, intent.step, intent.epoch
         if (
@@ -69,12 +81,13 @@ def audit(entries: Sequence[Entry], intents: Iterable[Intent], samples: int, dra
             steps[epoch].add(step)
     for epoch, counts in taken.items():
         result.epochs[epoch] = len(steps[epoch])
+        wanted, known = result.sizes(epoch)
         found = sum(1 for index in range(known) if counts[index])
-        result.lost += max(0, samples - found)
+        result.lost += max(0, wanted - found)
         result.doubled += sum(count - 1 for count in counts.values() if count > 1) + sum(
             1 for index in counts if not 0 <= index < known
         )
-        result.doubled += max(0, found - samples)
+        result.doubled += max(0, found - wanted)
     return result
 
 
@@ -122,7 +135,8 @@ def main(argv: list[str] | None = None) -> int:
     else:
         verdict = "exact" if result.exact else "NOT exact"
         counts = f"{result.lost} lost, {result.doubled} doubled, {result.void_intents} intents void"
-        print(f"{len(result.epochs)} epochs of {result.samples} samples: {counts}: {verdict}")
+        later = "".join(f", from epoch {at} on of {samples}" for at, (samples, _) in sorted(result.later.items()))
+        print(f"{len(result.epochs)} epochs of {result.samples} samples{later}: {counts}: {verdict}")
     return 0 if result.exact else 1
 
 

@@ -313,6 +313,14 @@ class TargetRefused(_Event):
     reason: Why
 
 
+class LoopFinished(_Event):
+    """A loop over epochs is over, and the script goes on to another one, or ends."""
+
+    event: Literal["loop_finished"] = "loop_finished"
+    loop: int = Field(description="number of the next one, counted from 0")
+    position: Where
+
+
 class Finished(_Event):
     event: Literal["finished"] = "finished"
     position: Where
@@ -352,6 +360,7 @@ Event = (
     | SafeStateUnreadable
     | Recovered
     | Takeover
+    | LoopFinished
     | Finished
     | Failed
 )

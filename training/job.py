@@ -15,6 +15,7 @@ is. Started alone, the same script trains on one worker. GUIDE.md tells how an e
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,9 +29,10 @@ from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.loop.batches import Dataset
 from dyntrain.training.worker.loop.course import Changes, Course, course_of
-from dyntrain.training.worker.loop.leaving import close_soon
+from dyntrain.training.worker.loop.leaving import LEFT, close_soon
 from dyntrain.training.worker.loop.left_early import refuse_leaving
 from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
+from dyntrain.training.worker.loop.phases import ONE_LOOP, WITHIN, another_may_follow
 from dyntrain.training.worker.loop.randomness import shared_generator
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.rows import Rows
@@ -50,13 +52,13 @@ class Epoch(int):
     change inside `batches`, between two steps.
     """
 
-    def __new__(cls, loop: TrainingLoop, place: int, start: int) -> Epoch:
-        return super().__new__(cls, place + start)
+    def __new__(cls, loop: TrainingLoop, place: int, shift: int) -> Epoch:
+        return super().__new__(cls, place + shift)
 
-    def __init__(self, loop: TrainingLoop, place: int, start: int) -> None:
+    def __init__(self, loop: TrainingLoop, place: int, shift: int) -> None:
         self._loop = loop
-        self.place = place  # among the job's, from 0
-        self.number = place + start
+        self.place = place  # among the job's, over all its loops, from 0
+        self.number = place + shift
         self.resumed = loop.resumed
         """Whether the epoch was begun before: what the script did at its beginning is done again, by this worker alone
         or by all. Rates, and what is frozen, are made what they were.
@@ -147,7 +149,8 @@ class ElasticJob:
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self._loop = TrainingLoop(membership)
-        self._begun = False
+        self._looping = False  # inside a loop over epochs
+        self._loop_over = False  # the one at hand has ended
         self._epoch: Epoch | None = None  # at hand
 
     @classmethod
@@ -201,10 +204,9 @@ class ElasticJob:
         `accumulate`: an update is of the gradients of so many batches, added up (`grad_req='add'`); the script steps
         `if epoch.update_due:`, and its gradients are zero again after that.
         """
-        if self._begun:
-            raise RuntimeError("job.trainer() after job.epochs(): a worker that joins could not know of it")
-        trainer = ElasticTrainer(self._loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
-        self._loop.trainers.append(trainer)
+        loop = self._making("trainer")
+        trainer = ElasticTrainer(loop, params, optimizer, optimizer_params, loss, accumulate, **gluons)
+        loop.trainers.append(trainer)
         return trainer
 
     def channel(
@@ -255,8 +257,7 @@ class ElasticJob:
         whoever loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead while the net
         trains; they are dropped when the membership changes.
         """
-        if self._begun:
-            raise RuntimeError("job.loader() after job.epochs(): its processes must be forked before the job is joined")
+        loop = self._making("loader")
         pinned = pin_device_id if pin_memory else None
         discards = as_gluons(len(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(
@@ -273,7 +274,7 @@ class ElasticJob:
         )
         loader.batches = lambda: self._batches(loader)
         loader.place = lambda: self._loop.place
-        self._loop.loading.loaders.append(loader)
+        loop.loading.loaders.append(loader)
         return loader
 
     def _batches(self, loader: Loader) -> Iterator[Any]:
@@ -300,10 +301,8 @@ class ElasticJob:
         the script sets at that epoch's end: that is a difference, too, and all go back to the last state that they
         agreed on. An array of MXNet's is waited for in each step; a number is not.
         """
-        if self._begun:
-            raise RuntimeError("job.memory() after job.epochs(): a worker that joins could not know of it")
-        memory = Memory(**values)
-        self._loop.memories.add(memory)
+        loop, memory = self._making("memory"), Memory(**values)
+        loop.memories.add(memory)
         return memory
 
     def keep(self, arrays: T) -> T:
@@ -315,10 +314,9 @@ class ElasticJob:
         They are equal on every worker and outlive every change and restart; a step that is void sets them back. Other
         arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
         """
-        if self._begun:
-            raise RuntimeError("job.keep() after job.epochs(): a worker that joins could not know of it")
+        loop = self._making("keep")
         Kept(arrays)  # says what is wrong, here
-        self._loop.keeps.append(arrays)
+        loop.keeps.append(arrays)
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
@@ -337,12 +335,21 @@ class ElasticJob:
         `mine` is of this worker's rows; set it before `trainer.step`, which tells all workers. The loader has a
         `batch_sampler`, in whose batches row follows row.
         """
-        if self._begun:
-            raise RuntimeError("job.rows() after job.epochs(): a worker that joins could not know of it")
-        made = Rows(len(self._loop.rows), arrays, axis)
-        self._loop.rows.append(made)
-        self._loop.keeps.append(made.whole)
+        loop = self._making("rows")
+        made = Rows(len(loop.rows), arrays, axis)
+        loop.rows.append(made)
+        loop.keeps.append(made.whole)
         return made
+
+    def _making(self, what: str) -> TrainingLoop:
+        """The loop over epochs that the script prepares."""
+        if self._looping:
+            raise RuntimeError(
+                f"job.{what}() within the loop over job.epochs(): a worker that joins could not know of it"
+            )
+        if self._loop_over and not self.membership.ended:
+            self._loop, self._loop_over = TrainingLoop(self.membership, self._loop), False
+        return self._loop
 
     def epochs(
         self,
@@ -358,10 +365,17 @@ class ElasticJob:
         seed: int = 0,
         average_statistics: bool = True,
         changes: Changes = "any",
+        name: str | None = None,
     ) -> Iterator[Epoch]:
-        """Yields the epochs that are left, from the first one this worker takes part in. Once a job. `start`: the
-        number of the job's first, as in `range(start, epochs)`, where a script goes on from parameters of its own;
-        orders and draws are those of that epoch.
+        """Yields the epochs that are left, from the first one this worker takes part in. `start`: the number of the
+        loop's first, as in `range(start, epochs)`, where a script goes on from parameters of its own; orders and draws
+        are those of that epoch.
+
+        A second loop is the job's next phase: who joins in it gets nothing from the loops before and does what stands
+        between them (layers that are unfrozen, a new trainer). Trainers, loaders and rows are those made since the
+        last loop, of each kind; where none was, the last loop's. All else goes on: memory, what is kept, every net.
+        Where the source does not show that there are several (it is asked as far as calls of functions go), each has a
+        `name`. With several the job ends with the script, not with a loop; so does `steps` or `job.stop()` end a loop.
 
         The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
         membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
@@ -369,7 +383,7 @@ class ElasticJob:
         and an LR schedule counts updates of `base_workers`. `samples` and `global_batch` that are left out are the
         loader's; beside a `batch_sampler`, `global_batch` is what `trainer.step` is told, where that is a constant.
 
-        `steps`: the job ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
+        `steps`: the loop ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
         step is larger gets it in parts, as batches of their own, and sums and updates with the last; so fewer workers
         need no more memory. It may differ from worker to worker. `net`: a Block or several, for what they hold beside
         the trainers' parameters.
@@ -382,11 +396,21 @@ class ElasticJob:
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
         """
-        refuse_leaving(sys._getframe(1))
+        caller = sys._getframe(1)
+        refuse_leaving(caller)
+        if self._looping:
+            raise RuntimeError(WITHIN)
+        loop = self._making("epochs")
+        if self.membership.ended:
+            raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
+        loop.go_on()
         course = course_of(
-            self._loop.loading,
+            loop.loading,
             epochs,
             start=start,
+            base=self.membership.starts.epoch,
+            name=name,
+            another=name is not None or another_may_follow(caller),
             samples=samples,
             global_batch=global_batch,
             batching=batching,
@@ -396,31 +420,32 @@ class ElasticJob:
             average_statistics=average_statistics,
             changes=changes,
         )
-        if not self._loop.trainers:
+        if not loop.trainers:
             raise ValueError(
                 "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs()"
             )
-        if self._begun:
-            raise RuntimeError(
-                "job.epochs() a second time: a job is one course of epochs, at one of which each worker joins. Put "
-                "both phases into one loop, and change what differs at `if epoch.number == ...`"
-            )
-        self._begun = True
+        self._looping = True
         return self._epochs(net, course)
 
     def stop(self) -> None:
-        """End the job well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
-        enough.
+        """End the loop well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
+        enough. It is the end of the job where no other loop follows.
         """
         self.membership.stopping = True
+
+    def close(self) -> None:
+        """No other loop follows: for a process that goes on when the script has ended, as a notebook's does. Otherwise
+        the process' end says so.
+        """
+        self.membership.script_ended()
 
     def _epochs(self, net: Any, course: Course) -> Iterator[Epoch]:
         loop, left = self._loop, False
         try:
             loop.begin(net, course)
-            while loop.position.epoch < course.epochs and not self.membership.over:
+            while loop.position.epoch < course.end and not self.membership.over:
                 number = loop.position.epoch
-                self._epoch = epoch = Epoch(loop, number, course.start)
+                self._epoch = epoch = Epoch(loop, number, course.shift)
                 yield epoch
                 if self.membership.over:
                     break
@@ -430,7 +455,8 @@ class ElasticJob:
                         "through all of epoch.batches(). To end the job after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
-            self.membership.finished()
+            self.membership.finished(loop.position)
+            self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:
             left = not self.membership.over
             raise
@@ -438,8 +464,12 @@ class ElasticJob:
             self.membership.failed(error)
             raise
         finally:
-            loop.loading.close()
-            if left:
-                close_soon(self.membership)
+            if course.another and self._loop_over:
+                atexit.register(loop.loading.close)
             else:
-                self.membership.close()
+                self.membership.ended = True
+                loop.loading.close()
+                if left:
+                    close_soon(self.membership)
+                else:
+                    self.membership.close()

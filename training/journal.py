@@ -21,7 +21,7 @@ class _Entry(Record):
 
 
 class JobBegun(_Entry):
-    """What all workers of the job agreed on when the first generation was settled."""
+    """What all workers agreed on when the first generation was settled, of the job or of a further loop."""
 
     kind: Literal["job"] = "job"
     job: str
@@ -31,6 +31,7 @@ class JobBegun(_Entry):
     global_batch: int
     seed: int
     batching: str
+    from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # of a further loop over epochs, the job's epoch
     at: float
 
 
@@ -57,6 +58,7 @@ class GenerationSettled(_Entry):
     pids: dict[str, int]  # of the members' processes
     holders: tuple[str, ...]  # members whose memory holds the state
     hosts: dict[str, int]  # base nodes with its ps-lite processes, and the attempt that they run in
+    loop: int = Field(0, exclude_if=lambda value: value == 0)  # of the script's loops over epochs
 
 
 class CommitWritten(_Entry):
@@ -105,6 +107,17 @@ class Restarted(_Entry):
     void_copies: bool = False  # what was kept when it was formed differed from worker to worker
 
 
+class LoopFinished(_Entry):
+    """A loop over epochs has ended at `reached`, and the script goes on to the next one or to its end."""
+
+    kind: Literal["loop"] = "loop"
+    loop: int  # the next one
+    reached: Position
+    holders: tuple[str, ...]  # members whose memory holds the state
+    writer: str | None
+    at: float
+
+
 class JobFinished(_Entry):
     kind: Literal["finished"] = "finished"
     position: Position
@@ -145,6 +158,7 @@ Entry = (
     | TakenBack
     | MembersGivenUp
     | Restarted
+    | LoopFinished
     | JobFinished
     | JobFailed
     | TermBegun

@@ -181,7 +181,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                         _record(membership, "val_", validation)
                     end = self._position
                     self._position = membership.rejoin(end) if membership.broken else membership.boundary(end)
-            membership.finished()
+            membership.finished(self._position)
         finally:
             self._membership = None
             membership.close()

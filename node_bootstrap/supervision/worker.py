@@ -208,6 +208,7 @@ class Worker:
             if code == 0:
                 self.state = WorkerState.LEFT
                 self.left.set()
+                self._tell(WorkerExited(pid=child.pid, code=code, reason="the script has ended"))
                 await self.spares.discard()
                 log.info("the worker left", extra={"pid": child.pid})
                 return

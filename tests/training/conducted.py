@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -81,6 +82,7 @@ class Conductor:
     deaths: Sequence[Death] = ()
     segment_steps: int | None = 2
     start: memoryview | None = None
+    loops: int = 1  # over epochs, one after another
     members: list[ConductedMembership] = field(default_factory=list)
     standing: list[ConductedMembership] = field(default_factory=list)
     blocks: dict[Position, memoryview] = field(default_factory=dict)
@@ -97,6 +99,9 @@ class Conductor:
         self._outcomes: list[Any] = []
         self._died: set[Death] = set()
         self.position = START
+        self.loop = 0  # at hand
+        self.arrived: set[ConductedMembership] = set()  # of the members, at the loop at hand
+        self.done = False
         self.running: list[Future[None]] = []
         self.results: dict[str, Any] = {}
 
@@ -169,6 +174,8 @@ class Conductor:
             self.blocks[position] = block
         else:
             block = self.start
+        missing = wanted - len(self.members)  # in a later loop they may be on their way to it
+        assert self.changed.wait_for(lambda: len(self.standing) >= missing or self.errors, WAIT)
         while len(self.members) < wanted:
             joiner = self.standing.pop(0)
             if block is not None:
@@ -183,6 +190,40 @@ class Conductor:
         self.reformed += 1
         nobody: dict[str, Any] = {"members": (), "pids": {}, "holders": (), "hosts": {}}
         self.settled.append(GenerationSettled(number=self.reformed, position=position, at=0.0, **nobody))
+
+    # ---- loops
+
+    def loop_over(self, position: Position) -> None:
+        """The first member that says so; who stands by goes on to the next loop, too."""
+        self.loop += 1
+        self.arrived.clear()
+        skipped, self.standing = self.standing, []
+        for member in skipped:
+            member.over, member.starts = True, position.next_loop
+        self.position = position.next_loop
+
+    def arrive(self, member: ConductedMembership) -> None:
+        """At a further loop, as one that came through the one before."""
+        if self.dies(member, 0, "between", self.position.step):
+            self.members.remove(member)
+            self._form_when_all_are_there()
+            raise Killed
+        self.arrived.add(member)
+        self._form_when_all_are_there()
+
+    def stand(self, member: ConductedMembership) -> None:
+        self.standing.append(member)
+        if self.loop and self.arrived:
+            self._form_when_all_are_there()
+
+    def _form_when_all_are_there(self) -> None:
+        joiners = self.wanted(self.position.step) - len(self.members)
+        if self.arrived == set(self.members) and len(self.standing) >= joiners:
+            self.form(self.position)
+            self.arrived = set()
+            for member in self.members:
+                member.formed_in = self.loop
+        self.changed.notify_all()
 
     # ---- running
 
@@ -211,9 +252,7 @@ class Conductor:
                 self.form(START)
                 self.changed.notify_all()
             assert self.changed.wait_for(lambda: self.errors or self._over(), 2 * WAIT), "the job does not end"
-            ended, self.standing = self.standing, []
-            for idle in ended:
-                idle.left = True
+            self.done = True
             self.changed.notify_all()
         wait(self.running, WAIT)
         if self.errors:
@@ -221,7 +260,8 @@ class Conductor:
         return list(self.results.values())
 
     def _over(self) -> bool:
-        return bool(self.members) and all(member.over for member in self.members)
+        last = self.loop == self.loops - 1
+        return last and bool(self.members) and all(member.over for member in self.members)
 
 
 class _Store:
@@ -246,16 +286,30 @@ class ConductedMembership(Membership):
         self.aborted = self.left = False
         self._exchanges = 0
         self._at = START
+        self._came_to = 0  # the loop that its script is at
+        self.formed_in = 0
 
     def enter(self, state: Any, **agreed: Any) -> Position:
         self.state = state
-        with self.conductor.changed:
-            self.conductor.standing.append(self)
-            self.conductor.changed.notify_all()
-            assert self.conductor.changed.wait_for(lambda: self in self.conductor.members or self.left, 3 * WAIT)
-            if self.left:
+        conductor, self.over, self.stopping = self.conductor, False, False
+        with conductor.changed:
+            if self._came_to and self in conductor.members:
+                conductor.arrive(self)
+                came = self._came_to
+                assert conductor.changed.wait_for(lambda: self.formed_in == came or self.errors_or_left, 3 * WAIT)
+            else:
+                conductor.stand(self)
+                conductor.changed.notify_all()
+                assert conductor.changed.wait_for(
+                    lambda: self in conductor.members or self.over or self.errors_or_left, 3 * WAIT
+                )
+            if self.errors_or_left:
                 raise SystemExit(0)
-            return self.conductor.position
+            return conductor.position
+
+    @property
+    def errors_or_left(self) -> bool:
+        return self.left or bool(self.conductor.errors) or (self.conductor.done and self not in self.conductor.members)
 
     @property
     def writes(self) -> bool:
@@ -277,9 +331,11 @@ class ConductedMembership(Membership):
         def decide(positions: dict[Any, Any]) -> None:
             assert len(set(positions.values())) == 1, f"workers stand at different positions: {positions.values()}"
             if any(member.stopping for member in conductor.members):
+                conductor.position = position
                 for member in conductor.members:
                     member.over = True
-                conductor.settled.append(JobFinished(position=position, at=0.0))
+                if conductor.loop == conductor.loops - 1:
+                    conductor.settled.append(JobFinished(position=position, at=0.0))
                 return
             lost = any(member.aborted for member in conductor.members)
             if lost or conductor.wanted(position.step) != len(conductor.members):
@@ -348,8 +404,14 @@ class ConductedMembership(Membership):
         with self.conductor.changed:
             return self.conductor.dies(self, self._exchanges - 1, moment, self._at.step)
 
-    def finished(self) -> None:
+    def finished(self, position: Position) -> None:
+        super().finished(position)
         with self.conductor.changed:
+            self._came_to += 1
+            if self._came_to < self.conductor.loops:
+                if self.conductor.loop < self._came_to:
+                    self.conductor.loop_over(position)
+                return
             if not any(isinstance(entry, JobFinished) for entry in self.conductor.settled):
                 self.conductor.settled.append(JobFinished(position=self.conductor.position, at=0.0))
             self.over = True
@@ -409,6 +471,9 @@ class PlainRows:
 
 
 class Plain:
+    def memory(self, **values: Any) -> SimpleNamespace:
+        return SimpleNamespace(**values)
+
     def rows(self, arrays: Any, axis: int) -> PlainRows:
         return PlainRows(arrays)
 
@@ -423,7 +488,7 @@ class Plain:
         return gluon.Trainer(params, optimizer, options, kvstore=None)
 
     def epochs(
-        self, epochs: int, *, start: int = 0, samples: int = 1, global_batch: int = 1, seed: int = 0, net: Any = None
+        self, epochs: int, *, start: int = 0, samples: int = 1, global_batch: int = 1, seed: int = 0, **said: Any
     ) -> Iterator[Any]:
         for number in range(start, epochs):
             yield PlainEpoch(number, samples, global_batch, seed)

@@ -217,8 +217,7 @@ class Supervisor:
         while True:
             if self.worker is not None and (code := self.worker.poll()) is not None and self.worker.pid not in said:
                 said.add(self.worker.pid)
-                if code:
-                    await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
+                await self._say(WorkerExited(pid=self.worker.pid, code=code, reason=f"exit code {code}"))
             await asyncio.sleep(0.05)
 
     async def _watch_group(self, generation: int, blank: Blank) -> None:

@@ -1,9 +1,9 @@
-"""A script of `idioms` as a job's training command: one worker dies in the middle of an epoch, once.
+"""A script of `idioms`, or of `phased`, as a job's training command: one worker dies in the middle of an epoch, once.
 
     python mortal_idiom.py NAME STEP EXCHANGE FOLDER [NUMBER]
 
-The worker of that number (1) that takes `doom` out of the folder is killed at that exchange of that step. Who comes
-to the end leaves its weights in the folder.
+The worker of that number (1) that takes `doom` out of the folder is killed at that exchange of that step; with `all`
+each worker that takes `doom-` and its own number. Who comes to the end leaves its weights in the folder.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import idioms
 import numpy as np
+import phased
 from dyntrain.training.engine.pslite import PsLite
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
@@ -27,8 +28,8 @@ from dyntrain.training.worker.membership.coordinated import CoordinatedMembershi
 
 class Mortal(CoordinatedMembership):
     moment: tuple[int, int]  # step, exchange in it
-    doom: Path
-    number = 1
+    folder: Path
+    number = "1"
     _at = (0, 0)
 
     def intend(self, position: Position, indices: Any) -> None:
@@ -38,8 +39,9 @@ class Mortal(CoordinatedMembership):
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
     ) -> bool:
-        if self._at == self.moment and self.kvstore.rank == self.number and self.doom.exists():
-            self.doom.unlink()
+        doom = self.folder / ("doom" if self.number != "all" else f"doom-{self.kvstore.rank}")
+        if self._at == self.moment and self.number in ("all", str(self.kvstore.rank)) and doom.exists():
+            doom.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         self._at = (self._at[0], self._at[1] + 1)
         return super().exchange(keys, push, arrays, aside)
@@ -49,9 +51,10 @@ def main(name: str, step: str, exchange: str, folder: str, number: str = "1") ->
     control = read_control_file()
     assert control is not None
     membership = Mortal(control, PsLite("dist_sync", control.private_ip))
-    membership.number = int(number)
-    membership.moment, membership.doom = (int(step), int(exchange)), Path(folder, "doom")
-    weights = getattr(idioms, name)(ElasticJob(membership))
+    membership.number, membership.folder = number, Path(folder)
+    membership.moment = (int(step), int(exchange))
+    script = getattr(phased if hasattr(phased, name) else idioms, name)
+    weights = script(ElasticJob(membership))
     np.savez(Path(folder, f"weights-{os.getpid()}.npz"), *weights)
 
 

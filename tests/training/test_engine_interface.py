@@ -182,6 +182,7 @@ class _Host(Supervisor):
                 value.backward()
                 trainer.step(len(y))
         self.weights = net.weight.data().asnumpy()
+        job.close()  # the process goes on
 
 
 def test_another_engine_trains_takes_a_worker_in_and_keeps_the_weights_equal(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_a_loader_of_another_length_and_one_made_too_late_or_used_alone_are_refu
     assert trainer.learning_rate
     with pytest.raises(ValueError, match="has 5 samples"):
         next(epoch.batches(loader))
-    with pytest.raises(RuntimeError, match="before the job is joined"):
+    with pytest.raises(RuntimeError, match=r"job.loader\(\) within the loop"):
         job.loader([])
 
 

@@ -85,4 +85,4 @@ def test_before_the_loop_nobody_can_know_but_one_that_is_alone() -> None:
     """Each of them would write, as each would be worker 0."""
     assert ElasticJob.join().writes
     with pytest.raises(RuntimeError, match="exist_ok"):
-        CoordinatedMembership.writes.fget(SimpleNamespace(_generation=0))  # type: ignore[attr-defined]
+        CoordinatedMembership.writes.fget(SimpleNamespace(_generation=0, over=False))  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dyntrain.training.audit import audit, main
 from dyntrain.training.engine.store import split
-from dyntrain.training.journal import Entry, GenerationSettled, JobBegun, JobFinished
+from dyntrain.training.journal import Entry, GenerationSettled, JobBegun, JobFinished, LoopFinished
 from dyntrain.training.ledger import Intent, IntentLog, LineLog, read_lines
 from dyntrain.training.protocol.messages import MODULE, START, Position
 from dyntrain.training.sampling.sharding import after_step, epoch_order, share
@@ -94,6 +94,30 @@ def test_a_missing_intent_is_found(samples: int, batch: int, data: st.DataObject
     assert audit(journal, map(Intent.model_validate, [*intents, missing, missing]), samples).doubled == len(
         missing["i"]
     )
+
+
+def test_each_loops_epochs_are_as_long_as_it_said_and_the_one_that_was_ended_early_is_no_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut, following = Position(epoch=1, offset=2, step=2), Position(epoch=2, offset=0, step=2)
+    further = begun(2).model_copy(update={"from_epoch": 2})
+    write(
+        tmp_path,
+        begun(3),
+        generation(1, START),
+        LoopFinished(loop=1, reached=cut, holders=("i-1",), writer="i-1", at=0.0),
+        further,
+        generation(2, following).model_copy(update={"loop": 1}),
+        finished(Position(epoch=3, offset=0, step=3)),
+    )
+    log = IntentLog(tmp_path, "i-1", 5)
+    log.intend(1, START, [2, 0, 1])
+    log.intend(1, Position(epoch=1, offset=0, step=1), [1, 0])
+    log.intend(2, following, [1])
+    assert main([str(tmp_path)]) == 1
+    assert "2 epochs of 3 samples, from epoch 2 on of 2: 1 lost, 0 doubled" in capsys.readouterr().out
+    log.intend(2, following, [0])
+    assert main([str(tmp_path)]) == 0
 
 
 def test_a_torn_line_swallows_neither_itself_nor_the_next(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from dyntrain.training.protocol.messages import (
     CommitFailed,
     Committed,
     CommitUnreadable,
+    Entered,
     Fetching,
     FirstStep,
     Formed,
@@ -36,6 +37,7 @@ from dyntrain.training.protocol.messages import (
     Progress,
     Pumped,
     Refused,
+    ScriptEnded,
     ScriptFailed,
     StepStatus,
     WorkerHello,
@@ -292,6 +294,10 @@ class ControlServer:
                 return self._session.worker_formed(instance, message, now)
             case Left():
                 return self._session.worker_left(instance, now)
+            case Entered():
+                return self._session.entered(instance, message, now)
+            case ScriptEnded():
+                return self._session.script_ended(instance, now)
             case FirstStep():
                 return self._session.first_step(instance, message, now)
             case Committed():

@@ -33,6 +33,11 @@ class Position(Message):
     offset: int = Field(ge=0)
     step: int = Field(ge=0)
 
+    @property
+    def next_loop(self) -> Position:
+        """Where a loop that follows begins: with an epoch of its own, also after one that was ended within its last."""
+        return Position(epoch=self.epoch + (self.offset > 0), offset=0, step=self.step)
+
 
 START = Position(epoch=0, offset=0, step=0)
 COMMITS_KEPT = 3  # the newest; the coordinator knows their names, so that it can go back to an earlier one
@@ -82,7 +87,25 @@ class Refused(Message):
 Stage = Literal["stands", "prepares", "creates", "formed", "trains", "waits", "aborted", "free"]
 
 
-class WorkerHello(Hello):
+class LoopTerms(Message):
+    """What all workers must have in common in a loop over epochs; `epochs` are counted over the whole job."""
+
+    epochs: int = Field(ge=1)
+    samples: int = Field(ge=1)
+    drawn_from: int | None = Field(
+        None, ge=1, description="samples of the dataset, where each epoch leaves out what fills no batch"
+    )
+    global_batch: int = Field(ge=1)
+    seed: int
+    batching: str = Field(
+        "fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE"
+    )
+    layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
+    loop: int = Field(0, ge=0, description="which of the script's loops over epochs, one after another")
+    another: bool = Field(False, description="whether another may follow: then the job ends with the script")
+
+
+class WorkerHello(Hello, LoopTerms):
     """Where the worker is, so that a coordinator that lost the connection, or is another process now, goes on from
     there.
 
@@ -96,18 +119,8 @@ class WorkerHello(Hello):
     type: Literal["worker_hello"] = "worker_hello"
     pid: int
     state_port: int = Field(ge=1, le=65535, description="where this worker hands its state to joiners")
-    epochs: int = Field(ge=1)
-    samples: int = Field(ge=1)
-    drawn_from: int | None = Field(
-        None, ge=1, description="samples of the dataset, where each epoch leaves out what fills no batch"
-    )
-    global_batch: int = Field(ge=1)
-    seed: int
-    batching: str = Field(
-        "fixed-global", description="how batch and rate follow the number of workers, in words, or MODULE"
-    )
-    layout: str = Field(description="digest of the parameters' names, shapes and types: members must agree")
     engine: EngineName = "pslite"
+    passed: int = Field(0, ge=0, description="loops that it knows to be over: more than `loop` on its way to the next")
     generation: int | None = None
     stage: Stage = "stands"
     position: Position | None = None
@@ -162,6 +175,22 @@ class Formed(Message):
     background: dict[str, float] = Field(
         {}, description="seconds of what was done beside them: copy and seal, or transfer and install; digest"
     )
+
+
+class Entered(LoopTerms):
+    """The script has come to its next loop over epochs. `generation` is the last one that the worker was ordered to
+    form, None where it holds no state.
+    """
+
+    type: Literal["entered"] = "entered"
+    generation: int | None
+
+
+class ScriptEnded(Message):
+    """The script has ended well, with no loop after the one that is over; the process waits to leave."""
+
+    type: Literal["script_ended"] = "script_ended"
+    generation: int | None
 
 
 class Left(Message):
@@ -288,6 +317,20 @@ class Source(Message):
     instance_id: str
     host: str
     port: int = Field(ge=1, le=65535)
+
+
+class LoopOver(Message):
+    """The loop over epochs that the script is in, or waits to begin, is over for all: it goes on to its next one,
+    number `loop`, which begins at `position`. `holds`: the worker's memory has the state that it begins with. `writes`:
+    what the script writes for all meanwhile, this one writes.
+    """
+
+    type: Literal["loop_over"] = "loop_over"
+    generation: int
+    loop: int = Field(ge=1)
+    position: Position
+    holds: bool
+    writes: bool = False
 
 
 class Form(Message):

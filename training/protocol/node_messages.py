@@ -62,6 +62,8 @@ class WorkerStarted(Message):
 
 
 class WorkerExited(Message):
+    """`code` 0: it left, or its script came to its end."""
+
     type: Literal["worker_exited"] = "worker_exited"
     pid: int
     code: int

@@ -12,6 +12,7 @@ from dyntrain.training.protocol.messages import (
     CommitFailed,
     Committed,
     CommitUnreadable,
+    Entered,
     Fetching,
     FirstStep,
     Form,
@@ -19,12 +20,14 @@ from dyntrain.training.protocol.messages import (
     Go,
     Leave,
     Left,
+    LoopOver,
     Prepared,
     Proceed,
     Progress,
     Pump,
     Pumped,
     Refused,
+    ScriptEnded,
     ScriptFailed,
     StepStatus,
     StepVerdict,
@@ -72,6 +75,8 @@ WorkerWord = (
     | CheckIn
     | Formed
     | Left
+    | Entered
+    | ScriptEnded
     | FirstStep
     | Committed
     | CommitFailed
@@ -84,7 +89,7 @@ WorkerWord = (
     | Broken
 )
 FromWorker = WorkerHello | WorkerWord
-ToWorker = Challenge | Proceed | Form | Go | Leave | Abort | Pump | StepVerdict | Refused
+ToWorker = Challenge | Proceed | Form | Go | Leave | LoopOver | Abort | Pump | StepVerdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker
 

@@ -18,8 +18,8 @@ ORDERS_KEPT = 2  # what is loaded ahead is of the next epoch already
 class Shares:
     """Of `samples` an epoch, for `epochs` epochs; in the order of their shards, or without one in any. `drawn_from`:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
-    `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `start`: the
-    number that the script gives the job's first epoch, by which its order is drawn.
+    `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `shift`:
+    from an epoch's place in the job to the number that the script gives it, by which its order is drawn.
     """
 
     samples: int
@@ -29,7 +29,7 @@ class Shares:
     sequence: ShardOrder | None = None
     drawn_from: int | None = None
     drawn: Callable[[int], Sequence[Indices]] | None = None
-    start: int = 0
+    shift: int = 0
     _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
 
     def step_samples(self, workers: int) -> int:
@@ -67,7 +67,7 @@ class Shares:
         """
         while at.epoch < self.epochs:
             batch, rows, _ = self.divide(at, number, workers)
-            yield self.start + at.epoch, batch, rows
+            yield self.shift + at.epoch, batch, rows
             at = self.after(at, workers)
 
     def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
@@ -86,7 +86,7 @@ class Shares:
         if epoch not in self._orders:
             if len(self._orders) == ORDERS_KEPT:
                 del self._orders[min(self._orders)]
-            self._orders[epoch] = self._draw(self.start + epoch)
+            self._orders[epoch] = self._draw(self.shift + epoch)
         return self._orders[epoch]
 
     def _draw(self, epoch: int) -> tuple[Indices, Indices | None]:

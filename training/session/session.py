@@ -26,6 +26,7 @@ from dyntrain.training.protocol.messages import (
     CommitFailed,
     Committed,
     CommitUnreadable,
+    Entered,
     Fetching,
     FirstStep,
     Formed,
@@ -154,6 +155,12 @@ class Session:
 
     def worker_left(self, instance: str, now: float) -> list[Order]:
         return workers.left(self.job, instance, now)
+
+    def entered(self, instance: str, message: Entered, now: float) -> list[Order]:
+        return workers.entered(self.job, instance, message, now)
+
+    def script_ended(self, instance: str, now: float) -> list[Order]:
+        return workers.script_ended(self.job, instance, now)
 
     def worker_prepared(self, instance: str, message: Prepared, now: float) -> list[Order]:
         return members.prepared(self.job, instance, message, now)

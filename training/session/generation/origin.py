@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
 
 from dyntrain.training.protocol.messages import START, Position, SafeCopy, WorkerHello
 
@@ -20,13 +21,14 @@ GENERATIONS = 100  # that are remembered: safe states of earlier ones are behind
 @dataclass(frozen=True)
 class Origin:
     """The state at `position`: in the commit, or in the safe state of this name on the node `source`; neither: the
-    source makes it, or holds it.
+    source makes it, or holds it. `loop`: which loop over epochs it is of, so that no process in another can take it.
     """
 
     position: Position
     commit: str | None = None
     safe: str | None = None
     source: str | None = None
+    loop: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,18 @@ def choose_origin(
     lineage: Lineage,
     ready: Mapping[str, WorkerHello],
     unreadable_copies: Collection[tuple[str, str]],
+    loops: Mapping[int, int] = MappingProxyType({}),
+    commit_loop: int = 0,
 ) -> Origin:
     """The furthest safe state when it is further than the last commit, else that; the job's start when there is
     neither. Of its holders the first that is `ready`, unless its (instance, name) is among the
-    `unreadable_copies`.
+    `unreadable_copies`. `loops`: of generations, where it is not the first; `commit_loop`: of the commit.
     """
-    best = Origin(*commit) if commit else Origin(START)
+    best = Origin(*commit, loop=commit_loop) if commit else Origin(START)
     for instance, hello in ready.items():
-        copy = hello.safe
-        further = copy is not None and (copy.position.step > best.position.step or best == Origin(START))
-        if copy is not None and further and lineage.has(copy) and (instance, copy.name) not in unreadable_copies:
-            best = Origin(copy.position, safe=copy.name, source=instance)
+        if (copy := hello.safe) is None:
+            continue
+        further = copy.position.step > best.position.step or best == Origin(START)
+        if further and lineage.has(copy) and (instance, copy.name) not in unreadable_copies:
+            best = Origin(copy.position, safe=copy.name, source=instance, loop=loops.get(copy.generation, 0))
     return best

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import CommitFailed, Committed, CommitUnreadable
-from dyntrain.training.session.generation.origin import choose_origin
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order
 from dyntrain.training.session.phases.decisions import advance
@@ -17,7 +16,7 @@ def committed(job: JobState, message: Committed) -> list[Order]:
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
     job.trouble.got_to(message.position.step)
-    job.note_commit(message.position, message.name)
+    job.note_commit(message.position, message.name, message.generation)
     written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
     return [Journal(written)]
 
@@ -53,4 +52,4 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
 
 def _safe_state_at_hand(job: JobState) -> bool:
     there = {**job.roster.standing, **job.roster.members}
-    return choose_origin(None, job.lineage, there, job.unreadable_copies).safe is not None
+    return job.origin(there, with_commit=False).safe is not None

@@ -14,6 +14,7 @@ from dyntrain.training.protocol.node_messages import (
     WorkerStarted,
 )
 from dyntrain.training.session.generation.ps_group import ConnectedNode
+from dyntrain.training.session.handlers.workers import script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back
@@ -72,6 +73,9 @@ def worker_started(job: JobState, instance: str, message: WorkerStarted, now: fl
 
 def worker_exited(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
     known = job.roster.pid(instance)
+    # it has left, which it said itself; or its script has ended in a way that lets nothing be said
+    if message.code == 0 and job.phase is not Phase.OVER:
+        return script_ended(job, instance, now) if known == message.pid and job.between else []
     if known == message.pid:
         return worker_lost(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.OVER:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dyntrain.training import events
-from dyntrain.training.protocol.messages import Leave, StepVerdict, WorkerHello
+from dyntrain.training.protocol.messages import Entered, Leave, LoopTerms, StepVerdict, WorkerHello
+from dyntrain.training.session.generation.agreement import disagreement
 from dyntrain.training.session.job.roster import Unconnected
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back
 from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for
 from dyntrain.training.session.phases.wanted import wanted
 from dyntrain.training.session.recovery.from_journal import member_returned, recover
 from dyntrain.training.session.recovery.losses import worker_lost
@@ -36,10 +38,14 @@ def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     itself.
     """
     instance, release = hello.instance_id, job.round.release
+    if hello.loop == job.loop != job.roster.members[instance].loop:
+        return _comes_to_the_loop(job, hello, now)
     job.roster.members[instance] = hello
     orders: list[Order] = []
     if job.phase in (Phase.PARKED, Phase.PREPARING) and hello.stage == "aborted":
         orders.append(ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position)))
+    if job.between and job.phase is Phase.PARKED and hello.loop < job.loop and instance not in job.script_ended:
+        orders.append(over_for(job, instance))
     if job.phase is Phase.PREPARING and hello.generation != job.number:
         orders.append(ToWorker(instance, job.round.forms[instance]))
     if job.phase is Phase.RELEASING and release and release.verdict is None:
@@ -57,11 +63,18 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
     if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
         over = f"generation {hello.generation} goes on without this worker, or is over; start afresh"
         return _turn_away(job, hello, over)
+    if hello.passed > hello.loop and job.phase is not Phase.OVER:
+        if hello.passed > job.loop:
+            return _turn_away(job, hello, TOO_FAR)
+        job.roster.passing[instance] = hello
+        return []
     listed = instance in (wanted(job) or ())
     if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not listed):
         job.awaited.discard(instance)
         job.roster.leaving[instance] = hello
         return [_leave(job, instance)]
+    if hello.loop != job.loop and job.phase is not Phase.WAITING:
+        return go_past(job, hello) if hello.loop < job.loop else _turn_away(job, hello, TOO_FAR)
     if problem := job.roster.problem(hello):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
         return [DropWorker(instance, hello.pid, problem), refused]
@@ -89,6 +102,53 @@ def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     job.roster.replaced[instance] = hello.pid
     again = [] if job.phase is Phase.OVER else job.roster.end_again(instance, hello.pid, reason)
     return [DropWorker(instance, hello.pid, reason), *again]
+
+
+def entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:
+    """Its script has come to the next loop. Said again after a connection was lost, it changes nothing."""
+    roster, terms = job.roster, {name: getattr(message, name) for name in LoopTerms.model_fields}
+    if job.phase is Phase.OVER:
+        return [_leave(job, instance)]
+    passing = roster.passing.pop(instance, None)
+    if passing is not None and instance not in roster.members:
+        fresh = {"stage": "stands", "generation": None, "position": None}
+        return _newcomer(job, passing.model_copy(update={**terms, **fresh}), None, now)
+    member = roster.members.get(instance)
+    if member is None or member.loop == message.loop or not job.between:
+        return []
+    return _comes_to_the_loop(job, member.model_copy(update=terms), now)
+
+
+def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
+    """A member, with the state. Members say what the loop wants; who stands by and says something else is refused."""
+    instance, roster = hello.instance_id, job.roster
+    if all(other.loop != job.loop for other in roster.members.values()):
+        job.since = now  # from here on those that have come wait for the others
+    if problem := disagreement(hello, [other for other in roster.members.values() if other.loop == hello.loop]):
+        refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
+        return [refused, *worker_lost(job, instance, hello.pid, problem, now)]
+    roster.members[instance] = hello
+    orders: list[Order] = []
+    for other in [each for each in roster.standing.values() if each.loop == hello.loop]:
+        if problem := disagreement(other, [hello]):
+            del roster.standing[other.instance_id]
+            orders.append(DropWorker(other.instance_id, other.pid, problem))
+            orders.append(Announce(events.WorkerRefused(instance=other.instance_id, reason=problem, at=now)))
+    return orders + advance(job, now)
+
+
+def script_ended(job: JobState, instance: str, now: float) -> list[Order]:
+    """Well, and with no loop after the one that is over."""
+    if instance in job.roster.members and job.between:
+        job.script_ended.add(instance)
+        job.roster.absent.pop(instance, None)
+        return advance(job, now)
+    if instance in job.roster.passing and job.between:
+        return []  # so may those do that hold the state; the job's end tells it to leave
+    if instance in job.roster.passing and job.phase is not Phase.OVER:
+        hello = job.roster.passing.pop(instance)
+        return _turn_away(job, hello, "its script has ended, and the job's goes on to another loop over epochs")
+    return [_leave(job, instance)] if job.phase is Phase.OVER else []
 
 
 def left(job: JobState, instance: str, now: float) -> list[Order]:

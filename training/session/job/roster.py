@@ -70,6 +70,7 @@ class Roster:
     standing: dict[str, WorkerHello] = field(default_factory=dict)
     members: dict[str, WorkerHello] = field(default_factory=dict)  # connected workers of the generation
     leaving: dict[str, WorkerHello] = field(default_factory=dict)
+    passing: dict[str, WorkerHello] = field(default_factory=dict)  # on their way to a later loop, without the state
     # nodes whose worker left, with its pid where that is known: they may be wanted again
     left: dict[str, int | None] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
@@ -82,7 +83,7 @@ class Roster:
     any_stood_by: bool = False  # whether any worker ever stood by
 
     def pid(self, instance: str) -> int | None:
-        for group in (self.members, self.standing, self.leaving):
+        for group in (self.members, self.standing, self.leaving, self.passing):
             if instance in group:
                 return group[instance].pid
         return None
@@ -93,16 +94,19 @@ class Roster:
 
     def problem(self, hello: WorkerHello) -> str | None:
         """Why the worker cannot train with those that are there, or None."""
-        return disagreement(hello, [*self.members.values(), *self.standing.values()])
+        others = [*self.members.values(), *self.standing.values()]
+        return disagreement(hello, [other for other in others if other.loop == hello.loop])
 
     def stand(self, hello: WorkerHello) -> None:
         self.standing[hello.instance_id] = hello
+        self.passing.pop(hello.instance_id, None)
         self.unconnected.pop(hello.instance_id, None)
         self.any_stood_by = True
 
-    def ready(self) -> list[str]:
-        """Who may be taken into the next generation."""
-        return [instance for instance in self.standing if not self.cools(instance)]
+    def ready(self, loop: int | None = None) -> list[str]:
+        """Who may be taken into the next generation. `loop`: of those that have come to this loop over epochs."""
+        come = [i for i, hello in self.standing.items() if loop is None or hello.loop == loop]
+        return [instance for instance in come if not self.cools(instance)]
 
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
         """A worker that has been without a connection for longer than `grace`."""

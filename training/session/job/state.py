@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
-from dyntrain.training.protocol.messages import COMMITS_KEPT, MODULE, START, Position
+from dyntrain.training.protocol.messages import COMMITS_KEPT, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
 from dyntrain.training.session.generation.generation import SettlementReason
-from dyntrain.training.session.generation.origin import Lineage
+from dyntrain.training.session.generation.origin import Lineage, Origin, choose_origin
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.reported import report_members
 from dyntrain.training.session.job.roster import Roster
@@ -40,6 +40,12 @@ class JobState:
     round: Round = field(default_factory=Round)
     launch: Launch | None = None  # what a person launched, where the job waits for that
     number: int = 0  # of the latest generation, also over restarts
+    loop: int = 0  # of the script's loops over epochs, one after another: the one at hand
+    between: bool = False  # no generation of the loop was settled yet: the members are on their way to it
+    starts: dict[int, Position] = field(default_factory=dict)  # of the loops after the first
+    loops: dict[int, int] = field(default_factory=dict)  # by generation, where it is not the first
+    commit_loops: dict[str, int] = field(default_factory=dict)  # by name, likewise
+    script_ended: set[str] = field(default_factory=set)  # members whose script has no other loop
     position: Position = START  # of the last boundary, or where the state that all have stands
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
@@ -90,10 +96,18 @@ class JobState:
         """The connected members, in the generation's order."""
         return [instance for instance in self.round.instances if instance in self.roster.members]
 
-    def note_commit(self, position: Position, name: str) -> None:
+    def note_commit(self, position: Position, name: str, generation: int) -> None:
+        if loop := self.loops.get(generation):
+            self.commit_loops[name] = loop
         if self.commit is not None:
             self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
         self.commit = (position, name)
+
+    def origin(self, ready: Mapping[str, WorkerHello], with_commit: bool = True) -> Origin:
+        """Of the next generation, where nobody holds the state."""
+        commit = self.commit if with_commit else None
+        loop = self.commit_loops.get(commit[1], 0) if commit else 0
+        return choose_origin(commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
     def drop_commit(self) -> None:
         """The newest commit is of no use: the one before it takes its place."""

@@ -6,17 +6,18 @@ from collections.abc import Collection
 
 from dyntrain.training import events
 from dyntrain.training.journal import MembersGivenUp
-from dyntrain.training.protocol.messages import Leave, Position, StepVerdict
+from dyntrain.training.protocol.messages import Position, StepVerdict
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.generation import SettlementReason, settle
 from dyntrain.training.session.generation.merging import segment
-from dyntrain.training.session.generation.origin import Origin, choose_origin
+from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
-from dyntrain.training.session.phases.ending import end, fail
+from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.formation import form, go_when_prepared, proceed
+from dyntrain.training.session.phases.loops import between, bring_to, finish_loop
 from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
 
@@ -61,8 +62,10 @@ def _start(job: JobState, now: float) -> list[Order]:
     job.pause(None if decision.members else decision.reason, now)
     if not decision.members:
         return []
-    ready = {instance: roster.standing[instance] for instance in decision.members}
-    origin = choose_origin(job.commit, job.lineage, ready, job.unreadable_copies)
+    origin = job.origin({instance: roster.standing[instance] for instance in decision.members})
+    if orders := bring_to(job, origin.loop):
+        job.enter(Phase.WAITING, now)  # they are back soon, and who has the state is among them
+        return orders
     job.trouble.got_to(origin.position.step)
     return form(job, decision.members, origin, (), now)
 
@@ -86,13 +89,13 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
     if found := difference({instance: check_in.checks for instance, check_in in said.items()}):
         return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {found}", now)]
     if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in said.values()):
-        return [*orders, *end(job, now)]
+        return [*orders, *finish_loop(job, job.members_present(), now)]
     current = job.members_present()
     intact = len(current) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
         return orders + proceed(job, committer=current[0])
     group = _group_at_hand(job, now)
-    decision = settle(current, job.roster.ready(), wanted_next(job), job.options.limits, group, intact)
+    decision = settle(current, job.roster.ready(job.loop), wanted_next(job), job.options.limits, group, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
         return orders
@@ -166,11 +169,7 @@ def _released(job: JobState, release: Release, position: Position, now: float) -
     park(job, position, now, release.behind)
     if not (release.stops and job.round.holders):
         return orders + advance(job, now)
-    for instance in release.behind:
-        job.roster.leaving[instance] = job.roster.members.pop(instance)
-        leave = Leave(generation=job.number, reason="the job ends with a step that it lacks")
-        orders.append(ToWorker(instance, leave))
-    return orders + end(job, now)
+    return orders + finish_loop(job, job.round.holders, now)
 
 
 def park(job: JobState, position: Position, now: float, behind: Collection[str] = ()) -> None:
@@ -183,10 +182,13 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
     current = [instance for instance in job.members_present() if instance in job.round.holders]
     if not current:
         return restart(job, "every worker that held the state was lost", now)
-    if job.position.epoch >= job.roster.epochs:
-        return end(job, now)
+    if job.between:
+        if (orders := between(job, now)) is not None:
+            return orders
+    elif job.position.epoch >= job.roster.epochs:
+        return finish_loop(job, current, now)
     group = _group_at_hand(job, now)
-    standing = {*job.roster.ready(), *(job.members_present())}  # who is behind joins anew, in its process
+    standing = {*job.roster.ready(job.loop), *(job.members_present())}  # who is behind joins anew, in its process
     decision = settle(current, standing, wanted_next(job), job.options.limits, group, intact=False)
     job.pause(None if decision.members else decision.reason, now)
     return form(job, decision.members, Origin(job.position), current, now) if decision.members else []

@@ -19,7 +19,7 @@ def end(job: JobState, now: float) -> list[Order]:
     leave = Leave(generation=job.number, reason="job finished", finished=True)
     orders += [
         ToWorker(instance, leave.model_copy(update={"writes": instance == job.writer}))
-        for instance in [*roster.members, *roster.standing]
+        for instance in [*roster.members, *roster.standing, *roster.passing]
     ]
     roster.leaving, roster.members = dict(roster.members), {}
     job.outcome = "finished"
@@ -33,9 +33,9 @@ def fail(job: JobState, reason: str, now: float) -> list[Order]:
         Journal(journal.JobFailed(reason=reason, at=now)),
         Announce(events.Failed(reason=reason, at=now)),
     ]
-    known = {**roster.members, **roster.leaving, **roster.standing}
+    known = {**roster.members, **roster.leaving, **roster.standing, **roster.passing}
     orders += [DropWorker(instance, hello.pid, reason) for instance, hello in known.items()]
-    roster.members, roster.leaving, roster.standing = {}, {}, {}
+    roster.members, roster.leaving, roster.standing, roster.passing = {}, {}, {}, {}
     job.phase, job.outcome, job.failure = Phase.OVER, "failed", reason
     return orders + close_when_all_left(job)
 

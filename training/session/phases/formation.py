@@ -39,6 +39,9 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     position = origin.position
     job.number, job.position = job.number + 1, position
     job.lineage = job.lineage.settled(job.number, position)
+    begins, job.between = job.number == 1 or job.between, False
+    if job.loop:
+        job.loops[job.number] = job.loop
     held = frozenset(holders) & frozenset(members)
     generation = Generation(
         number=job.number,
@@ -74,7 +77,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 
     leave = Leave(generation=job.number - 1, reason="not in the target")
     return [
-        *_settled(job, generation, origin, set(previous), now),
+        *_settled(job, generation, origin, set(previous), begins, now),
         *group.orders,
         *(ToWorker(instance, leave) for instance in roster.leaving),
         *(ToWorker(instance, order) for instance, order in job.round.forms.items()),
@@ -82,9 +85,9 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
 
 
 def _settled(
-    job: JobState, generation: Generation, origin: Origin, previous: Collection[str], now: float
+    job: JobState, generation: Generation, origin: Origin, previous: Collection[str], begins: bool, now: float
 ) -> list[Order]:
-    """What is journaled and announced of a generation before anything is ordered."""
+    """What is journaled and announced of a generation before anything is ordered. `begins`: the job or a loop."""
     source = job.roster.members[generation.source]
     job.agree(source.epochs, source.samples, source.batching)
     begun = journal.JobBegun(
@@ -95,6 +98,7 @@ def _settled(
         global_batch=source.global_batch,
         seed=source.seed,
         batching=source.batching,
+        from_epoch=job.position.epoch if job.loop else 0,
         at=now,
     )
     settled = journal.GenerationSettled(
@@ -107,6 +111,7 @@ def _settled(
         pids=dict(job.round.pids),
         holders=tuple(sorted(job.round.holders)),
         hosts=dict(job.round.group.hosts),
+        loop=job.loop,
     )
     forming = events.Forming(
         number=job.number,
@@ -119,7 +124,7 @@ def _settled(
         leaving=tuple(sorted(job.roster.leaving)),
         at=now,
     )
-    orders: list[Order] = [Journal(begun)] if job.number == 1 else []
+    orders: list[Order] = [Journal(begun)] if begins else []
     return [*orders, Journal(settled), Announce(forming)]
 
 

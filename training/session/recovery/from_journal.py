@@ -19,10 +19,11 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.roster import Roster
 from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
-from dyntrain.training.session.orders import Announce, Order, ToWorker
+from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, park, release_survivors
 from dyntrain.training.session.phases.engine import only_while_it_forms
 from dyntrain.training.session.phases.formation import finish_formation
+from dyntrain.training.session.phases.loops import go_past, over_for
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.phases.wanted import wanted
 
@@ -43,8 +44,11 @@ def recovered(
                 job.round, workers = _round_of(entry), set(entry.pids)
                 job.number, job.position = entry.number, entry.position
                 job.lineage = job.lineage.settled(job.number, job.position)
+                job.loop, job.between = entry.loop, False
+                if entry.loop:
+                    job.loops[entry.number] = entry.loop
             case journal.CommitWritten():
-                job.note_commit(entry.position, entry.name)
+                job.note_commit(entry.position, entry.name, entry.generation)
             case journal.CommitFoundUnreadable():
                 job.drop_commit()
             case journal.Restarted():
@@ -55,6 +59,10 @@ def recovered(
                 job.round.given_up = frozenset(entry.members)
             case journal.TakenBack():  # nobody held the state: there is nobody to wait for
                 job.round = Round()
+            case journal.LoopFinished():
+                job.loop, job.between, job.writer = entry.loop, True, entry.writer
+                job.position = job.starts[entry.loop] = entry.reached.next_loop
+                job.round.holders = frozenset(entry.holders)
             case journal.JobFinished():
                 job.outcome, job.position, job.writer = "finished", entry.position, entry.writer
             case journal.JobFailed():
@@ -127,6 +135,8 @@ def recover(job: JobState, now: float) -> list[Order]:
 
 def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
     members, nodes = job.roster.members, job.roster.nodes
+    if job.between:
+        return _between_again(job, now)
     if not members:
         return restart(job, "no member came back to the coordinator", now)
     current = {hello.stage for hello in members.values() if hello.generation == job.number}
@@ -156,6 +166,34 @@ def _from_evidence(job: JobState, lost: list[str], now: float) -> list[Order]:
         return _void(job, f"the coordinator was away while generation {job.number} was settled", now)
     job.enter(Phase.PREPARING, now)
     return []
+
+
+def _between_again(job: JobState, now: float) -> list[Order]:
+    """The members had come to the end of a loop; some may not have heard so."""
+    members, holders = job.roster.members, job.round.holders
+    lacking = [members.pop(instance) for instance in list(members) if instance not in holders]
+    for hello in lacking:
+        if hello.loop == job.loop:
+            job.roster.stand(hello)
+    if not members:
+        return restart(job, "no member came back to the coordinator", now)
+    position = job.position
+    park(job, position, now)
+    orders: list[Order] = []
+    for hello in lacking:
+        if hello.stage == "aborted":  # it may be inside the group for ever
+            job.roster.replaced[hello.instance_id] = hello.pid
+            orders.append(DropWorker(hello.instance_id, hello.pid, NOT_BACK))
+            orders += job.roster.end_again(hello.instance_id, hello.pid)
+        elif hello.loop < job.loop:
+            orders += go_past(job, hello)
+    for instance, hello in members.items():
+        if hello.stage == "aborted":
+            verdict = StepVerdict(generation=hello.generation or 0, position=position)
+            orders.append(ToWorker(instance, verdict))
+        if hello.loop < job.loop:
+            orders.append(over_for(job, instance))
+    return orders
 
 
 def _train_on(job: JobState, now: float) -> list[Order]:

@@ -17,6 +17,7 @@ from dyntrain.training.session.phases.decisions import (
     release_survivors,
 )
 from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.loops import keep_waiting
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.recovery.from_journal import recover
 from dyntrain.training.session.recovery.waiting import to_prepare, too_late
@@ -48,11 +49,13 @@ def worker_disconnected(job: JobState, instance: str, pid: int, now: float) -> l
     roster = job.roster
     if pid != roster.pid(instance):
         return []
-    if instance in roster.standing:
-        roster.standing.pop(instance)
+    if instance in roster.standing or instance in roster.passing:
+        roster.standing.pop(instance, None)
+        roster.passing.pop(instance, None)
         roster.unconnected[instance] = Unconnected(pid, now, now + job.options.clocks.patience, stood_by=True)
         return [Announce(events.WorkerLost(instance=instance, pid=pid, reason="connection closed", at=now))]
-    roster.absent.setdefault(instance, now)
+    if not (job.between and instance in job.script_ended):  # it has nothing more to say
+        roster.absent.setdefault(instance, now)
     return []
 
 
@@ -64,7 +67,7 @@ def worker_lost(job: JobState, instance: str, pid: int | None, reason: str, now:
     roster.absent.pop(instance, None)
     if roster.leaving.pop(instance, None):
         return [DropWorker(instance, pid, reason), *close_when_all_left(job)]
-    if roster.standing.pop(instance, None):
+    if roster.standing.pop(instance, None) or roster.passing.pop(instance, None):
         lost = Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))
         return [DropWorker(instance, pid, reason), lost, *replace_worker(job, instance, pid, reason, now)]
     return _lose(job, [instance], reason, now)
@@ -134,6 +137,10 @@ def tick(job: JobState, now: float) -> list[Order]:
             return restart(job, f"generation {job.number} {bound}; waited for {absent}", now)
         case Phase.RELEASING if waited > clocks.release:
             return restart(job, f"the survivors were not free within {clocks.release:.0f} s", now)
+        case Phase.PARKED if job.between and waited > clocks.boundary and (late := keep_waiting(job)):
+            return _lose(
+                job, late, f"not at the next loop over epochs within {clocks.boundary:.0f} s of the first", now
+            )
         case Phase.TRAINING:
             if orders := _stuck(job, now):
                 return orders

@@ -19,11 +19,14 @@ ONE = FixedGlobal(1)
 @dataclass(frozen=True)
 class Course:
     """`epochs` from number `start` on, of `samples` each, out of `drawn_from` where some are left out; `drawn`: the
-    batches of the script's own sampler. The rest is as in `job.epochs`.
+    batches of the script's own sampler; `base`: epochs of the loops before this one. The rest is as in `job.epochs`.
     """
 
     epochs: int = 0
     start: int = 0
+    base: int = 0
+    name: str | None = None
+    another: bool = False  # whether another loop may follow
     samples: int = 0
     drawn_from: int | None = None
     batching: Batching = ONE
@@ -35,15 +38,23 @@ class Course:
     changes: Changes = "any"
 
     @property
+    def end(self) -> int:
+        """The first epoch after the loop, counted over the whole job."""
+        return self.base + self.epochs
+
+    @property
+    def shift(self) -> int:
+        """From an epoch's place in the job to the number that the script gives it, which its order and draws follow."""
+        return self.start - self.base
+
+    @property
     def largest_batch(self) -> int:
         """Over all workers, where their number does not matter."""
         return self.batching.batch if self.drawn is None else self.drawn.largest
 
     def shares(self, sequence: ShardOrder | None) -> Shares:
         batches = None if self.drawn is None else self.drawn.batches
-        return Shares(
-            self.samples, self.epochs, self.seed, self.batching, sequence, self.drawn_from, batches, self.start
-        )
+        return Shares(self.samples, self.end, self.seed, self.batching, sequence, self.drawn_from, batches, self.shift)
 
     def agreed(self, sequence: ShardOrder | None, group: int) -> str:
         """What all workers must have in common beside the numbers that the coordinator compares by themselves."""
@@ -56,6 +67,7 @@ class Course:
                 *([f"updates of {group} batches"] if group > 1 else []),
                 *([f"from epoch {self.start}"] if self.start else []),
                 *(["changes at ends of epochs"] if self.changes == "epoch" else []),
+                *([f"phase {self.name}"] if self.name else []),
             ]
         )
 
@@ -65,6 +77,9 @@ def course_of(
     epochs: int,
     *,
     start: int,
+    base: int,
+    name: str | None,
+    another: bool,
     samples: int | None,
     global_batch: int | None,
     batching: Batching | None,
@@ -95,6 +110,9 @@ def course_of(
     return Course(
         epochs - start,
         start,
+        base,
+        name,
+        another,
         counted,
         samples if counted < samples else None,
         batching,

@@ -7,33 +7,24 @@ job is over. What the source does not show (a loop over an iterator that was mad
 from __future__ import annotations
 
 import ast
-import linecache
-import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
 from dyntrain.training.worker.loop.loader import Loader
+from dyntrain.training.worker.loop.source import LOOPS, SCOPES, tree_of
 
 LEAVES = (
     "{file}, line {line}: `{what}` leaves the loop over {loop}, while the other workers wait for this one. To end the "
     "job after so many steps, job.epochs(..., steps=N); to end it by a decision, job.stop() and let the loop go on to "
     'the next boundary, which is at the epoch\'s end with changes="epoch"'
 )
-ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def refuse_leaving(caller: FrameType) -> None:
     """`caller` is about to begin the loop. Raises ValueError."""
-    file = caller.f_code.co_filename
-    try:
-        with ONE:
-            tree = ast.parse("".join(linecache.getlines(file, caller.f_globals)))
-    except (SyntaxError, ValueError, RecursionError):  # no Python, or not of this file any more
-        return
-    for loop in ast.walk(tree):
+    file, tree = caller.f_code.co_filename, tree_of(caller)
+    for loop in ast.walk(tree) if tree else ():
         if isinstance(loop, ast.For) and _begins(loop, caller.f_lineno):
             for what, over, line in _leaves(loop.body, caller, names_in(loop.target), "job.epochs()"):
                 raise ValueError(LEAVES.format(file=file, line=line, what=what, loop=over))

@@ -30,8 +30,8 @@ Packed = Future[bytes | None]  # None: it was dropped meanwhile
 
 
 class LoaderProcesses:
-    """`count` processes, forked here: by a thread that lives as long as they, and before the job is joined, as the
-    threads of ps-lite do not survive a fork.
+    """`count` processes, forked here: by a thread that lives as long as they, and before the job is joined, or between
+    two loops, where this process is in no group: the threads of ps-lite do not survive a fork.
 
     An executor instead of Gluon's pool: it tells when a process is gone (the pool would wait for its batch for ever),
     and starts no other one in the middle of the job. `whole_batch`: what `batchify` draws follows from the batch.

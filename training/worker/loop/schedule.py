@@ -13,6 +13,11 @@ from mxnet.lr_scheduler import LRScheduler  # isort: skip
 
 from dyntrain.training.sampling.batching import Batching, PerWorker, Ramp
 
+ANOTHER_BATCHING = (
+    "a trainer that goes on from a loop over epochs with another batching=: its rate follows the number of workers as "
+    "that one said. Make a new trainer, job.trainer(...), for this loop"
+)
+
 
 class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """`inner` was made to count updates of `unit` samples; it is asked with the samples trained on so far in such
@@ -25,7 +30,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     def __init__(self, inner: Any, unit: int) -> None:
         if unit < 1:
             raise ValueError(f"a unit of {unit} samples: must be at least 1")
-        self._inner, self._unit = inner, unit
+        self._inner, self.unit = inner, unit
         self.samples = 0
 
     @property
@@ -41,7 +46,7 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
         self.samples += samples
 
     def __call__(self, num_update: int) -> float:
-        return float(self._inner(-(-self.samples // self._unit)))
+        return float(self._inner(-(-self.samples // self.unit)))
 
 
 class ScaledSchedule(SampleSchedule):
@@ -88,9 +93,12 @@ class WorkerRates:
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
         self._batching, self._epoch = batching, samples
         self._schedules: dict[Any, ScaledSchedule] = {}
-        if isinstance(batching, PerWorker):
-            unit = batching.batch * batching.base_workers
-            self._schedules = {trainer: _behind(trainer._optimizer, unit) for trainer in trainers}
+        if not isinstance(batching, PerWorker):
+            if any(isinstance(trainer._optimizer.lr_scheduler, ScaledSchedule) for trainer in trainers):
+                raise ValueError(ANOTHER_BATCHING)
+            return
+        unit = batching.batch * batching.base_workers
+        self._schedules = {trainer: _behind(trainer._optimizer, unit) for trainer in trainers}
 
     def head_for(self, workers: int) -> None:
         """From here on to the rates of so many workers."""
@@ -108,6 +116,10 @@ class WorkerRates:
 
 
 def _behind(optimizer: Any, unit: int) -> ScaledSchedule:
+    if isinstance(earlier := optimizer.lr_scheduler, ScaledSchedule):
+        if earlier.unit != unit:
+            raise ValueError(ANOTHER_BATCHING)
+        return earlier
     inner = Constant(base_lr=optimizer.lr) if optimizer.lr_scheduler is None else optimizer.lr_scheduler
     optimizer.lr_scheduler = schedule = ScaledSchedule(inner, unit)
     return schedule

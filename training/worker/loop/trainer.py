@@ -57,21 +57,21 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             if param.grad_req == "write":
                 param.grad_req = "add"
         self.loss_kind, self.accumulate = loss, accumulate
-        self._loop = loop
+        self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch
         size, or the samples in hand. Raises ValueError for a number that is neither.
         """
-        self._loop.divisor(self, batch_size)  # before anything is pushed
+        self.loop.divisor(self, batch_size)  # before anything is pushed
         self.allreduce_grads()
         self.update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
-        self._loop.exchange(self)
+        self.loop.exchange(self)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        self._loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
+        self.loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
 
     def _init_kvstore(self) -> None:
         """None: the sums are made before Gluon's update, which then has nothing to exchange."""

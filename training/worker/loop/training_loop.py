@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dyntrain.training.protocol.messages import START, Position
+from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
@@ -40,12 +40,17 @@ from dyntrain.training.worker.state.training_state import TrainingState, gradien
 
 
 class TrainingLoop:
-    def __init__(self, membership: Membership) -> None:
-        self.membership = membership
+    """One loop over epochs. `before`: the one that the script has left behind, whose nets, memory and arrays are still
+    the job's, as are its trainers, its rows, and its loaders, until the script makes others.
+    """
+
+    def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
+        self.membership, self._before = membership, before
         self.trainers: list[ElasticTrainer] = []
-        self.position = self.anchor = START
+        self.position = self.anchor = self._start = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
         self._state: TrainingState | None = None
+        self._earlier: list[Any] = []  # parameters of the loops before
         self._shares = Shares(0, 0, 0, FixedGlobal(1))
         self._rates = WorkerRates(FixedGlobal(1), (), 0)
         self._divisors = Divisors((), FixedGlobal(1))
@@ -55,10 +60,10 @@ class TrainingLoop:
         self._forwards = Forwards()
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
-        self.keeps: list[Any] = []  # what the script keeps beside nets and trainers
+        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
-        self.memories = Memories()
+        self.memories: Memories = before.memories if before else Memories()
 
     @property
     def state(self) -> TrainingState:
@@ -86,10 +91,27 @@ class TrainingLoop:
         number, last = self.place
         return last or (number + 1) % self._group == 0
 
-    # ---- the course of the job
+    # ---- the course of the loop
+
+    def go_on(self) -> None:
+        """The script has made what it wants for this loop; the rest is that of the loop before."""
+        before, self._before = self._before, None
+        if before is None:
+            return
+        self._earlier = before.state.parameters
+        if not self.trainers:
+            self.trainers = before.trainers
+            for trainer in self.trainers:
+                trainer.loop = self
+        if not self.rows:
+            self.rows = before.rows
+        if self.loading.loaders:
+            before.loading.close()
+        else:
+            self.loading = before.loading
 
     def begin(self, net: Any, course: Course) -> None:
-        """Blocks until this worker is a member."""
+        """Blocks until this worker is a member, or the loop is known to be over."""
         self._course = course
         self.membership.expects = self.loading.expect
         self._shares = course.shares(self.loading.sequence)
@@ -97,7 +119,7 @@ class TrainingLoop:
         self._group = group_of(self.trainers, course.batching)
         self._divisors = Divisors(self.trainers, course.batching)
         self._rates = WorkerRates(course.batching, self.trainers, course.samples)
-        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps))
+        self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
@@ -106,12 +128,13 @@ class TrainingLoop:
         self._arrive(
             self.membership.enter(
                 self._state,
-                epochs=course.epochs,
+                epochs=course.end,
                 samples=course.samples,
                 drawn_from=course.drawn_from,
                 global_batch=course.batching.batch,
                 seed=course.seed,
                 batching=course.agreed(self.loading.sequence, self._group),
+                another=course.another,
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
@@ -194,7 +217,8 @@ class TrainingLoop:
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""
         self.position = self.anchor = position
-        seed_generators(self._shares.seed, position.step, self.rank)
+        # Between two loops all workers draw the same: a layer that is initialised there has one value.
+        seed_generators(self._shares.seed, position.step, 0 if self.membership.over else self.rank)
         self._rates.head_for(self.workers)
         self.state.resume_gradients(takes=self.rank == 0)
         self._taken = 0
@@ -381,7 +405,7 @@ class TrainingLoop:
             self._rejoin()
         elif not due:
             pass  # no boundary between the batches of one update
-        elif self._course.steps is not None and self.position.step >= self._course.steps:
+        elif self._course.steps is not None and self.position.step - self._start.step >= self._course.steps:
             self.membership.stopping = True
             self._at_boundary(self.position.epoch > before.epoch)
         elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self._group):

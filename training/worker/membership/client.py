@@ -21,7 +21,16 @@ from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.training.protocol.blocking import BlockingConnection, connected
 from dyntrain.training.protocol.channel import answer, answer_seconds, decode, encode
 from dyntrain.training.protocol.clocks import Clocks, spread
-from dyntrain.training.protocol.messages import Abort, Pump, Refused, SafeCopy, StepVerdict, WorkerHello
+from dyntrain.training.protocol.messages import (
+    Abort,
+    Entered,
+    LoopTerms,
+    Pump,
+    Refused,
+    SafeCopy,
+    StepVerdict,
+    WorkerHello,
+)
 from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
 from dyntrain.training.worker.membership.dialogue import Dialogue
 from pydantic import ValidationError
@@ -81,6 +90,12 @@ class CoordinatorClient:
             if self._connection is not None:
                 with contextlib.suppress(WebSocketException, OSError):  # the reader sees it too, and connects again
                     self._connection.send(encode(message))
+
+    def enter(self, terms: LoopTerms, generation: int | None) -> None:
+        """The script has come to another loop over epochs; a later connection is made on these terms, too."""
+        with self._lock:
+            self._hello = self._hello.model_copy(update=dict(terms))
+        self.say(Entered(generation=generation, **dict(terms)), awaits_answer=True)
 
     def order(self, seconds: float | None = None) -> FromCoordinator:
         """The next order. Raises CoordinatorLost, or TimeoutError after `seconds`."""

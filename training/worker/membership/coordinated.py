@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -34,10 +36,13 @@ from dyntrain.training.protocol.messages import (
     Go,
     Leave,
     Left,
+    LoopOver,
+    LoopTerms,
     Position,
     Prepared,
     Proceed,
     Progress,
+    ScriptEnded,
     ScriptFailed,
     WorkerHello,
 )
@@ -77,7 +82,8 @@ class CoordinatedMembership(Membership):
         self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
         self._generation = 0
         self._writes = False  # once the job is over: as the coordinator says, as worker 0 may be lost in the last step
-        self._epochs = 0
+        self._loop = 0  # of the script's loops over epochs
+        self._holds = False  # whether memory has the state that the loop begins with
         self._taken = 0  # samples of this worker since the last proceed
         self._steps = 0  # likewise
         self._proceeded = self._stepped = self._progressed = time.monotonic()
@@ -99,12 +105,14 @@ class CoordinatedMembership(Membership):
 
     @property
     def writes(self) -> bool:
+        if self.over:
+            return self._writes
         if not self._generation:
             raise RuntimeError(
                 "job.writes before the loop over job.epochs(): no worker has its number yet. Make folders on every "
                 "worker, with exist_ok=True"
             )
-        return self._writes if self.over else self.kvstore.rank == 0
+        return self.kvstore.rank == 0
 
     def enter(
         self,
@@ -117,20 +125,16 @@ class CoordinatedMembership(Membership):
         batching: str,
         keys: Sequence[Key] = (),
         drawn_from: int | None = None,
+        another: bool = False,
     ) -> Position:
-        if wait_until_needed():
+        if self._connection is None and wait_until_needed():
             self._control = read_control_file() or self._control  # the coordinator of then may be gone
-        self._state, self._epochs = state, epochs
+        self._state, self.over, self.stopping = state, False, False
         values = 1 + 2 * len(state.statistics()[0])
         # Before the statistics' key, which stays out of the numbers of everything else.
         self._keys = [*state.gradient_keys, *keys, *([(STATISTICS, (values,), "float64")] if values > 1 else [])]
         self._numbers = {name: number for number, (name, _, _) in enumerate(self._keys)}
-        hello = WorkerHello(
-            cluster=self._control.cluster,
-            instance_id=self._control.instance_id,
-            private_ip=self._control.private_ip,
-            pid=os.getpid(),
-            state_port=self._handover.port,
+        terms = LoopTerms(
             epochs=epochs,
             samples=samples,
             drawn_from=drawn_from,
@@ -138,19 +142,63 @@ class CoordinatedMembership(Membership):
             seed=seed,
             batching=batching,
             layout=state.layout,
+            loop=self._loop,
+            another=another,
+        )
+        if self._connection is None:
+            self._connect(state, terms)
+        else:
+            self._handover.go_on(state)
+            self._client.enter(terms, self._generation if self._holds else None)
+        # admission may take an hour: what bounds it is the supervisor, who ends us with the job
+        order = self._client.order()
+        if isinstance(order, Leave):
+            if self._holds:
+                self._leave(order)
+            raise SystemExit(0)
+        if isinstance(order, LoopOver):
+            return self._loop_over(order)
+        if not isinstance(order, Form):
+            raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
+        if self._holds:
+            self._survivor, self._holds = True, False
+            self._handover.reached(self.starts)
+        return self._form(order)
+
+    def _connect(self, state: JobState, terms: LoopTerms) -> None:
+        hello = WorkerHello(
+            cluster=self._control.cluster,
+            instance_id=self._control.instance_id,
+            private_ip=self._control.private_ip,
+            pid=os.getpid(),
+            state_port=self._handover.port,
             engine=self._engine.name,
+            **terms.model_dump(),
         )
         self._handover.open(self._control.job, state)
         self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
         self._hook()
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
-        # admission may take an hour: what bounds it is the supervisor, who ends us with the job
-        order = self._client.order()
-        if isinstance(order, Leave):
-            raise SystemExit(0)
-        if not isinstance(order, Form):
-            raise CoordinatorLost(f"expected the order to form a generation, got {order.type}")
-        return self._form(order)
+
+    def _loop_over(self, order: LoopOver) -> Position:
+        """For the script: the loop yields no more. It ends the job with its last line, unless another loop comes."""
+        if not self._loop:
+            atexit.register(self.script_ended)
+        self.over, self._writes, self.starts = True, order.writes, order.position
+        self._loop, self._holds = order.loop, order.holds
+        self._engine.dissolve()
+        log.info("the loop over epochs is over at step %d", order.position.step)
+        return order.position
+
+    def script_ended(self) -> None:
+        if self.over and not self.told_failure and not self.ended:
+            self._client.say(ScriptEnded(generation=self._generation if self._holds else None), awaits_answer=True)
+            with contextlib.suppress(CoordinatorLost):
+                order = self._client.order()  # bounded by the coordinator: it goes on without who does not come
+                if isinstance(order, Leave):
+                    self._leave(order)
+        self.ended = True
+        self.close()
 
     def boundary(self, position: Position) -> Position:
         if self.over:
@@ -191,6 +239,8 @@ class CoordinatedMembership(Membership):
                 raise SystemExit(0)
         elif isinstance(order, Proceed):
             self._proceed(order, position, None)
+        elif isinstance(order, LoopOver):
+            position = self._loop_over(order)
         else:
             raise CoordinatorLost(f"expected the word how to go on from the boundary, got {order.type}")
         return position
@@ -202,9 +252,9 @@ class CoordinatedMembership(Membership):
         if isinstance(answer, Leave):
             self._leave(answer)
             raise SystemExit(0)
-        return order.position
+        return order.position if answer is None else self._loop_over(answer)
 
-    def _formed(self, order: Form) -> Form | Leave | None:
+    def _formed(self, order: Form) -> Form | Leave | LoopOver | None:
         """None: the generation is formed. Else what came instead: a member was lost meanwhile, or this one is not
         wanted any more.
         """
@@ -411,7 +461,7 @@ class CoordinatedMembership(Membership):
             self._connection.close()
 
 
-def _instead(answer: FromCoordinator, order: Form) -> Form | Leave:
-    if isinstance(answer, Form | Leave):
+def _instead(answer: FromCoordinator, order: Form) -> Form | Leave | LoopOver:
+    if isinstance(answer, Form | Leave | LoopOver):
         return answer
     raise CoordinatorLost(f"while generation {order.generation} was formed: got {answer.type}")

@@ -18,6 +18,7 @@ from dyntrain.training.protocol.messages import (
     Formed,
     Go,
     Leave,
+    LoopOver,
     Position,
     Proceed,
     Pump,
@@ -33,6 +34,7 @@ class Dialogue:
         self.pending: FromWorker | None = None  # said, and not yet answered by an order
         self._position: Position | None = None
         self._going = self._aborted = self._free = self._left = False
+        self._loop = 0  # of the script's loops over epochs
 
     @property
     def stage(self) -> Stage:
@@ -53,7 +55,12 @@ class Dialogue:
 
     def where(self) -> dict[str, Any]:
         """The fields of a hello that say where this worker is."""
-        return {"generation": self.generation, "stage": self.stage, "position": self._position}
+        return {
+            "generation": self.generation,
+            "stage": self.stage,
+            "position": self._position,
+            "passed": self._loop,
+        }
 
     def said(self, message: FromWorker) -> None:
         """What is to be said again on the next connection, until it is answered; what is said of an earlier generation
@@ -88,6 +95,8 @@ class Dialogue:
                 return True
             case Pump(generation=generation):
                 return generation == self.generation
+            case LoopOver():
+                return self._loop_over(order)
             case Leave():
                 before, self._left = self._left, True
                 self.pending = None
@@ -100,6 +109,16 @@ class Dialogue:
             return False
         self.generation, self.pending, self._position = generation, None, None
         self._going = self._aborted = self._free = False
+        return True
+
+    def _loop_over(self, order: LoopOver) -> bool:
+        if order.loop <= self._loop:
+            return False
+        self._loop, self.pending = order.loop, None
+        self._going = self._aborted = False
+        self._free, self._position = order.holds, order.position if order.holds else None
+        if not order.holds:
+            self.generation = None
         return True
 
     def _proceed(self, order: Proceed) -> bool:

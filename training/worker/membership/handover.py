@@ -111,7 +111,15 @@ class Handover:
 
     def open(self, job: str, state: JobState) -> None:
         """Before the worker stands by."""
-        self._state, self._safe = state, SafeStates(self._memory, job)
+        self._safe = SafeStates(self._memory, job)
+        self.go_on(state)
+
+    def go_on(self, state: JobState) -> None:
+        """With the state of the script's next loop over epochs. What was kept of the one before stays: a commit of it
+        may be on its way.
+        """
+        with self._installing:
+            self._state = state
         size = state.nbytes
         # to fill new memory takes time, of which there is some until the worker is admitted
         in_background(lambda: self._reserve(size))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dyntrain.training.engine import engine_name, make_engine
-from dyntrain.training.protocol.messages import Position
+from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
@@ -29,7 +29,9 @@ class Membership:
     shared = False  # whether there can be others
     stopping = False  # whether the script wants the job to end at the next boundary
     told_failure = False  # whether the coordinator knows what the script raised
-    over = False  # whether the job has ended, at the end of its epochs or where it was stopped
+    over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
+    ended = False  # whether the job has: no other loop can follow
+    starts = START  # where the loop over epochs that is next, or at hand, begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
         self.kvstore = kvstore
@@ -70,12 +72,14 @@ class Membership:
         batching: str,
         keys: Sequence[Key] = (),
         drawn_from: int | None = None,
+        another: bool = False,
     ) -> Position:
-        """Blocks until this worker is a member; returns where the job is. What all workers must have in common goes to
-        the coordinator. `keys`: what else than gradients is summed. `drawn_from`: samples of the dataset, where an
-        epoch leaves some out.
+        """Blocks until this worker is a member, or the loop is `over` already; returns where the job is. What all
+        workers must have in common goes to the coordinator. `keys`: what else than gradients is summed. `drawn_from`:
+        samples of the dataset, where an epoch leaves some out. `another`: whether the script may have another loop.
         """
-        return Position(epoch=0, offset=0, step=0)
+        self.over = self.stopping = False
+        return self.starts
 
     def boundary(self, position: Position) -> Position:
         """Blocks until the coordinator says how it goes on; SystemExit(0) when this worker is to leave before the job's
@@ -153,8 +157,13 @@ class Membership:
         before = self._metrics.get(name, (0.0, 0.0))
         self._metrics[name] = (before[0] + total, before[1] + count)
 
-    def finished(self) -> None:
-        """The job has ended well."""
+    def finished(self, position: Position) -> None:
+        """The loop has ended well, here."""
+        self.starts = position.next_loop
+
+    def script_ended(self) -> None:
+        """No other loop follows. Blocks until all workers have come so far; at the process' end it is said anyway."""
+        self.ended = True
 
     def failed(self, error: BaseException) -> None:
         """The script raised this, and the process will end."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -40,13 +40,13 @@ class StateError(RuntimeError):
 
 class TrainingState:
     """The parameters and optimizers of all `trainers`, what the script has `kept`, and what else `net` holds (None:
-    nothing), in place.
+    nothing), in place; `beside`: parameters of the loops before, which these trainers need not have.
 
     `own` is what the job itself has to remember; it travels with the state. Raises ValueError when a parameter's shape
     is not known yet: a joiner could not tell where to put what it receives.
     """
 
-    def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None) -> None:
+    def __init__(self, net: Any, *trainers: Any, kept: Kept | None = None, beside: Sequence[Any] = ()) -> None:
         self.trainers, self.kept = trainers, kept or Kept()
         self.own: dict[str, Any] = {}
         self.received: dict[str, Any] | None = None  # the values of the last block that was installed
@@ -55,7 +55,7 @@ class TrainingState:
             if id(param) in in_trainers:
                 raise ValueError(f"job.keep() of {param.name}, which a trainer has: it is part of the state already")
         known = {*in_trainers, *map(id, self.kept.parameters)}
-        others = {id(p): p for p in _parameters_of(net) if id(p) not in known}
+        others = {id(p): p for p in [*_parameters_of(net), *beside] if id(p) not in known}
         for param in [*in_trainers.values(), *others.values()]:
             if param._data is None:
                 raise ValueError(
@@ -87,6 +87,11 @@ class TrainingState:
             for i, p in enumerate(trainer._params)
             if differentiable(p)
         ]
+
+    @property
+    def parameters(self) -> list[Any]:
+        """All that travel."""
+        return [*self._equal, *self._each]
 
     @property
     def accumulated(self) -> list[Any]:

@@ -1,0 +1,148 @@
+"""Several loops over epochs, one after another: each is a phase, and who joins in one does only what stands between."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob, PerWorker
+from dyntrain.training.worker.loop.phases import another_may_follow
+from idioms import BATCH, SAMPLES, data, mlp
+from phased import early, new_head, progressive, same_trainer, step, unfreezing
+from test_script_idioms import all_close
+
+CHANGES = {
+    "three workers": ({0: 3}, []),
+    "one, three, two: the second change where the phase begins": ({0: 1, 4: 3, 8: 2}, []),
+    "joiners where the second phase begins, and within it": ({0: 1, 8: 2, 10: 3}, []),
+    "crashes in both phases": ({0: 3, 5: 2, 11: 1}, [Death(5, 0), Death(10, 1, 0, "applied")]),
+    "a crash in the first phase's last step": ({0: 3, 8: 2}, [Death(7, 1)]),
+    "a crash between the phases, and a joiner for it": ({0: 3}, [Death(8, 0, 0, "between")]),
+    "a crash in the second phase's first step": ({0: 3, 8: 2}, [Death(8, 2)]),
+}
+
+
+@pytest.mark.parametrize("change", list(CHANGES))
+@pytest.mark.parametrize(
+    "script", [unfreezing, new_head, same_trainer, progressive], ids=lambda script: script.__name__
+)
+def test_t2_two_phases_give_the_weights_of_one_process(script: Any, change: str) -> None:
+    plan, deaths = CHANGES[change]
+    all_close(Conductor(plan, deaths, 2, loops=2).run(script), script(Plain()))
+
+
+def test_t2_a_phase_that_is_ended_early_is_followed_by_the_next_one() -> None:
+    conductor = Conductor({0: 1, 2: 3, 9: 2, 15: 3}, [Death(7, 1), Death(12, 0, 0, "applied")], 2, loops=3)
+    results = conductor.run(early)
+    all_close(results, early(ElasticJob.join()))
+    assert conductor.position.step == 6 + 8 + 3
+
+
+SOURCES = {
+    "one loop": ("for epoch in job.epochs(1): pass", False),
+    "two loops": ("for epoch in job.epochs(1): pass\nfor epoch in other.epochs(1): pass", True),
+    "one within another loop": ("for stage in (1, 2):\n    for epoch in job.epochs(stage): pass", True),
+    "what is done once before a loop": ("for epoch in [*job.epochs(1)]: pass", False),
+    "a function that is called once": ("def main():\n    for epoch in job.epochs(1): pass\nmain()", False),
+    "a function that is called twice": ("def fit(n):\n    for epoch in job.epochs(n): pass\nfit(1)\nfit(2)", True),
+    "a function that is called in a loop": (
+        "def fit():\n    for _ in job.epochs(1): pass\nfor _ in '12':\n    fit()",
+        True,
+    ),
+    "a function of a function that is called twice": (
+        "def fit():\n    for _ in job.epochs(1): pass\ndef phase():\n    fit()\nphase()\nphase()",
+        True,
+    ),
+    "a method that is called once": (
+        "class Recipe:\n    def fit(self):\n        for _ in job.epochs(1): pass\nRecipe().fit()",
+        False,
+    ),
+    "a function that is called in a comprehension": (
+        "def fit():\n    for _ in job.epochs(1): pass\n[fit() for _ in '12']",
+        True,
+    ),
+    "a function whose name is also that of an option": (
+        "class args: train = 1\ndef train():\n    for _ in job.epochs(args.train): pass\ntrain()",
+        False,
+    ),
+    "a function for others": ("def fit():\n    for _ in job.epochs(1): pass\nglobals()['fit']()", True),
+    "one that calls itself": (
+        "def fit(n):\n    for _ in job.epochs(1): pass\n    n and fit(n - 1)\nfit(1)",
+        True,
+    ),
+}
+
+
+class Asked:
+    """In the place of a job: what its script's source says."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def epochs(self, epochs: int) -> list[int]:
+        self.found.append(another_may_follow(sys._getframe(1)))
+        return []
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_whether_another_loop_may_follow_is_seen_in_the_source(name: str, tmp_path: Path) -> None:
+    source, several = SOURCES[name]
+    file = tmp_path / "script.py"
+    file.write_text(source)
+    asked = Asked()
+    exec(compile(source, str(file), "exec"), {"job": asked, "other": Asked()})  # noqa: S102
+    assert set(asked.found) == {several}
+
+
+def test_a_loop_that_nobody_could_foresee_is_refused_and_told_of_names(tmp_path: Path) -> None:
+    script = "trainer = job.trainer(net.collect_params(), 'sgd')\ndef fit(job):\n" + (
+        "    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):\n"
+        "        for x, y in epoch.batches(data()): step(net, trainer, x, y, BATCH)\nfit(job)\n"
+    )
+    file = tmp_path / "script.py"
+    file.write_text(script)
+    job = ElasticJob.join()
+    names = {"job": job, "net": mlp(), "SAMPLES": SAMPLES, "BATCH": BATCH, "data": data, "step": step}
+    exec(compile(script, str(file), "exec"), names)  # noqa: S102
+    with pytest.raises(RuntimeError, match=r"a second time.*Give each a name: job.epochs\(..., name="):
+        job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+
+
+def test_a_loop_within_a_loop_is_refused() -> None:
+    job, net = ElasticJob.join(), mlp()
+    job.trainer(net.collect_params(), "sgd")
+    epochs = job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+    next(epochs)
+    with pytest.raises(RuntimeError, match="within the loop over another"):
+        job.epochs(1, samples=SAMPLES, global_batch=BATCH)
+    with pytest.raises(RuntimeError, match=r"job.trainer\(\) within the loop"):
+        job.trainer(net.collect_params(), "sgd")
+
+
+def test_a_rate_that_follows_the_workers_is_multiplied_once_in_each_loop() -> None:
+    def script(job: Any) -> float:
+        trainer = job.trainer((net := mlp()).collect_params(), "sgd", {"learning_rate": 0.1})
+        for _ in range(2):
+            for epoch in job.epochs(1, samples=SAMPLES, batching=PerWorker(BATCH, ramp=0)):
+                for x, y in epoch.batches(data()):
+                    step(net, trainer, x, y, len(x))
+        return float(trainer.learning_rate)
+
+    assert Conductor({0: 2}, loops=2).run(script) == pytest.approx([0.2, 0.2])
+
+
+def test_a_trainer_whose_rate_follows_the_workers_takes_no_other_batching() -> None:
+    job, net = ElasticJob.join(), mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+
+    def phase(**said: Any) -> None:
+        for epoch in job.epochs(1, samples=SAMPLES, **said):
+            for x, y in epoch.batches(data()):
+                step(net, trainer, x, y, len(x))
+
+    phase(batching=PerWorker(BATCH))
+    with pytest.raises(ValueError, match="another batching"):
+        phase(global_batch=BATCH)

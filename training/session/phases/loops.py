@@ -1,0 +1,120 @@
+"""From one of a script's loops over epochs to the next: the job's phases, as people call them. Pure.
+
+Where a loop ends its members keep the state, outside any group, while their scripts do what stands between (layers are
+unfrozen, a trainer is made): the job is parked until all have come to the next loop, or to the end of the script. Who
+stands by, or comes anew, goes past the loops that are over, without their state, and joins in the next one.
+
+A state is of one loop: another loop's trainers have no place for it. So where the state that is left is of an earlier
+loop, the job goes back to that one, and processes that are further are ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dyntrain.training import events, journal
+from dyntrain.training.protocol.messages import Leave, LoopOver, WorkerHello
+from dyntrain.training.session.generation.agreement import disagreement
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, ToWorker
+from dyntrain.training.session.phases.ending import end, fail, stop_groups
+
+TOO_FAR = "the job is in an earlier loop over epochs, to which no process goes back: start afresh"
+
+
+def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Order]:
+    """Or the job, where no other loop can follow. Members that are no `holders` lack its last step."""
+    members = job.roster.members
+    behind = [instance for instance in members if instance not in holders]
+    if not any(hello.another for hello in members.values()):
+        return [*_dismiss(job, behind), *end(job, now)]
+    reached, job.loop, job.between = job.position, job.loop + 1, True
+    job.position, job.script_ended = reached.next_loop, set()
+    job.starts[job.loop] = job.position
+    held = [instance for instance in job.members_present() if instance in holders]
+    job.writer = next(iter(held), None)
+    finished = journal.LoopFinished(loop=job.loop, reached=reached, holders=tuple(held), writer=job.writer, at=now)
+    orders: list[Order] = [
+        Journal(finished),
+        Announce(events.LoopFinished(loop=job.loop, position=reached, at=now)),
+    ]
+    job.round = job.round.parked(held)
+    job.enter(Phase.PARKED, now)
+    job.pause(None, now)
+    orders += [over_for(job, instance) for instance in held]
+    for instance in behind:
+        orders += go_past(job, members.pop(instance))
+    for hello in list(job.roster.standing.values()):
+        orders += go_past(job, hello)
+    return [*orders, *stop_groups(job, job.number)]
+
+
+def over_for(job: JobState, instance: str) -> Order:
+    """To a member that holds the state."""
+    writes = instance == job.writer
+    order = LoopOver(generation=job.number, loop=job.loop, position=job.position, holds=True, writes=writes)
+    return ToWorker(instance, order)
+
+
+def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
+    """To a worker without the state, in an earlier loop: it will be heard of again from the loop after that one, which
+    may be over, too.
+    """
+    instance = hello.instance_id
+    job.roster.standing.pop(instance, None)
+    job.roster.passing[instance] = hello
+    following = hello.loop + 1
+    order = LoopOver(generation=job.number, loop=following, position=job.starts[following], holds=False)
+    return [ToWorker(instance, order)]
+
+
+def bring_to(job: JobState, loop: int) -> list[Order]:
+    """Where nobody holds the state: all who stand by come to this loop, of which the state is that is left. Nothing:
+    they are there.
+    """
+    job.loop, job.between = loop, False
+    orders: list[Order] = []
+    for instance, hello in list(job.roster.standing.items()):
+        if hello.loop < loop:
+            orders += go_past(job, hello)
+        elif hello.loop > loop:
+            job.roster.standing.pop(instance)
+            job.roster.replaced[instance] = hello.pid  # no failure of its node
+            orders.append(DropWorker(instance, hello.pid, TOO_FAR))
+            orders += job.roster.end_again(instance, hello.pid, TOO_FAR)
+    return orders
+
+
+def between(job: JobState, now: float) -> list[Order] | None:
+    """What is to be done while members are on their way to the next loop. None: all have come to it."""
+    members = job.roster.members
+    ended = job.script_ended & set(members)
+    entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    if ended and entered:
+        return fail(
+            job,
+            f"the script ended on {', '.join(sorted(ended))} and goes on to another loop over epochs on "
+            f"{', '.join(sorted(entered))}: all workers must go through the same loops",
+            now,
+        )
+    if ended == set(members):
+        return end(job, now)
+    if entered != set(members):
+        return []
+    first, *others = members.values()
+    problem = disagreement(first, others)
+    return fail(job, problem, now) if problem else None
+
+
+def keep_waiting(job: JobState) -> list[str]:
+    """Who keeps those waiting that have come to the next loop. While none has, the script may be at its last work."""
+    members = job.roster.members
+    entered = {instance for instance, hello in members.items() if hello.loop == job.loop}
+    return sorted(set(members) - entered - job.script_ended) if entered else []
+
+
+def _dismiss(job: JobState, behind: Collection[str]) -> list[Order]:
+    leave = Leave(generation=job.number, reason="the job ends with a step that it lacks")
+    for instance in behind:
+        job.roster.leaving[instance] = job.roster.members.pop(instance)
+    return [ToWorker(instance, leave) for instance in behind]

@@ -1,0 +1,70 @@
+"""Whether a script may go on to another loop over epochs after this one, as its source says.
+
+A job whose script has one loop is over where the loop is. With several, nobody can know that the last one was the last
+before the script ends, so the job ends with the script; what only may be a second loop counts as one. A script whose
+source does not show it gives its loops names.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+from types import FrameType
+
+from dyntrain.training.worker.loop.source import LOOPS, SCOPES, tree_of
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+ONE_LOOP = (
+    "job.epochs() a second time: the script's source does not show that it has several loops over epochs, so the job "
+    "was over with the first, or job.close() has ended it. Give each a name: job.epochs(..., name='warm-up')"
+)
+WITHIN = "job.epochs() within the loop over another job.epochs(): one follows the other, once it has ended"
+
+
+def another_may_follow(caller: FrameType) -> bool:
+    """`caller` is about to begin a loop."""
+    tree = tree_of(caller)
+    if tree is None:
+        return False
+    calls = [node for node in ast.walk(tree) if _is_epochs(node)]
+    return len(calls) > 1 or any(_comes_again(tree, call, set()) for call in calls)
+
+
+def _is_epochs(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "epochs"
+
+
+def _comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
+    """Whether `node` may be run more than once: in a loop, or in a function that is."""
+    way = list(_way_to(tree, node))
+    for outer, inner in pairwise(way):
+        if isinstance(outer, COMPREHENSIONS) and inner is not outer.generators[0]:
+            return True
+        if isinstance(outer, LOOPS) and inner not in (getattr(outer, "iter", None), *outer.orelse):
+            return True
+    functions = [outer for outer in way if isinstance(outer, SCOPES) and not isinstance(outer, ast.ClassDef)]
+    if not functions:
+        return False
+    name = getattr(functions[-1], "name", "")
+    if name in seen:
+        return False
+    uses = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and name == _called(each)]
+    # of a function that is not called here nobody knows how often it is
+    return len(uses) != 1 or _comes_again(tree, uses[0], {*seen, name})
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
+
+
+def _way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
+    """From the outermost one down to `node`, itself included; nothing where it is not below `tree`."""
+    if tree is node:
+        yield node
+        return
+    for part in ast.iter_child_nodes(tree):
+        if below := list(_way_to(part, node)):
+            yield tree
+            yield from below
+            return
