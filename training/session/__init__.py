@@ -5,6 +5,7 @@ What a loss costs the others:
 | the worker is lost | what happens |
 | --- | --- |
 | while it stands by, or after its last step before a boundary was in | the others go on without it |
+| between two loops over epochs | the same; all of them: the last boundary of the loop before comes again |
 | it was started and does not connect in `--progress-seconds` | it is killed and started again; nobody waits for it |
 | after the next generation was settled, before the word to go | *taken back*: another one is formed, nothing is lost |
 | while the others train: killed, crashed, hung, cut off | *release*: they free themselves, void at most one step |
@@ -31,5 +32,5 @@ was undone since is never taken.
 
 Words are lost with a connection only, so orders are repeated to whoever connects, and
 `worker/membership/dialogue.py` takes each once. A random-schedule test of the whole conversation breaks connections,
-processes and the coordinator anywhere.
+processes and the coordinator anywhere, in a job of one loop.
 """

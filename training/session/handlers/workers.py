@@ -10,7 +10,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, call_back
 from dyntrain.training.session.phases.ending import close_when_all_left
-from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for
+from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for, start_afresh
 from dyntrain.training.session.phases.wanted import wanted
 from dyntrain.training.session.recovery.from_journal import member_returned, recover
 from dyntrain.training.session.recovery.losses import worker_lost
@@ -96,12 +96,8 @@ def _leave(job: JobState, instance: str) -> Order:
 
 
 def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
-    """No failure of its node, and no reason to wait until the process has noticed."""
-    instance = hello.instance_id
-    job.awaited.discard(instance)
-    job.roster.replaced[instance] = hello.pid
-    again = [] if job.phase is Phase.OVER else job.roster.end_again(instance, hello.pid, reason)
-    return [DropWorker(instance, hello.pid, reason), *again]
+    job.awaited.discard(hello.instance_id)
+    return start_afresh(job, hello, reason)
 
 
 def entered(job: JobState, instance: str, message: Entered, now: float) -> list[Order]:

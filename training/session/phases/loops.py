@@ -79,10 +79,15 @@ def bring_to(job: JobState, loop: int) -> list[Order]:
             orders += go_past(job, hello)
         elif hello.loop > loop:
             job.roster.standing.pop(instance)
-            job.roster.replaced[instance] = hello.pid  # no failure of its node
-            orders.append(DropWorker(instance, hello.pid, TOO_FAR))
-            orders += job.roster.end_again(instance, hello.pid, TOO_FAR)
+            orders += start_afresh(job, hello, TOO_FAR)
     return orders
+
+
+def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
+    """No failure of its node, and no reason to wait until the process has noticed."""
+    job.roster.replaced[hello.instance_id] = hello.pid
+    again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.instance_id, hello.pid, reason)
+    return [DropWorker(hello.instance_id, hello.pid, reason), *again]
 
 
 def between(job: JobState, now: float) -> list[Order] | None:

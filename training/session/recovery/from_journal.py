@@ -19,11 +19,11 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.roster import Roster
 from dyntrain.training.session.job.round import PsGroup, Round
 from dyntrain.training.session.job.state import JobState, Phase
-from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
+from dyntrain.training.session.orders import Announce, Order, ToWorker
 from dyntrain.training.session.phases.decisions import advance, park, release_survivors
 from dyntrain.training.session.phases.engine import only_while_it_forms
 from dyntrain.training.session.phases.formation import finish_formation
-from dyntrain.training.session.phases.loops import go_past, over_for
+from dyntrain.training.session.phases.loops import go_past, over_for, start_afresh
 from dyntrain.training.session.phases.rollback import restart, take_back
 from dyntrain.training.session.phases.wanted import wanted
 
@@ -182,9 +182,7 @@ def _between_again(job: JobState, now: float) -> list[Order]:
     orders: list[Order] = []
     for hello in lacking:
         if hello.stage == "aborted":  # it may be inside the group for ever
-            job.roster.replaced[hello.instance_id] = hello.pid
-            orders.append(DropWorker(hello.instance_id, hello.pid, NOT_BACK))
-            orders += job.roster.end_again(hello.instance_id, hello.pid)
+            orders += start_afresh(job, hello, "it lacks the last step of a loop over epochs, and is in its group")
         elif hello.loop < job.loop:
             orders += go_past(job, hello)
     for instance, hello in members.items():
