@@ -31,9 +31,9 @@ from dyntrain.training.worker.loop.batches import Dataset
 from dyntrain.training.worker.loop.course import Changes, Course, course_of
 from dyntrain.training.worker.loop.leaving import LEFT, close_soon
 from dyntrain.training.worker.loop.left_early import refuse_leaving
-from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader
+from dyntrain.training.worker.loop.loader import Loader, as_gluons, make_loader, samples_of
 from dyntrain.training.worker.loop.phases import ONE_LOOP, WITHIN, another_may_follow
-from dyntrain.training.worker.loop.randomness import shared_generator
+from dyntrain.training.worker.loop.randomness import drawn_for, shared_generator
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.rows import Rows
 from dyntrain.training.worker.loop.shards import Shards
@@ -134,6 +134,19 @@ class Epoch(int):
         step = None if self._loop.hand is None else self.step_number
         return shared_generator(self._loop.seed, self.number, step, name)
 
+    def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
+        """What `draw` makes for each sample of the batch in hand, stacked along axis 0: a GAN's noise, a mask.
+
+            noise = nd.array(epoch.per_sample("noise", lambda generator: generator.normal(size=(100, 1, 1))))
+
+        It follows from the job's seed, the epoch, the sample's index and `name`, so that a sample gets the same on
+        whichever worker it is, and after every restart. About 20 microseconds a sample beside what `draw` takes.
+        """
+        hand = self._loop.hand
+        if hand is None:
+            raise RuntimeError("epoch.per_sample() is for the batch in hand, within the loop over the batches")
+        return drawn_for(self._loop.seed, self.number, hand.part, name, draw)
+
     def record(self, name: str, total: float, count: float) -> None:
         """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all
         workers.
@@ -146,20 +159,33 @@ class Epoch(int):
 class ElasticJob:
     """Made by `join`."""
 
-    def __init__(self, membership: Membership) -> None:
-        self.membership = membership
+    def __init__(self, membership: Membership, size: int = 1) -> None:
+        self.membership, self._size = membership, size
         self._loop = TrainingLoop(membership)
         self._looping = False  # inside a loop over epochs
         self._loop_over = False  # the one at hand has ended
         self._epoch: Epoch | None = None  # at hand
 
     @classmethod
-    def join(cls, kvstore: str = "dist_sync", engine: str | None = None) -> ElasticJob:
+    def join(cls, kvstore: str = "dist_sync", engine: str | None = None, size: int = 1) -> ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
-        with `kvstore` dist_sync or dist_device_sync, or horovod; None: as the launch says, else pslite. Raises
-        ValueError, and ImportError with advice where this Python has no such engine.
+        with `kvstore` dist_sync or dist_device_sync, or horovod; None: as the launch says, else pslite. `size`: see
+        there. Raises ValueError, and ImportError with advice where this Python has no such engine.
         """
-        return cls(Membership.join(kvstore, engine))
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"size={size!r}: the number of workers that the script's numbers are for, at least 1")
+        return cls(Membership.join(kvstore, engine), size)
+
+    @property
+    def size(self) -> int:
+        """How many workers the script's numbers are for: what it multiplies its rate by, and divides its steps by. Not
+        how many there are (`epoch.workers`, which changes): it is the same for the whole job, and for who joins.
+
+        With `global_batch=64 * job.size` the job trains as so many workers with 64 samples each would, however many
+        there are. With `batching=PerWorker(64)` the rate is multiplied by `epoch.workers / job.size`, and a scheduler
+        counts updates of `job.size` workers: that is how a change of the number reaches it.
+        """
+        return self._size
 
     @property
     def position(self) -> Position:
@@ -259,7 +285,7 @@ class ElasticJob:
         """
         loop = self._making("loader")
         pinned = pin_device_id if pin_memory else None
-        discards = as_gluons(len(dataset), batch_size, shuffle, last_batch, batch_sampler)
+        discards = as_gluons(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(
             dataset,
             batchify_fn,
@@ -380,7 +406,7 @@ class ElasticJob:
         The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
         membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
         `batching` says otherwise: with `PerWorker` the batch, the rate and the schedule follow the number of workers,
-        and an LR schedule counts updates of `base_workers`. `samples` and `global_batch` that are left out are the
+        and an LR schedule counts updates of `job.size` workers. `samples` and `global_batch` that are left out are the
         loader's; beside a `batch_sampler`, `global_batch` is what `trainer.step` is told, where that is a constant.
 
         `steps`: the loop ends after so many, when that comes first. `local_batch_at_most`: a worker whose share of a
@@ -419,6 +445,7 @@ class ElasticJob:
             local_batch_at_most=local_batch_at_most,
             average_statistics=average_statistics,
             changes=changes,
+            size=self._size,
         )
         if not loop.trainers:
             raise ValueError(

@@ -83,6 +83,7 @@ class Conductor:
     segment_steps: int | None = 2
     start: memoryview | None = None
     loops: int = 1  # over epochs, one after another
+    size: int = 1  # workers that the script's numbers are for
     members: list[ConductedMembership] = field(default_factory=list)
     standing: list[ConductedMembership] = field(default_factory=list)
     blocks: dict[Position, memoryview] = field(default_factory=dict)
@@ -236,7 +237,7 @@ class Conductor:
             membership = ConductedMembership(self)
             try:
                 with mx.name.NameManager():  # counts from 0, as in a process of the worker's own
-                    self.results[name] = script(ElasticJob(membership))
+                    self.results[name] = script(ElasticJob(membership, self.size))
             except (Killed, SystemExit):
                 pass
             except BaseException as error:  # noqa: BLE001  # raised again in the test's thread

@@ -10,7 +10,7 @@ momentum correction of Goyal et al., section 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,20 @@ class FixedGlobal:
 
 @dataclass(frozen=True)
 class PerWorker:
-    """Steps of `batch` samples on each worker; the script's rate is meant for `base_workers`.
+    """Steps of `batch` samples on each worker; the script's rate is meant for `base_workers`, or else for as many as
+    `job.size` says.
 
     `ramp`: samples over which the rate goes to its new value, None for an epoch's worth. `correct_momentum`: scale the
     momentum with the rate.
     """
 
     batch: int
-    base_workers: int = 1
+    base_workers: int | None = None
     ramp: int | None = None
     correct_momentum: bool = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or self.base_workers < 1:
+        if self.batch < 1 or (self.base_workers is not None and self.base_workers < 1):
             raise ValueError(f"batch ({self.batch}) and base_workers ({self.base_workers}) must be at least 1")
         if self.ramp is not None and self.ramp < 0:
             raise ValueError(f"a ramp of {self.ramp} samples: must not be negative")
@@ -53,7 +54,21 @@ class PerWorker:
     def __str__(self) -> str:
         ramp = "an epoch" if self.ramp is None else f"{self.ramp} samples"
         momentum = "scaled" if self.correct_momentum else "left"
-        return f"per-worker (rate for {self.base_workers}, ramp over {ramp}, momentum {momentum})"
+        return f"per-worker (rate for {self.meant_for}, ramp over {ramp}, momentum {momentum})"
+
+    @property
+    def meant_for(self) -> int:
+        """Workers that the script's rate is right for."""
+        return self.base_workers or 1
+
+    def of_size(self, size: int) -> PerWorker:
+        """For a script whose numbers are for `size` workers. Raises ValueError where `base_workers` says otherwise."""
+        if size > 1 and self.base_workers not in (None, size):
+            raise ValueError(
+                f"base_workers={self.base_workers} beside ElasticJob.join(size={size}): both say for how many workers "
+                "the script's rate is, so give one of them"
+            )
+        return replace(self, base_workers=self.base_workers or size)
 
     def over(self, workers: int) -> int:
         """Samples in a step of so many workers."""
@@ -61,7 +76,7 @@ class PerWorker:
 
     def rate_factor(self, workers: int) -> float:
         """What the script's rate is multiplied by in the end."""
-        return workers / self.base_workers
+        return workers / self.meant_for
 
 
 Batching = FixedGlobal | PerWorker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dyntrain.training.sampling.batching import Batching, FixedGlobal
+from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.loop.loading import Loading
@@ -36,6 +36,7 @@ class Course:
     local_batch_at_most: int | None = None
     average_statistics: bool = True
     changes: Changes = "any"
+    size: int = 1  # workers that the script's numbers are for
 
     @property
     def end(self) -> int:
@@ -68,6 +69,7 @@ class Course:
                 *([f"from epoch {self.start}"] if self.start else []),
                 *(["changes at ends of epochs"] if self.changes == "epoch" else []),
                 *([f"phase {self.name}"] if self.name else []),
+                *([f"numbers for {self.size} workers"] if self.size > 1 else []),
             ]
         )
 
@@ -88,6 +90,7 @@ def course_of(
     local_batch_at_most: int | None,
     average_statistics: bool,
     changes: Changes,
+    size: int,
 ) -> Course:
     """Raises ValueError with what is wrong, or said twice and differently."""
     drawn = loading.sampled(max(seed, 0))
@@ -105,7 +108,7 @@ def course_of(
         raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
     if changes not in get_args(Changes):
         raise ValueError(f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?")
-    batching = batching or FixedGlobal(global_batch or 0)
+    batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
     counted = _counted(loading, samples, batching.batch) if drawn is None else drawn.taken
     return Course(
         epochs - start,
@@ -122,6 +125,7 @@ def course_of(
         local_batch_at_most,
         average_statistics,
         changes,
+        size,
     )
 
 

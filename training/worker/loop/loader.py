@@ -26,6 +26,7 @@ from dyntrain.training.worker.loop.loader_processes import (
 from dyntrain.training.worker.loop.seeded import Key, SampleError, SeededDataset, together
 from dyntrain.training.worker.loop.shards import Shards
 from mxnet.gluon.data import dataloader
+from mxnet.io import DataIter
 
 __all__ = ["Load", "Loader", "LoaderBroken", "SampleError"]
 
@@ -209,12 +210,24 @@ def _cut(made: Any, samples: int, rows: slice) -> Any:
 
 
 def samples_of(dataset: Any) -> int:
-    """Raises TypeError for what has batches of its own."""
+    """Raises TypeError for what has batches of its own, or no samples that can be asked for by their numbers."""
     if isinstance(dataset, dataloader.DataLoader):
         raise TypeError(
             "a gluon DataLoader has batches of its own: make it with job.loader(...), which takes the same arguments"
         )
-    return dataset.samples if isinstance(dataset, Loader) else len(dataset)
+    if isinstance(dataset, Loader):
+        return dataset.samples
+    if isinstance(dataset, DataIter):
+        raise TypeError(
+            f"{type(dataset).__name__} divides its data once, by the number of workers there are when it is made: "
+            "gluon.data.vision.ImageRecordDataset reads the same RecordIO file, gluon.data.ArrayDataset the same arrays"
+        )
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise TypeError(
+            f"{type(dataset).__name__} has no length, or no samples by number: the job divides len(dataset) samples "
+            "among its workers, and asks for dataset[i]"
+        )
+    return len(dataset)
 
 
 def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: str, batch_sampler: Any) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
@@ -30,3 +32,13 @@ def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.r
     """The same wherever it is made. `step` None: for all of the epoch."""
     where = [0, epoch] if step is None else [1, step]
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *where, zlib.crc32(name.encode())])))
+
+
+def drawn_for(
+    seed: int, epoch: int, samples: Iterable[int], name: str, draw: Callable[[np.random.Generator], Any]
+) -> Any:
+    """What `draw` makes for each of the samples, stacked: a sample's is the same wherever and with whomever it is."""
+    words = [seed, 2, epoch, zlib.crc32(name.encode())]
+    return np.stack(
+        [draw(np.random.Generator(np.random.PCG64(np.random.SeedSequence([*words, int(i)])))) for i in samples]
+    )

@@ -97,7 +97,7 @@ class WorkerRates:
             if any(isinstance(trainer._optimizer.lr_scheduler, ScaledSchedule) for trainer in trainers):
                 raise ValueError(ANOTHER_BATCHING)
             return
-        unit = batching.batch * batching.base_workers
+        unit = batching.batch * batching.meant_for
         self._schedules = {trainer: _behind(trainer._optimizer, unit) for trainer in trainers}
 
     def head_for(self, workers: int) -> None:

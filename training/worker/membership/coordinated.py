@@ -194,7 +194,9 @@ class CoordinatedMembership(Membership):
         if self.over and not self.told_failure and not self.ended:
             self._client.say(ScriptEnded(generation=self._generation if self._holds else None), awaits_answer=True)
             with contextlib.suppress(CoordinatorLost):
-                order = self._client.order()  # bounded by the coordinator: it goes on without who does not come
+                # As long as another one's script goes on: how long an export takes after the last loop nobody knows.
+                # Processes that end meanwhile are not waited for.
+                order = self._client.order()
                 if isinstance(order, Leave):
                     self._leave(order)
         self.ended = True
