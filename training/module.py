@@ -30,7 +30,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import MODULE, Position
-from dyntrain.training.worker.loop.randomness import seed_generators
+from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.module_state import ModuleState

@@ -22,7 +22,7 @@ from dyntrain.training.examples.cifar10_net import resnet
 from dyntrain.training.examples.digits import correct, lenet, load_digits
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
-from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
 
 WEIGHTS, RESULT = "weights.npz", "result.json"

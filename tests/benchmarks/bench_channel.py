@@ -24,8 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import boto3
 from dyntrain.training.worker.channel.records import open_channel
-from dyntrain.training.worker.loop.loader import Load, Loader
-from dyntrain.training.worker.loop.shards import Shards
+from dyntrain.training.worker.data.loader import Load, Loader
+from dyntrain.training.worker.data.shards import Shards
 from figures import Figure, at_most, told, write
 
 import mxnet as mx  # isort: skip

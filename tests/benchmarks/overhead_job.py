@@ -21,7 +21,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
 
 VARIANTS = ("elastic", "plain", "plain_on_kvstore")

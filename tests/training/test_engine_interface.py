@@ -22,8 +22,8 @@ from dyntrain.controller.contract.messages import ControlFile, CoordinatorEndpoi
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.node_messages import GroupReady, Retire
-from dyntrain.training.worker.loop.batches import ArrayBatches, fetch_samples
-from dyntrain.training.worker.loop.loader import Load, Loader
+from dyntrain.training.worker.data.batches import ArrayBatches, fetch_samples
+from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.membership.coordinated import CoordinatedMembership
 from mxnet import autograd, gluon
 

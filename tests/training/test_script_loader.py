@@ -24,9 +24,9 @@ from dyntrain.controller.local.pace import patient
 from dyntrain.training.audit import audit
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.ledger import Intent
-from dyntrain.training.worker.loop.loader import Load, Loader, LoaderBroken, SampleError
-from dyntrain.training.worker.loop.loader_processes import LoaderProcesses, sweep
-from dyntrain.training.worker.loop.shards import Shards
+from dyntrain.training.worker.data.loader import Load, Loader, LoaderBroken, SampleError
+from dyntrain.training.worker.data.loader_processes import LoaderProcesses, sweep
+from dyntrain.training.worker.data.shards import Shards
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
 from mxnet import autograd
 from mxnet.gluon.data import RecordFileDataset
@@ -246,7 +246,7 @@ PARENT = """
 import dyntrain.training.numpy_aliases
 import numpy as np
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.loader import Load
+from dyntrain.training.worker.data.loader import Load
 loader = ElasticJob.join().loader(list(range(6)), num_workers=2)
 loads = [Load(0, 0, np.array([at, at + 1])) for at in (0, 2, 4)]
 loader.take(iter(loads))

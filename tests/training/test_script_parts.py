@@ -11,7 +11,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.audit import audit
 from dyntrain.training.job import ElasticJob, Epoch
 from dyntrain.training.ledger import Intent
-from dyntrain.training.worker.loop.loader import Loader
+from dyntrain.training.worker.data.loader import Loader
 from idioms import (
     BATCH,
     CROSS,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
-from dyntrain.training.worker.loop.phases import another_may_follow
+from dyntrain.training.worker.script.phases import another_may_follow
 from idioms import BATCH, SAMPLES, data, mlp
 from phased import early, new_head, progressive, same_trainer, step, unfreezing
 from test_script_idioms import all_close

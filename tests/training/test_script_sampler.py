@@ -18,9 +18,9 @@ from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import START
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.worker.loop.loader import Load, Loader
-from dyntrain.training.worker.loop.loader_processes import LoaderProcesses
-from dyntrain.training.worker.loop.sampled import SampledBatches, seeded
+from dyntrain.training.worker.data.loader import Load, Loader
+from dyntrain.training.worker.data.loader_processes import LoaderProcesses
+from dyntrain.training.worker.data.sampled import SampledBatches, seeded
 from idioms import BATCH, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
 from mxnet import autograd, gluon
 

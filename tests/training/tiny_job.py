@@ -23,7 +23,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.engine import Engine, engine_name, make_engine
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.data.batches import ArrayBatches
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.coordinated import CoordinatedMembership
 from mxnet import autograd, gluon

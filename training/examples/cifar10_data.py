@@ -23,7 +23,7 @@ import numpy.typing as npt
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.examples.cifar10_records import write_records
-from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.data.batches import ArrayBatches
 
 TRAINING, VALIDATION = "cifar10_train.rec", "cifar10_val.rec"
 SIDE, CLASSES = 32, 10

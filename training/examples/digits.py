@@ -21,7 +21,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.worker.loop.batches import ArrayBatches
+from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
 
 VALIDATION = 297  # of the 1,797 images, the last ones

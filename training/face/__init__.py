@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dyntrain.training.job import ElasticJob
     from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-    from dyntrain.training.worker.loop.shards import Shards
+    from dyntrain.training.worker.data.shards import Shards
 
 __all__ = ["ElasticJob", "FixedGlobal", "PerWorker", "Shards", "__version__"]
 
@@ -18,7 +18,7 @@ _HOMES = {
     "ElasticJob": "dyntrain.training.job",
     "FixedGlobal": "dyntrain.training.sampling.batching",
     "PerWorker": "dyntrain.training.sampling.batching",
-    "Shards": "dyntrain.training.worker.loop.shards",
+    "Shards": "dyntrain.training.worker.data.shards",
 }
 
 

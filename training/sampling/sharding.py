@@ -38,6 +38,11 @@ def share(order: Indices, global_batch: int, offset: int, number: int, workers: 
     return order[offset + first * whole : offset + following * whole]
 
 
+def parts(indices: Indices, at_most: int | None) -> list[Indices]:
+    """A share in parts of nearly equal size, none larger than `at_most`."""
+    return [indices] if at_most is None else np.array_split(indices, -(-len(indices) // at_most))
+
+
 def after_step(position: Position, samples: int, global_batch: int) -> Position:
     """The position one step later; the epoch's end is the start of the next epoch."""
     offset = position.offset + batch_size(samples, global_batch, position.offset)

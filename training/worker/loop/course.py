@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.worker.loop.loading import Loading
-from dyntrain.training.worker.loop.sampled import SampledBatches
+from dyntrain.training.worker.data.loading import Loading
+from dyntrain.training.worker.data.sampled import SampledBatches
 
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 

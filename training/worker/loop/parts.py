@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.state.training_state import differentiable
 
 SEVERAL_TRAINERS = (
@@ -29,11 +28,6 @@ SUMMED_LATE = "epoch.sum() comes before trainer.step(): what is to be known afte
 SUMMED_OUTSIDE = (
     "epoch.sum() is of the batch in hand, in the loop over the batches; outside of it epoch.reduce(name, value)"
 )
-
-
-def parts(indices: Indices, at_most: int | None) -> list[Indices]:
-    """Of nearly equal size, none larger than `at_most`."""
-    return [indices] if at_most is None else np.array_split(indices, -(-len(indices) // at_most))
 
 
 def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:

@@ -97,9 +97,9 @@ class Rows:
         if undone:
             self._mine = None
 
-    def share(self, size: int, counts: bool, rest: bool) -> list[Any]:
-        """What this worker adds to the sums of a step whose batch has `size` rows: nothing unless it `counts`; one of
-        all adds the rows that the batch has not (`rest`).
+    def share(self, size: int, counts: bool, rest: bool) -> list[tuple[str, Any]]:
+        """The keys, and what this worker adds to their sums in a step whose batch has `size` rows: nothing unless it
+        `counts`; one of all adds the rows that the batch has not (`rest`).
         """
         first, end = self._in_hand()
         self._sums = [mx.nd.zeros_like(array) for array in self.whole]
@@ -110,7 +110,7 @@ class Rows:
             if rest and size < self.count:
                 total[self._at(size, self.count)] = array[self._at(size, self.count)]
         self._summed = True
-        return self._sums
+        return [(name, total) for (name, _, _), total in zip(self.summed_keys(), self._sums, strict=True)]
 
     def _at(self, first: int, end: int) -> tuple[slice, ...]:
         return (*[slice(None)] * self._axis, slice(first, end))

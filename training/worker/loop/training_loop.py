@@ -16,17 +16,17 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.worker.loop.batches import Dataset, fetch_samples
+from dyntrain.training.worker.data.batches import Dataset, fetch_samples
+from dyntrain.training.worker.data.loader import Loader, samples_of
+from dyntrain.training.worker.data.loading import Loading
+from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.forwards import Forwards
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
-from dyntrain.training.worker.loop.loader import Loader, samples_of
-from dyntrain.training.worker.loop.loading import Loading
 from dyntrain.training.worker.loop.own_gradients import watch
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
-from dyntrain.training.worker.loop.randomness import seed_generators
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rollback import Backup, Mark
@@ -304,29 +304,21 @@ class TrainingLoop:
         flags = [0.0] * len(self.state.equal) if hand.updated else self._forwards.flags(self.state)
         hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates), flags)
         hand.carried = [] if hand.updated else self.rows  # once in a step
-        carried = [rows.share(hand.size, not hand.spectates, self.rank == 0) for rows in hand.carried]
-        beside = (
-            []
-            if not self.membership.shared
-            else [
-                (name, array)
-                for rows, arrays in zip(hand.carried, carried, strict=True)
-                for (name, _, _), array in zip(rows.summed_keys(), arrays, strict=True)
-            ]
-        )
-        pushed = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
-        keys = [*(key for key, _ in pushed), *([tally_key(t)] if self.membership.shared else [])]
-        arrays = [*(gradients[0] for _, gradients in pushed), *([hand.vote] if self.membership.shared else [])]
-        keys, arrays = [*keys, *(name for name, _ in beside)], [*arrays, *(array for _, array in beside)]
+        summed_here = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
+        beside = [(tally_key(t), hand.vote)]
+        for rows in hand.carried:
+            beside += rows.share(hand.size, not hand.spectates, self.rank == 0)
+        if not self.membership.shared:
+            beside = []
 
         def push() -> None:
-            for i, (key, gradients) in enumerate(pushed):
+            for i, (key, gradients) in enumerate(summed_here):
                 self.membership.kvstore.pushpull(key, gradients, priority=-i)
-            if self.membership.shared:
-                self.membership.kvstore.pushpull(tally_key(t), hand.vote)
-            for name, array in beside:
-                self.membership.kvstore.pushpull(name, array)
+            for key, array in beside:
+                self.membership.kvstore.pushpull(key, array)
 
+        keys = [key for key, _ in [*summed_here, *beside]]
+        arrays = [*(gradients[0] for _, gradients in summed_here), *(array for _, array in beside)]
         hand.void = not self.membership.exchange(keys, push, arrays)
 
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:

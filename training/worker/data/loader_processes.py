@@ -19,7 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.host.parentage import die_with_parent
-from dyntrain.training.worker.loop.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
+from dyntrain.training.worker.data.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
 from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from dyntrain.training.worker.loop.loader import Loader
-from dyntrain.training.worker.loop.source import LOOPS, SCOPES, tree_of
+from dyntrain.training.worker.data.loader import Loader
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, tree_of
 
 LEAVES = (
     "{file}, line {line}: `{what}` leaves the loop over {loop}, while the other workers wait for this one. To end the "

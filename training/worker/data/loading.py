@@ -11,11 +11,11 @@ from typing import Any
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shard_order import ShardOrder
+from dyntrain.training.sampling.sharding import parts
 from dyntrain.training.sampling.shares import Shares
-from dyntrain.training.worker.loop.loader import Load, Loader
-from dyntrain.training.worker.loop.parts import parts
-from dyntrain.training.worker.loop.randomness import seed_generators
-from dyntrain.training.worker.loop.sampled import SampledBatches
+from dyntrain.training.worker.data.loader import Load, Loader
+from dyntrain.training.worker.data.randomness import seed_generators
+from dyntrain.training.worker.data.sampled import SampledBatches
 
 
 class Loading:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from types import FrameType
 
-from dyntrain.training.worker.loop.source import LOOPS, SCOPES, tree_of
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, tree_of
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 ONE_LOOP = (

@@ -16,15 +16,15 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.sharding import Indices
-from dyntrain.training.worker.loop.loader_processes import (
+from dyntrain.training.worker.data.loader_processes import (
     Batchify,
     LoaderProcesses,
     Packed,
     release,
     unpack,
 )
-from dyntrain.training.worker.loop.seeded import Key, SampleError, SeededDataset, together
-from dyntrain.training.worker.loop.shards import Shards
+from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, together
+from dyntrain.training.worker.data.shards import Shards
 from mxnet.gluon.data import dataloader
 from mxnet.io import DataIter
 

@@ -1,0 +1,1 @@
+"""What a script of somebody else is asked and told beside its training: what its source shows, how it left its loop."""
