@@ -105,15 +105,16 @@ class ElasticJob:
         optimizer: Any,
         optimizer_params: Any = None,
         *,
-        loss: LossKind = "sum",
+        loss: LossKind | None = None,
         accumulate: int = 1,
         **gluons: Any,
     ) -> ElasticTrainer:
         """A `gluon.Trainer`, whose arguments it takes. Any number of them, before `epochs`.
 
         `loss` says what is differentiated: the "sum" over the batch, as `loss.backward()` of a Gluon loss is, with
-        `step(batch_size)`; its "mean", with `step(1)`; or one that the script normalises on its "own", where
-        `step(n)` divides the sum over all workers by n.
+        `step(batch_size)`; its "mean", with `step(1)`, or whatever the script told it; or one that the script
+        normalises on its "own", where `step(n)` divides the sum over all workers by n. Left out it is a sum. What the
+        first batch's `backward` is called on must fit: it raises ValueError with what to write.
 
         `accumulate`: an update is of the gradients of so many batches, added up (`grad_req='add'`); the script steps
         `if epoch.update_due:`, and its gradients are zero again after that.
@@ -156,6 +157,8 @@ class ElasticJob:
         pin_memory: bool = False,
         pin_device_id: int = 0,
         timeout: float = 120,
+        sampler: Any = None,
+        thread_pool: bool = False,
     ) -> Loader:
         """In the place of a `gluon.data.DataLoader`, whose arguments it takes, before `epochs`. Inside, one goes
         through it as before, or by `epoch.batches(loader)`. The batch size is that over all workers, the order the
@@ -172,6 +175,13 @@ class ElasticJob:
         trains; they are dropped when the membership changes.
         """
         loop = self._making("loader")
+        if sampler is not None:
+            raise ValueError(
+                "sampler=: the job draws the order of each epoch. A sampler of your own says whole batches, as in "
+                "batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
+            )
+        if thread_pool:
+            raise ValueError("thread_pool=True: leave it out, num_workers= loads in processes")
         pinned = pin_device_id if pin_memory else None
         discards = as_gluons(samples_of(dataset), batch_size, shuffle, last_batch, batch_sampler)
         loader = make_loader(
@@ -367,7 +377,8 @@ class ElasticJob:
                 if loop.position.epoch == number:
                     raise RuntimeError(
                         f"the loop left epoch {epoch} at sample {loop.position.offset} of {course.samples}: go "
-                        "through all of epoch.batches(). To end the job after so many steps, job.epochs(..., steps=N)"
+                        "through all its batches with `for`, as next() does not say that the last one is done, and a "
+                        "worker that joins has fewer. To end the job after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
             self.membership.finished(loop.position)

@@ -18,18 +18,22 @@ from dyntrain.training.protocol.messages import (
     CheckIn,
     Committed,
     CommitUnreadable,
+    Entered,
     FirstStep,
     Form,
     Formed,
     Go,
     Leave,
     Left,
+    LoopOver,
+    LoopTerms,
     Position,
     Prepared,
     Proceed,
     Pump,
     Pumped,
     SafeCopy,
+    ScriptEnded,
     StepStatus,
     StepVerdict,
     WorkerHello,
@@ -50,7 +54,7 @@ from dyntrain.training.worker.membership.dialogue import Dialogue
 if TYPE_CHECKING:
     from session_world import World
 
-SAMPLES, BATCH, EPOCHS = 5, 2, 3
+SAMPLES, BATCH, EPOCHS = 5, 2, 3  # epochs of a loop
 History = tuple[int, ...]  # a state: for each step in it, the generation that made it; negative: zeros are in it
 
 
@@ -82,10 +86,24 @@ class Worker:
         self.alive, self.hung, self.exit_code = True, False, 1
         self.position = Position(epoch=0, offset=0, step=0)
         self.applied: History = ()
+        self.loop, self.holds, self.starts = 0, False, self.position
+        self.terms = self._terms(0)
         self.form: Form | None = None
-        self.doing = "order"  # waits for an order; or: create, step, wait
+        self.doing = "order"  # waits for an order; or: create, step, wait; between: on its way to the next loop
         self.aborted, self.verdict = False, None
         self.first = False
+
+    def _terms(self, begins: int) -> LoopTerms:
+        """Of the loop at hand, whose first epoch is number `begins` of the job's."""
+        return LoopTerms(
+            epochs=begins + self.world.epochs,
+            samples=SAMPLES,
+            global_batch=BATCH,
+            seed=0,
+            layout=f"of loop {self.loop}",
+            loop=self.loop,
+            another=self.world.loops > 1,
+        )
 
     def hello(self) -> WorkerHello:
         return WorkerHello(
@@ -94,13 +112,9 @@ class Worker:
             private_ip="10.0.0.1",
             pid=self.pid,
             state_port=9000,
-            epochs=EPOCHS,
-            samples=SAMPLES,
-            global_batch=BATCH,
-            seed=0,
-            layout="x",
             engine=self.world.engine,
             safe=self._safe(),
+            **dict(self.terms),
             **self.dialogue.where(),
         )
 
@@ -174,6 +188,9 @@ class Worker:
                 return False
             self._obey(self.orders.popleft())
             return True
+        if self.doing == "between":
+            self._go_on()
+            return True
         if self.doing == "create":
             return self._create()
         if self.doing == "failed":
@@ -203,10 +220,11 @@ class Worker:
                         )
                         self.exit(1)
                         return
-                    self.world.offers[order.generation] = self.applied
+                    self.world.offers[order.generation] = self.loop, self.applied
                 if not order.fetch:
                     assert self.position == order.position, "a holder has the state of the position"
                     self._keep(order.generation)
+                self.holds = False
                 self.say(Prepared(generation=order.generation), awaits=True)
             case Go():
                 self.group.inside.add(self.pid)
@@ -219,6 +237,15 @@ class Worker:
                     if self.position == self.form.position or not self.world.slow_storage:
                         self._commit(self.form.generation)
                 self.doing = "step"
+            case LoopOver():
+                assert order.loop > self.loop, "no process goes back to a loop that it has left"
+                assert not order.holds or order.loop == self.loop + 1, "a state is of one loop"
+                self.loop, self.holds, self.doing, self.starts = order.loop, order.holds, "between", order.position
+                if order.holds:
+                    assert order.position.step == self.position.step, "who holds the state has its last step"
+                    self.position = order.position
+                else:
+                    self.form = None
             case Leave():
                 self.say(Left(generation=order.generation))
                 if self.form is not None and order.generation == self.form.generation:
@@ -227,12 +254,22 @@ class Worker:
             case _:
                 raise AssertionError(f"the training thread got {order}")
 
+    def _go_on(self) -> None:
+        """The script has done what stands between two loops, or after the last one."""
+        self.doing = "order"
+        generation = self.form.generation if self.holds and self.form is not None else None
+        if self.loop == self.world.loops:
+            self.say(ScriptEnded(generation=generation), awaits=True)
+        else:
+            self.terms = self._terms(self.starts.epoch)
+            self.say(Entered(generation=generation, **dict(self.terms)), awaits=True)
+
     def _keep(self, generation: int) -> None:
-        self.world.nodes[self.name].safe = Safe.of(generation, self.position, self.applied)
+        self.world.nodes[self.name].safe = Safe.of(generation, self.position, self.loop, self.applied)
 
     def _commit(self, generation: int) -> None:
         name = f"commit-{self.position.step}-{generation}"
-        self.world.commits[name] = (self.position, self.applied)
+        self.world.commits[name] = (self.position, self.loop, self.applied)
         self.say(Committed(generation=generation, position=self.position, name=name))
 
     def _loaded(self, order: Form) -> bool:
@@ -240,17 +277,23 @@ class Worker:
             safe = self.world.nodes[self.name].safe
             if safe is None or safe.damaged or safe.copy.name != order.safe:
                 return False
-            self.position, self.applied = safe.copy.position, safe.applied
+            self.position, self.applied = safe.copy.position, self._of_this_loop(safe.loop, safe.applied)
         elif order.commit:
-            self.position, self.applied = self.world.commits[order.commit]
+            self.position, loop, applied = self.world.commits[order.commit]
+            self.applied = self._of_this_loop(loop, applied)
         return True
+
+    def _of_this_loop(self, loop: int, applied: History) -> History:
+        assert loop == self.loop, "a state is of one loop: another loop's trainers have no place for it"
+        return applied
 
     def _create(self) -> bool:
         assert self.form is not None
         if len(self.group.inside) < self.form.workers or self.group.stopped or not self.group.started:
             return False
         if self.form.fetch:
-            self.position, self.applied = self.form.position, self.world.offers[self.form.generation]
+            self.position = self.form.position
+            self.applied = self._of_this_loop(*self.world.offers[self.form.generation])
         self.first, self.doing = True, "order"
         self.say(Formed(generation=self.form.generation, digest=str(self.applied)), awaits=True)
         return True
@@ -302,8 +345,8 @@ class Worker:
         if self.form is not None:
             self.group.broken = True
         self.world.cut(self)
-        if code:
-            self.world.nodes[self.name].tell(WorkerExited(pid=self.pid, code=code, reason="killed"))
+        reason = "killed" if code else "the script has ended"
+        self.world.nodes[self.name].tell(WorkerExited(pid=self.pid, code=code, reason=reason))
 
 
 @dataclass
@@ -311,13 +354,14 @@ class Safe:
     """What a node's supervisor keeps for the next worker."""
 
     copy: SafeCopy
+    loop: int
     applied: History
     damaged: bool = False
 
     @classmethod
-    def of(cls, generation: int, position: Position, applied: History) -> Safe:
-        name = "-".join(map(str, applied)) or "start"
-        return cls(SafeCopy(generation=generation, position=position, name=name), applied)
+    def of(cls, generation: int, position: Position, loop: int, applied: History) -> Safe:
+        name = f"{loop}: {'-'.join(map(str, applied))}"
+        return cls(SafeCopy(generation=generation, position=position, name=name), loop, applied)
 
 
 @dataclass

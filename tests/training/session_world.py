@@ -20,6 +20,7 @@ from dyntrain.training.protocol.messages import (
     CheckIn,
     Committed,
     CommitUnreadable,
+    Entered,
     FirstStep,
     Form,
     Formed,
@@ -29,6 +30,7 @@ from dyntrain.training.protocol.messages import (
     Prepared,
     Proceed,
     Pumped,
+    ScriptEnded,
     StepStatus,
     WorkerHello,
 )
@@ -36,9 +38,10 @@ from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
 from dyntrain.training.session.session import Session
-from session_processes import Group, History, Link, Node, Worker, instance
+from session_processes import EPOCHS, Group, History, Link, Node, Worker, instance
 
 METHODS: dict[type, str] = {
+    Entered: "entered",
     Prepared: "worker_prepared",
     CheckIn: "check_in",
     Formed: "worker_formed",
@@ -63,9 +66,14 @@ class World:
         segments: bool = False,
         slow_storage: bool = False,
         engine: EngineName = "pslite",
+        loops: int = 1,
+        epochs: int = EPOCHS,
         **options: Any,
     ) -> None:
-        """On `slow_storage` no commit but a generation's first one comes to its end."""
+        """On `slow_storage` no commit but a generation's first one comes to its end. The script has so many `loops`
+        over `epochs` each.
+        """
+        self.loops, self.epochs = loops, epochs
         self.engine, self.all_reduce = engine, engine == "horovod"
         self.now, self.segments, self.slow_storage = 100.0, segments, slow_storage
         self.pids = count(100)
@@ -82,8 +90,8 @@ class World:
         self.intents: list[dict[str, Any]] = []
         self.announced: list[Announce] = []
         self.groups: dict[int, Group] = {}
-        self.offers: dict[int, History] = {}
-        self.commits: dict[str, tuple[Position, History]] = {}
+        self.offers: dict[int, tuple[int, History]] = {}  # with the loop that the state is of
+        self.commits: dict[str, tuple[Position, int, History]] = {}
         self.results: list[History] = []  # what leaving workers took along
         self.later: deque[Callable[[], None]] = deque()
         self.settled: dict[int, tuple[Any, ...]] = {}
@@ -218,6 +226,8 @@ class World:
             self.do("worker_connected", message)
         elif isinstance(message, Left):
             self.do("worker_left", worker.name)
+        elif isinstance(message, ScriptEnded):
+            self.do("script_ended", worker.name)
         else:
             self.do(METHODS[type(message)], worker.name, message)
 

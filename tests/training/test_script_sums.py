@@ -174,7 +174,7 @@ def test_a_sum_after_the_step_is_refused_as_a_loss_in_it_could_not_undo_the_step
         (lambda epoch, x: epoch.sum(0), "sum", "above 0"),
         (lambda epoch, x: epoch.sum(math.nan), "sum", "above 0"),
         (lambda epoch, x: math.nan, "own", "above 0"),
-        (lambda epoch, x: epoch.sum(len(x)), "mean", "pass 1"),
+        (lambda epoch, x: epoch.sum(len(x)), "mean", "a number for each sample"),
         (lambda epoch, x: epoch.sum(len(x)) + 40, "sum", "epoch.sum"),
     ],
     ids=["nothing", "no-number", "no-number-though-nobody-is-lost", "of-a-mean", "made-of-a-sum"],

@@ -16,7 +16,7 @@ from dyntrain.training.ledger import Intent
 from dyntrain.training.protocol.engines import EngineName
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
-from session_processes import EPOCHS, SAMPLES
+from session_processes import SAMPLES
 from session_world import World
 
 EXAMPLES = int(os.environ.get("DYNTRAIN_SCHEDULES", "150"))
@@ -27,7 +27,7 @@ def check(world: World) -> None:
     note(str([(a.event.event, getattr(a.event, "reason", None)) for a in world.announced]))
     assert world.over == "finished"
     result = audit(world.journal, map(Intent.model_validate, world.intents), SAMPLES)
-    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, EPOCHS)
+    assert (result.lost, result.doubled, len(result.epochs)) == (0, 0, world.loops * world.epochs)
     assert {state for state in world.results if len(state) == len(world.history())} <= {world.history()}
 
 
@@ -111,6 +111,20 @@ def test_whatever_happens_the_job_ends_with_every_sample_taken_once(
     engine: EngineName, segments: bool, schedule: list[tuple[int, int]], slow_storage: bool
 ) -> None:
     world = World("ab", "cd", segments=segments, slow_storage=slow_storage, engine=engine)
+    play(world, schedule)
+    calm(world)
+    check(world)
+    assert world.over == "finished"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("segments", [False, True])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(schedule=schedules, slow_storage=st.booleans(), loops=st.integers(2, 3))
+def test_whatever_happens_between_loops_over_epochs_each_of_them_takes_every_sample_once(
+    engine: EngineName, segments: bool, schedule: list[tuple[int, int]], slow_storage: bool, loops: int
+) -> None:
+    world = World("ab", "cd", segments=segments, slow_storage=slow_storage, engine=engine, loops=loops, epochs=1)
     play(world, schedule)
     calm(world)
     check(world)

@@ -55,9 +55,10 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
     if not left:
         raise WrongBatchSize(
             f"step({n:g}) with {counts.own[0]} of the {counts.all_[0]} samples of this batch here: pass the batch size "
-            f"({counts.nominal[0]}) or the number of samples in hand; epoch.sum(n) for what is counted in this batch, "
-            "as words are; job.trainer(..., loss='mean') takes step(1) for losses that are means over the batch, "
-            "loss='own' any number that is the same on every worker"
+            f"({counts.nominal[0]}) or the number of samples in hand. step(1) is for job.trainer(..., loss='mean'), "
+            "where the loss is a .mean() over the batch. A loss that is divided by what is counted in the batch, as words "
+            "or positives: leave the division out, and step(epoch.sum(n)) with that number. loss='own' takes any number "
+            "that is the same on every worker"
         )
     if len(set(left.values())) > 1:
         raise WrongBatchSize(

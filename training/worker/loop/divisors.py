@@ -18,6 +18,14 @@ ADDS_UP = (
 )
 
 
+OWN_SHARE = (
+    "step(1) with loss='own', in a batch without epoch.sum(): what each worker divided by a number of its own samples "
+    "does not add up to what one process would have. Leave the division out, and tell trainer.step() what it was "
+    "divided by: a constant as it is, epoch.sum(n) for what is counted in the batch. A mean is "
+    "loss='mean'"
+)
+
+
 class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
@@ -31,10 +39,10 @@ class Divisors:
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise ValueError(f"step({n:g}): must be above 0, and the same on every worker")
+            if n == 1 and not hand.counted:
+                raise ValueError(OWN_SHARE)
             return float(n)
-        if trainer.loss_kind == "mean":
-            if n != 1:
-                raise ValueError(f"step({n}) with loss='mean': the loss is divided already, pass 1")
+        if trainer.loss_kind == "mean" and n == 1:
             return 1
         number = str(self._trainers.index(trainer))
         known = own.get("meanings", {})

@@ -20,10 +20,20 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 HEAD = 7  # numbers before those of the parameters: workers, the step's mark, the tags
+SLICES_UNKNOWN = (
+    "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
+    "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
+)
 NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
 NOT_STEPPED = (
-    "trainer.step(...) was not called for the last batch: the other workers wait for its gradients. To add gradients "
-    "up over several batches, set grad_req='add' on the parameters"
+    "trainer.step(...) was not called for the last batch, and the other workers wait for its gradients. To add "
+    "gradients up over several batches, set grad_req='add' on the parameters. To leave out a short last batch, "
+    "job.loader(..., last_batch='discard'); to leave out another one, step with a loss times 0. Do not read ahead: one "
+    "batch, one step. An epoch has one loader: what is read side by side belongs into one dataset"
+)
+OUTSIDE = (
+    "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "
+    "DataLoader or an iterator, or through epoch.batches(dataset)"
 )
 ADDS_UP_BESIDE = (
     "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
@@ -61,6 +71,9 @@ class Hand:
         self.parts = parts(indices, at_most)
         self.at = 0  # number of the part that the script has
         self._aside = Aside()
+        self.looked = False  # at what is differentiated
+        self.counted = False  # whether the script asked for a sum over the workers
+        self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
         self.void = False
@@ -84,7 +97,9 @@ class Hand:
 
     def set_aside(self, trainer: Any) -> None:
         """The gradients of the part at hand, until those of the last one are there."""
-        self._aside.add(trainer, len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0)
+        leans = self._leans(trainer)
+        share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
+        self._aside.add(trainer, [share * lean for lean in leans])
         if not self.goes_on:
             self._aside.put_back(trainer)
 
@@ -118,6 +133,18 @@ class Hand:
                         gradient *= before / weight
         self.weights[number] = weight
 
+    def _leans(self, trainer: Any) -> list[float]:
+        """What the gradients of each device are multiplied by, so that its samples count as those of the others do: a
+        mean over fewer samples makes more of each.
+        """
+        devices = len(trainer._contexts)
+        if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
+            return [1.0] * devices
+        if self.slices is None:
+            raise ValueError(SLICES_UNKNOWN)
+        leans = [samples * devices / len(self.part) for samples in self.slices]
+        return [*leans, *[1.0] * (devices - len(leans))]
+
     @staticmethod
     def unweigh(trainer: Any, param: Any, state: TrainingState) -> None:
         """Before a sum over the workers of gradients that go on to add up."""
@@ -136,6 +163,7 @@ class Hand:
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
+        leans = self._leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
         self._mark, self._tags = mark(step), tags
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags
@@ -145,11 +173,11 @@ class Hand:
                 continue
             fresh = [data._fresh_grad for data in param.list_data()]
             nothing = self.spectates and param.grad_req != "add"
-            for is_fresh, gradient in zip(fresh, param.list_grad(), strict=True):
+            for is_fresh, gradient, lean in zip(fresh, param.list_grad(), leans, strict=True):
                 if param.grad_req != "add" and (nothing or not is_fresh):
                     gradient[:] = 0
-                elif weight != 1.0:
-                    gradient *= weight
+                elif weight * lean != 1.0:
+                    gradient *= weight * lean
             vote[HEAD + i] = 0.0 if nothing else float(any(fresh))
         self.vote = mx.nd.array(vote, dtype="float64")
 
@@ -177,3 +205,13 @@ def tally_key(trainer: int) -> str:
 
 def summed(param: Any) -> bool:
     return differentiable(param) and param.grad_req != "null"
+
+
+def forget_gradients(trainer: Any) -> None:
+    """What a void step has summed is no gradient: the same samples may be another worker's the next time, and nothing
+    be written there before the next sum.
+    """
+    for param in trainer._params:
+        if summed(param) and param.grad_req != "add":
+            for data in param.list_data():
+                data._fresh_grad = False

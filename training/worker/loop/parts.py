@@ -44,15 +44,16 @@ class Aside:
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], Any] = {}  # (parameter, context)
 
-    def add(self, trainer: Any, weight: float) -> None:
-        """What the part at hand had a gradient for, times `weight`; afterwards it has none."""
+    def add(self, trainer: Any, weights: Sequence[float]) -> None:
+        """What the part at hand had a gradient for, times its device's weight; afterwards it has none."""
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
             for c, (data, gradient) in enumerate(zip(param.list_data(), param.list_grad(), strict=True)):
                 if not data._fresh_grad:
                     continue
-                more = gradient.astype("float32") * weight if gradient.dtype == np.float16 else gradient * weight
+                exact = gradient.astype("float32") if gradient.dtype == np.float16 else gradient
+                more = exact * weights[c]
                 if (i, c) in self._sums:
                     self._sums[i, c] += more
                 else:

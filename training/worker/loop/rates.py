@@ -16,9 +16,10 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.hand import ROUND, mark
 from dyntrain.training.worker.loop.reduction import sum_up
 from dyntrain.training.worker.membership.membership import Membership, PastHelp
+from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
-MULTIPLIERS, DIVISOR = "lr_mult or wd_mult", "what step(n) divides by"
+MULTIPLIERS, SCHEDULE, DIVISOR = "lr_mult or wd_mult", "what the scheduler keeps", "what step(n) divides by"
 ADVICE = (
     "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
     "compute it from epoch.step_number"
@@ -32,7 +33,7 @@ class UnequalRates(RuntimeError, PastHelp):
 
 def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     """What the trainer's next update will go by: the same names on every worker, 0 for what there is not, or is not
-    known yet (`divides`: by what). No schedule is asked, as some count how often they are.
+    known yet (`divides`: by what). No scheduler is asked, as some count how often they are: what it keeps is compared.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -49,9 +50,14 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
         for i, p in enumerate(trainer._params)
         if (p.lr_mult, p.wd_mult) != (1, 1)
     ]
-    found[MULTIPLIERS] = zlib.crc32(repr(factors).encode()) % 2**20 if factors else 0
+    found[MULTIPLIERS] = _digest(factors) if factors else 0
+    found[SCHEDULE] = 0 if scheduler is None else _digest(capture(scheduler))
     # A number of NumPy's is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
+
+
+def _digest(value: Any) -> int:
+    return zlib.crc32(repr(value).encode()) % 2**20  # a number that survives a sum of floats
 
 
 def tags(step: int, values: Mapping[str, float]) -> list[float]:
@@ -79,6 +85,6 @@ def _difference(membership: Membership, anchor: Position, name: str, value: floa
     if others is None or not others[1]:
         return None
     count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
-    if name == MULTIPLIERS:
+    if name in (MULTIPLIERS, SCHEDULE):
         return f"{name} on {count}"
     return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"

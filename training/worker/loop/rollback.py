@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.slots import leaves
 from dyntrain.training.worker.state.training_state import TrainingState, counts_of, differentiable, set_counts
 
@@ -13,13 +14,15 @@ _PLAIN = (bool, int, float, str, type(None))
 
 class Mark:
     """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop, a
-    loss scale), what the job remembers, what the script keeps, and what a forward pass moves: running statistics,
-    parameters that it writes. Cheap enough to be taken at every step.
+    loss scale), what the job remembers, what the script keeps, what a scheduler counts, and what a forward pass moves:
+    running statistics, parameters that it writes. Cheap enough to be taken at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
         self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
+        schedulers = [trainer._optimizer.lr_scheduler for trainer in state.trainers]
+        self._schedules = [(each, capture(each)) for each in schedulers if each is not None]
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
         self._written = [(array, array.copy()) for p in state.written for array in p.list_data()]
@@ -28,6 +31,8 @@ class Mark:
         state.own = dict(self._own)
         for owner, values in self._values:
             vars(owner).update(values)
+        for scheduler, captured in self._schedules:
+            restore(scheduler, captured)
         for array, copy in self._running:
             copy.copyto(array)
         self.put_back(state)
@@ -51,6 +56,17 @@ def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
         return {"_scale": owner._scale}  # of a trainer: the rest is how it was built
     return {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """A weight before the script itself wrote to it, as a clip of the weights does."""
+
+    array: Any
+    copy: Any
+
+    def go_back(self, state: TrainingState) -> None:
+        self.copy.copyto(self.array)
 
 
 @dataclass(frozen=True)

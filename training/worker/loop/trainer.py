@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import gluon  # isort: skip
 
+from dyntrain.training.worker.loop.here import here
+
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 LossKind = Literal["sum", "mean", "own"]
+NOT_OF_THE_JOB = (
+    "a gluon.Trainer of {name} within the job's batches: its weights would be each worker's own. Make it with "
+    "job.trainer(...) before the loop, as every other one"
+)
+
+
+def _of_the_job(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checks(self: Any, *args: Any, **said: Any) -> Any:
+        if here.hand is not None and not isinstance(self, ElasticTrainer):
+            raise ValueError(NOT_OF_THE_JOB.format(name=self._params[0].name))
+        return method(self, *args, **said)
+
+    return checks
+
+
+for _name in ("step", "allreduce_grads", "update"):
+    setattr(gluon.Trainer, _name, _of_the_job(getattr(gluon.Trainer, _name)))
 
 
 class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
@@ -23,13 +45,13 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         params: Any,
         optimizer: Any,
         optimizer_params: Any = None,
-        loss: LossKind = "sum",
+        loss: LossKind | None = None,
         accumulate: int = 1,
         kvstore: Any = None,
         compression_params: Any = None,
         update_on_kvstore: bool | None = None,
     ) -> None:
-        if loss not in get_args(LossKind):
+        if loss is not None and loss not in get_args(LossKind):
             raise ValueError(
                 f"loss={loss!r}: is the loss a 'sum' over the batch, its 'mean', or normalised on its 'own'?"
             )
@@ -56,7 +78,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         for param in self._params if accumulate > 1 else ():
             if param.grad_req == "write":
                 param.grad_req = "add"
-        self.loss_kind, self.accumulate = loss, accumulate
+        self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
         self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dyntrain.training.worker.loop.heads  # looks at what is differentiated
+import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at what is written to
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
@@ -21,15 +23,26 @@ from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.data.loading import Loading
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.devices import refuse_means
 from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.forwards import Forwards
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
-from dyntrain.training.worker.loop.hand import ADDS_UP_BESIDE, HEAD, NOT_STEPPED, NOT_UPDATED, Hand, summed, tally_key
-from dyntrain.training.worker.loop.own_gradients import watch
+from dyntrain.training.worker.loop.hand import (
+    ADDS_UP_BESIDE,
+    HEAD,
+    NOT_STEPPED,
+    NOT_UPDATED,
+    OUTSIDE,
+    Hand,
+    forget_gradients,
+    summed,
+    tally_key,
+)
+from dyntrain.training.worker.loop.here import hold
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
-from dyntrain.training.worker.loop.rollback import Backup, Mark
+from dyntrain.training.worker.loop.rollback import Backup, Mark, Overwritten
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
@@ -56,10 +69,11 @@ class TrainingLoop:
         self._divisors = Divisors((), FixedGlobal(1))
         self._course = Course()
         self._mark: Mark | None = None
-        self._backups: list[Backup] = []
+        self._undo: list[Backup | Overwritten] = []  # since the anchor, in the order in which it happened
         self._forwards = Forwards()
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
+        self.heads_known = False  # that what the script differentiates is what its trainers were told
         self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
@@ -143,6 +157,7 @@ class TrainingLoop:
         """Raises ValueError for what does not go with gradients that add up, as they are asked for now."""
         if self._course.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
+        refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self._group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)
 
@@ -173,14 +188,14 @@ class TrainingLoop:
         try:
             while self.position.epoch == number and not self.membership.over:
                 self.hand = hand = self._take()
-                watch(hand, self.trainers)
+                hold(hand, self)
                 yield hand.part
                 while hand.goes_on and self._has_next(hand):
                     yield hand.part
-                watch(None)
+                hold(None)
                 self._put_down(hand)
         finally:
-            watch(None)
+            hold(None)
 
     def _has_next(self, hand: Hand) -> bool:
         """Another part of the batch. False: the step is void already."""
@@ -192,7 +207,7 @@ class TrainingLoop:
         if not hand.void:
             hand.updated.clear()
             hand.divides.clear()
-            hand.at += 1
+            hand.at, hand.slices = hand.at + 1, None
             self._recall()  # what the script counts, it counts once a step, however it is divided
         return not hand.void
 
@@ -210,6 +225,7 @@ class TrainingLoop:
             state.set_values(state.received)
             self._recall()
             self._rates.head_for(self.workers)  # what was received is of before this generation
+            state.resume_gradients(takes=self.rank == 0)  # a script may set them to zero where an epoch begins
         state.received = None
         state.own["entered"] = number
         self._mark_here()
@@ -275,7 +291,7 @@ class TrainingLoop:
 
     def _in_hand(self, what: str) -> Hand:
         if self.hand is None:
-            raise RuntimeError(f"trainer.{what} outside of the loop over epoch.batches(...)")
+            raise RuntimeError(OUTSIDE.format(what=what))
         return self.hand
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
@@ -337,7 +353,7 @@ class TrainingLoop:
             if not alike[0]:
                 return
             if not alone:
-                self._backups.append(Backup.of(self.state, trainer))
+                self._undo.append(Backup.of(self.state, trainer))
             self._forwards.learn(self.state, hand.flagged)
             for rows in hand.carried:
                 rows.summed()
@@ -359,10 +375,16 @@ class TrainingLoop:
         self.anchor = after
         self.state.drop_carried()
         self.state.own.pop("accumulated", None)
-        self._backups.clear()
+        self._undo.clear()
+
+    def overwrites(self, array: Any) -> None:
+        """The script is about to write to a weight: a step that is void sets it back."""
+        if not any(isinstance(each, Overwritten) and each.array is array for each in self._undo):
+            self._undo.append(Overwritten(array, array.copy()))
 
     def _put_down(self, hand: Hand) -> None:
         self.hand = None
+        self.heads_known |= hand.looked
         if hand.summed is not None:
             raise RuntimeError(NOT_UPDATED)
         hand.give_back(self.state)
@@ -388,6 +410,7 @@ class TrainingLoop:
             self.position = after
             self.membership.stepped(after)
             if self.anchor == after:
+                self._undo.clear()
                 self._taken = 0
                 self.state.resume_gradients(takes=False)
                 self._mark_here()
@@ -408,11 +431,13 @@ class TrainingLoop:
         return any(p.grad_req == "add" and any(d._fresh_grad for d in p.list_data()) for p in trainer._params)
 
     def _go_back(self) -> None:
-        for backup in reversed(self._backups):
-            backup.go_back(self.state)
-        self._backups.clear()
+        for each in reversed(self._undo):
+            each.go_back(self.state)
+        self._undo.clear()
         assert self._mark is not None
         self._mark.go_back(self.state)
+        for trainer in self.trainers:
+            forget_gradients(trainer)
         self._forwards.put_back()
         self.membership.take_back(self._taken)
         self.position = self.anchor
@@ -442,6 +467,7 @@ class TrainingLoop:
             raise RuntimeError(REDUCED_WITHIN)
         if self.anchor == self._after:
             raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
+        self.hand.counted = True
         mine, what = (0.0 if self.hand.spectates else value), f"epoch.sum() in step {self.position.step}"
         found = None if self.hand.void else sum_up(self.membership, self.anchor, what, mine, 0.0)
         self.hand.void = found is None

@@ -1,0 +1,183 @@
+"""What a script differentiates, against what it told `job.trainer`: a mean that is taken for a sum counts once for each
+worker. Each of these trains well in one process, and wrongly on the second worker, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd, gluon
+from test_script_idioms import all_close
+
+import mxnet as mx  # isort: skip
+
+CHANGES = ({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
+Loss = Callable[[Any, Any, Any], Any]  # of (the net, a batch, its labels)
+
+
+def script(job: Any, loss_of: Loss, step: float = BATCH, loss: Any = None, hybrid: bool = False) -> list[Any]:
+    net = mlp()
+    if hybrid:
+        net.hybridize()
+    told = {} if loss is None else {"loss": loss}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                heads = loss_of(net, x, y)
+            autograd.backward(heads) if isinstance(heads, list) else heads.backward()
+            trainer.step(step)
+    return weights(net)
+
+
+def mean(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).mean()
+
+
+def total(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).sum()
+
+
+def each(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y)
+
+
+def halves(net: Any, x: Any, y: Any) -> Any:
+    return (0.5 * CROSS(net(x), y).mean() + CROSS(net(x) * 0.5, y).mean() / 2).reshape((1,))
+
+
+def summed_halves(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.sum(CROSS(net(x), y)) * 0.5 - -(CROSS(net(x) * 0.5, y).sum())
+
+
+def decay(net: Any) -> Any:
+    return sum(((p.data() ** 2).sum() for p in net.collect_params().values()), mx.nd.zeros(1)) * 0.05
+
+
+def decayed(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).sum() + decay(net)
+
+
+def mean_decayed(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).mean() + decay(net)
+
+
+def decay_beside(net: Any, x: Any, y: Any) -> Any:
+    return [CROSS(net(x), y), decay(net)]
+
+
+def counted(net: Any, x: Any, y: Any) -> Any:
+    right = (y > 0).astype("float32")
+    return (CROSS(net(x), y) * right).sum() / right.sum()
+
+
+def hidden(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.norm(net(x))
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    ("loss_of", "step", "loss"),
+    [
+        (each, BATCH, None),
+        (total, BATCH, None),
+        (summed_halves, BATCH, "sum"),
+        (summed_halves, BATCH, None),
+        (mean, 1, "mean"),
+        (mean, BATCH, "mean"),  # divided twice, as GluonNLP's sentiment_analysis_cnn does
+        (halves, 1, "mean"),
+        (mean_decayed, 1, "mean"),
+        (mean_decayed, BATCH, "mean"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
+    loss_of: Loss, step: float, loss: Any, hybrid: bool
+) -> None:
+    def elastic(job: Any) -> list[Any]:
+        return script(job, loss_of, step, loss, hybrid)
+
+    all_close(Conductor(*CHANGES).run(elastic), script(Plain(), loss_of, step))
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "step", "loss", "says"),
+    [
+        (mean, BATCH, None, r"the loss is a mean.*loss='mean'"),
+        (halves, BATCH, None, r"the loss is a mean.*loss='mean'"),
+        (mean, 5, "mean", r"pass the batch size \(6\)"),
+        (mean, 8, "own", r"a mean over this worker's samples"),
+        (total, 1, "mean", r"the loss is a sum, with loss='mean'"),
+        (each, 1, "mean", r"a number for each sample.*epoch\.sum"),
+        (counted, 1, "mean", r"divided by something.*epoch\.sum"),
+        (counted, 8, "own", r"divided by something.*epoch\.sum"),
+        (counted, BATCH, None, r"divided by something.*epoch\.sum"),
+        (decayed, BATCH, None, r"weights alone.*\.mean\(\)"),
+        (decayed, 8, "own", r"weights alone.*\.mean\(\)"),
+        (decay_beside, BATCH, None, r"weights alone"),
+        (hidden, BATCH, None, r"does not show what it is: say"),
+        (each, 1, "own", r"step\(1\) with loss='own'.*epoch\.sum"),
+        (each, 1, None, r"left out|leave the division out, and step\(epoch\.sum"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step(
+    loss_of: Loss, step: float, loss: Any, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        script(ElasticJob.join(), loss_of, step, loss)
+
+
+def test_what_the_person_said_of_a_loss_that_does_not_show_is_believed() -> None:
+    assert len(script(ElasticJob.join(), hidden, BATCH, "sum")) == 4
+
+
+def one_by_one(net: Any, x: Any, y: Any) -> list[Any]:
+    """Tree-LSTM and CRF examples: nets that take one sample."""
+    return [CROSS(net(x[i : i + 1]), y[i : i + 1]).mean() / 1.0 for i in range(len(x))]
+
+
+def one_each(net: Any, x: Any, y: Any) -> list[Any]:
+    return [CROSS(net(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
+
+
+def lengths(net: Any, x: Any, y: Any) -> Any:
+    """One for each sample, which does not show where there is one sample."""
+    return mx.nd.sqrt((net(x) ** 2).sum(axis=1) + 1)
+
+
+@pytest.mark.parametrize("loss_of", [one_each, lengths])
+def test_t2_a_worker_that_begins_with_a_share_of_one_sample_trains_as_the_others(loss_of: Loss) -> None:
+    found = Conductor({0: 5}, [], None).run(lambda job: script(job, loss_of))
+    all_close(found, script(Plain(), loss_of))
+
+
+def test_t2_losses_of_one_sample_each_are_a_sum_where_that_is_said() -> None:
+    all_close(
+        Conductor(*CHANGES).run(lambda job: script(job, one_by_one, BATCH, "sum")), script(Plain(), one_by_one, BATCH)
+    )
+
+
+def test_a_trainer_that_is_not_the_jobs_is_refused_by_the_name_of_what_it_trains() -> None:
+    """A GAN of which one was forgotten: each worker's would train on its share alone."""
+    job, net, other = ElasticJob.join(), mlp(), mlp()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    forgotten = gluon.Trainer(other.collect_params(), "sgd")
+    name = forgotten._params[0].name
+    before = weights(other)
+    with pytest.raises(ValueError, match=rf"a gluon.Trainer of {name}.*job.trainer"):  # noqa: PT012
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x) + other(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+                forgotten.step(BATCH)
+    assert all((one == two).all() for one, two in zip(before, weights(other), strict=True))
+    forgotten.step(BATCH, ignore_stale_grad=True)  # outside of the job's batches it is Gluon's own
