@@ -49,8 +49,19 @@ from dyntrain.training.protocol.node_messages import Launch
 
 
 def joining(program: Program, control_file: Path) -> Program:
-    """The person's program, as a worker that joins the job, which it finds through `control_file`."""
-    return program.given({"ELASTIC_TRAINING_ENABLED": "1", "DYNTRAIN_CONTROL_FILE": str(control_file)})
+    """The person's program, as a worker that joins the job, which it finds through `control_file`.
+
+    Strings hash alike in all workers: a vocabulary that is made from a `set` would else number its words differently
+    in each. A seed of the person's own is kept.
+    """
+    hashing = program.environment.get("PYTHONHASHSEED", "0")
+    return program.given(
+        {
+            "ELASTIC_TRAINING_ENABLED": "1",
+            "DYNTRAIN_CONTROL_FILE": str(control_file),
+            "PYTHONHASHSEED": hashing,
+        }
+    )
 
 
 def make_worker(

@@ -147,6 +147,7 @@ class Conductor:
         """What leads to a step above `verdict` is void."""
         with self.changed:
             self.members.remove(member)
+            assert self.members, "nobody is left, and no state"
             self.verdict = verdict
             for other in self.members:
                 other.aborted = True
@@ -353,8 +354,7 @@ class ConductedMembership(Membership):
         return conductor.position
 
     def boundary(self, position: Position) -> Position:
-        """One that was formed at the end of this epoch has told its members to go on from there already."""
-        return position if position.step == self.first_step else self.rejoin(position)
+        return self.rejoin(position)
 
     def exchange(
         self, keys: Sequence[str], push: Callable[[], None], arrays: Sequence[Any], aside: bool = False
@@ -422,7 +422,10 @@ class ConductedMembership(Membership):
 # ---- the same face for one process, as the script was before
 
 
-class PlainEpoch:
+class PlainEpoch(int):
+    def __new__(cls, number: int, samples: int, batch: int, seed: int) -> PlainEpoch:
+        return super().__new__(cls, number)
+
     def __init__(self, number: int, samples: int, batch: int, seed: int) -> None:
         self.number, self.resumed, self.update_due = number, False, True
         self._order, self._batch = epoch_order(samples, seed, number), batch

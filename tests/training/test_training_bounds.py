@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.pace import paced
+from dyntrain.controller.local.pace import paced, patient
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.session.generation.generation import Limits
 from job_bed import JobBed, instance
@@ -24,7 +24,7 @@ def test_t18_slow_loading_costs_nobody_anything_and_a_worker_that_computes_for_e
     batch.
     """
     liveness = paced(3.0)
-    clocks = Clocks(liveness, progress=3 * liveness)
+    clocks = Clocks(liveness, progress=patient(9.0))  # within it the worker's replacement has to start
     load = ("--load-seconds", str(1.4 * liveness))
     bed = make_bed("--orders", str(tmp_path), *load, clocks=clocks)
     bed.begin()

@@ -28,6 +28,7 @@ class Round:
 
     generation: Generation | None = None
     holders: frozenset[str] = frozenset()  # whose memory held the state when the generation was settled
+    waits: frozenset[str] = frozenset()  # of them, who had nothing to do any more but to form
     pids: Mapping[str, int] = field(default_factory=dict)  # of the members then, as journaled
     group: PsGroup = field(default_factory=PsGroup)
     forms: Mapping[str, Form] = field(default_factory=dict)  # the orders to form, for whom they did not reach
@@ -53,13 +54,15 @@ class Round:
         self.heard += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
-    def parked(self, holders: Iterable[str]) -> Round:
+    def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:
         """The same generation once these have left its group, with the state: what they trained still counts, what they
-        said of their formation or boundary does not.
+        said of their formation or boundary does not. `waits`: who has no lines of the script left to run before the
+        next.
         """
         return Round(
             generation=self.generation,
             holders=frozenset(holders),
+            waits=frozenset(waits),
             active=self.active,
             first_steps=self.first_steps,
             progress=self.progress,

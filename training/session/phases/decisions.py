@@ -174,7 +174,7 @@ def _released(job: JobState, release: Release, position: Position, now: float) -
 
 def park(job: JobState, position: Position, now: float, behind: Collection[str] = ()) -> None:
     holders = [instance for instance in job.roster.members if instance not in behind]
-    job.position, job.round = position, job.round.parked(holders)
+    job.position, job.round = position, job.round.parked(holders, waits=job.round.checked_in)
     job.enter(Phase.PARKED, now)
 
 

@@ -55,6 +55,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     job.round = Round(
         generation=generation,
         holders=held,
+        waits=frozenset(before.checked_in) or before.waits,
         pids={i: hello.pid for i, hello in roster.members.items()},
         group=PsGroup({host: roster.nodes[host].hello.attempt for host in group.hosts}, group.orders),
         forms=plan_formation(

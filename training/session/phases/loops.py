@@ -38,7 +38,7 @@ def finish_loop(job: JobState, holders: Collection[str], now: float) -> list[Ord
         Journal(finished),
         Announce(events.LoopFinished(loop=job.loop, position=reached, at=now)),
     ]
-    job.round = job.round.parked(held)
+    job.round = job.round.parked(held, waits=held)
     job.enter(Phase.PARKED, now)
     job.pause(None, now)
     orders += [over_for(job, instance) for instance in held]

@@ -31,7 +31,8 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
             roster.stand(hello)
     if roster.members:
         kept = tuple(member for member in generation.members if member.instance_id in roster.members)
-        job.round = replace(job.round.parked(roster.members), generation=replace(generation, members=kept))
+        waits = job.round.waits | job.round.prepared
+        job.round = replace(job.round.parked(roster.members, waits), generation=replace(generation, members=kept))
         job.enter(Phase.PARKED, now)
     else:
         job.round = Round()

@@ -127,9 +127,8 @@ def tick(job: JobState, now: float) -> list[Order]:
         return group_lost(job, f"no word from {named}, where ps-lite processes run, for {seconds:.0f} s", now)
     waited = now - job.since
     match job.phase:
-        case Phase.PREPARING if waited > (allowed := to_prepare(job.round, clocks.formation)):
-            if not (late := too_late(job.round, roster.members)):
-                return []  # all are prepared, and one is without a connection for a moment
+        case Phase.PREPARING if late := too_late(job.round, roster.members, clocks, waited):
+            allowed = to_prepare(job.round, late[0], clocks)
             return _lose(job, late, f"not prepared to form within {allowed:.0f} s", now)
         case Phase.FORMING if waited > clocks.formation:
             absent = ", ".join(sorted(set(roster.members) - set(job.round.formed)))

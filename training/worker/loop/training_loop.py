@@ -172,6 +172,9 @@ class TrainingLoop:
         if self._mark is not None:
             self._mark.put_back_written()
         self._arrive(self.membership.boundary(self.position))
+        while self.membership.stopping and not self.membership.over:
+            # Who was lost in the script's own lines led to a generation, and nobody heard that the job stops here.
+            self._arrive(self.membership.boundary(self.position))
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
@@ -187,6 +190,10 @@ class TrainingLoop:
         self._enter(number)
         try:
             while self.position.epoch == number and not self.membership.over:
+                if self._all_steps_made:  # a worker was lost in the last one, and a generation has formed
+                    self.membership.stopping = True
+                    self._at_boundary(epoch_ended=False)
+                    continue
                 self.hand = hand = self._take()
                 hold(hand, self)
                 yield hand.part
@@ -416,15 +423,20 @@ class TrainingLoop:
                 self._mark_here()
         if undone or hand.updated:
             self._forwards.put_down(undone)
-        if self.membership.broken:
+        epoch_ended = self.position.epoch > before.epoch
+        if self.membership.broken and not epoch_ended:
             self._rejoin()
         elif not due:
             pass  # no boundary between the batches of one update
-        elif self._course.steps is not None and self.position.step - self._start.step >= self._course.steps:
+        elif self._all_steps_made:
             self.membership.stopping = True
-            self._at_boundary(self.position.epoch > before.epoch)
+            self._at_boundary(epoch_ended)
         elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self._group):
-            self._at_boundary(self.position.epoch > before.epoch)
+            self._at_boundary(epoch_ended)
+
+    @property
+    def _all_steps_made(self) -> bool:
+        return self._course.steps is not None and self.position.step - self._start.step >= self._course.steps
 
     @staticmethod
     def _adds_up(trainer: ElasticTrainer) -> bool:
@@ -478,17 +490,20 @@ class TrainingLoop:
 
     def _at_boundary(self, epoch_ended: bool) -> None:
         """At the end of an epoch the statistics are averaged now, for the script's validation; the rest comes after
-        that.
+        that, also where a worker was lost: what the script sets there, as a rate, belongs to what joiners receive.
         """
         if self.anchor != self.position:
             self._settle()
         if not self.membership.broken and self._course.average_statistics:
             self.membership.average_statistics(self.position)
-        if self.membership.broken:
-            if self.anchor != self.position:
-                self._go_back()
+        if self.anchor != self.position:
+            self._go_back()
             self._rejoin()
-        elif not epoch_ended:
+        elif epoch_ended:
+            pass
+        elif self.membership.broken:
+            self._rejoin()
+        else:
             self._arrive(self.membership.boundary(self.position))
 
     def _settle(self) -> None:
