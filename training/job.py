@@ -221,9 +221,7 @@ class ElasticJob:
         name.
 
         A step that is void, as a worker was lost in it, sets them back; so does each part of a batch but the last, with
-        `local_batch_at_most`. Who joins in the very moment that a worker is lost in an epoch's last step misses what
-        the script sets at that epoch's end: that is a difference, too, and all go back to the last state that they
-        agreed on. An array of MXNet's is waited for in each step; a number is not.
+        `local_batch_at_most`. An array of MXNet's is waited for in each step; a number is not.
         """
         loop, memory = self._making("memory"), Memory(**values)
         loop.memories.add(memory)

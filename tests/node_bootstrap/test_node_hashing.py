@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.host.processes import Program
 from dyntrain.node_bootstrap.supervision.wiring import joining
 
@@ -18,7 +19,7 @@ def order(given: dict[str, str], inherited: str = "random") -> str:
     program = joining(Program([sys.executable, "-c", SCRIPT], given, None), Path("control.json"))
     environment = {**os.environ, "PYTHONHASHSEED": inherited, **program.environment}
     return subprocess.run(
-        program.command, env=environment, capture_output=True, text=True, check=True, timeout=600
+        program.command, env=environment, capture_output=True, text=True, check=True, timeout=patient(60)
     ).stdout
 
 

@@ -111,10 +111,11 @@ def test_a_batch_that_comes_in_parts_is_one_step_to_memory() -> None:
     )
 
 
-def test_the_end_of_an_epoch_counts_once_though_its_last_step_lost_a_worker() -> None:
-    """Survivors may have run the script's lines there before the loss is known, or run them afterwards."""
+@pytest.mark.parametrize("after", [2, 3], ids=["two-go-on", "one-comes-in-its-place"])
+def test_the_end_of_an_epoch_counts_once_though_its_last_step_lost_a_worker(after: int) -> None:
+    """On who comes in its place, too, which runs none of the script's lines there."""
     lost = Death(PER_EPOCH - 1, 2, moment="applied")
-    assert Conductor({0: 3, PER_EPOCH: 2}, (lost,), segment_steps=1).run(everything) == [EVERYTHING] * 2
+    assert Conductor({0: 3, PER_EPOCH: after}, (lost,), segment_steps=1).run(everything) == [EVERYTHING] * after
 
 
 def test_gradients_that_add_up_over_a_boundary_keep_what_the_script_counted() -> None:
