@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from idioms import CROSS, EPOCHS, Rows, labels, numbers, weights
 from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load
@@ -99,6 +100,16 @@ def test_t2_means_on_uneven_devices_count_each_sample_alike(
     plan: dict[int, int], deaths: list[Death], segment_steps: int | None, said: dict[str, Any]
 ) -> None:
     all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, **said)), of_means(Devices()))
+
+
+def test_arrays_of_numpys_kind_are_summed_over_the_devices_of_a_worker_alone() -> None:
+    """d2l's scripts call npx.set_np(), and operators do not mix the two kinds."""
+    store, arrays = ElasticKVStore(None), [mx.np.ones(3), mx.np.arange(3)]
+    store.pushpull("0", arrays)
+    assert [array.asnumpy().tolist() for array in arrays] == [[1, 2, 3]] * 2
+    assert {type(array) for array in arrays} == {mx.np.ndarray}
+    store.pushpull("0", arrays[0], out=(out := mx.np.zeros(3)))
+    assert out.asnumpy().tolist() == [1, 2, 3]
 
 
 def by_hand(array: Any, devices: list[Any]) -> list[Any]:

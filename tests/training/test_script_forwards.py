@@ -101,3 +101,34 @@ def test_a_worker_that_joins_knows_what_is_written() -> None:
     assert len(results) == 3
     for _, written in results:
         assert len(written) == 1
+
+
+def clips_before(job: Any) -> Any:
+    """As a Wasserstein GAN clips its weights where a batch begins, beside a spectral norm. Weights are written where an
+    epoch ends, too, as by `load_parameters`.
+    """
+    net = nn.Sequential()
+    net.add(Layer(), nn.Dense(3))
+    net = initialise(net, mx.nd.zeros((1, 4)))
+    own = [p for p in net.collect_params().values() if not p.name.endswith("_u")]
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(3, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            for p in own:
+                p.set_data(p.data().clip(-0.3, 0.3))
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        for p in own:
+            p.set_data(p.data() * 0.7)
+    return weights(net)
+
+
+def test_t2_what_a_script_writes_itself_is_not_taken_for_what_its_nets_write(caplog: pytest.LogCaptureFixture) -> None:
+    expected = clips_before(Plain())
+    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.forwards"):
+        close(clips_before(ElasticJob.join()), expected)
+    assert ["_u:" in text and "," not in text.split(":")[0] for text in caplog.messages] == [True]
+    all_close(Conductor(*COURSE).run(clips_before), expected)
+    all_close(Conductor({0: 3, 1: 2}, [Death(0, 1)], None).run(clips_before), expected)

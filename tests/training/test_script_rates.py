@@ -27,6 +27,8 @@ from job_bed import JobBed
 from mxnet import autograd
 from session_driver import A, B, Driver, announced
 
+import mxnet as mx  # isort: skip
+
 JOINS = {0: 2, 4: 3}
 
 
@@ -78,6 +80,24 @@ def slows_layers(trainer: Any, seen: int) -> None:
         param.lr_mult = 0.1
 
 
+def changes_optimizer(trainer: Any, seen: int) -> None:
+    trainer._init_optimizer("sgd" if seen < 4 else "nag", {"learning_rate": 0.5, "momentum": 0.9, "wd": 0.01})
+
+
+class Steady(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    def __call__(self, num_update: int) -> float:
+        return float(self.base_lr)
+
+
+class Falling(Steady):
+    def __call__(self, num_update: int) -> float:
+        return float(self.base_lr * 0.9**num_update)
+
+
+def changes_course(trainer: Any, seen: int) -> None:
+    trainer._optimizer.lr_scheduler = (Steady if seen < 4 else Falling)(base_lr=0.5)
+
+
 def scales(trainer: Any, seen: int) -> None:
     trainer._amp_loss_scaler.loss_scale = 2.0**seen
 
@@ -89,6 +109,8 @@ def scales(trainer: Any, seen: int) -> None:
         pytest.param(weighs, "wd is 0.05 on worker 0, and 0.01 on 1 of 3 workers", id="decay"),
         pytest.param(gathers_speed, "momentum is 0.9 on worker 0, and 0.5 on 1 of 3 workers", id="momentum"),
         pytest.param(slows_layers, "lr_mult or wd_mult on 1 of 3 workers", id="multipliers"),
+        pytest.param(changes_optimizer, "the optimizer's kind on 1 of 3 workers", id="optimizer"),
+        pytest.param(changes_course, "what the scheduler keeps on 1 of 3 workers", id="scheduler"),
         pytest.param(scales, "loss scale is 16 on worker 0, and 1 on 1 of 3 workers", id="scale"),
     ],
 )

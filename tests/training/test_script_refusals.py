@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
+import pickle
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
 from dyntrain.training.worker.loop.hand import HEAD, Hand
 from dyntrain.training.worker.state.attributes import Unfit
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers
 from mxnet import autograd, gluon
 from waiting import wait_for
 
@@ -42,6 +44,29 @@ def job_of(net: Any, **options: Any) -> tuple[ElasticJob, Any]:
 def test_a_trainer_that_no_joiner_could_share_is_refused_with_what_to_do(options: Any, instead: str) -> None:
     with pytest.raises(ValueError, match=instead):
         job_of(mlp(), **options)
+
+
+@pytest.mark.parametrize(("batch", "workers", "told"), [(6, 3, 2), (6, 2, 3), (3, 3, 1), (32, 4, 8)])
+def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_batch(
+    batch: int, workers: int, told: int
+) -> None:
+    """A Horovod script's batch size, or 1 for a loss that is divided already: taken for a count of the samples in hand
+    it would be divided by the whole batch.
+    """
+
+    def script(job: Any) -> None:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for epoch in job.epochs(1, samples=2 * batch, global_batch=batch):
+            for x, y in epoch.batches([(x, 1) for x in numbers(2 * batch, 4)]):
+                assert epoch.step_number == 0
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(told)
+
+    with pytest.raises(WrongBatchSize, match=rf"step\({told}\) with "):
+        Conductor({0: workers}).run(script)
 
 
 def test_sparse_gradients_are_refused_before_the_job_begins() -> None:
@@ -292,3 +317,12 @@ def test_leaving_the_loop_early_says_what_to_do_instead(caplog: pytest.LogCaptur
     del _epoch, epochs
     gc.collect()
     wait_for(lambda: "job.stop()" in caplog.text, what="it says so once no error came up")
+
+
+def test_an_epoch_in_a_checkpoint_of_the_scripts_own_is_its_number() -> None:
+    job, _ = job_of(mlp())
+    epoch = next(job.epochs(3, start=2, samples=SAMPLES, global_batch=BATCH))
+    pickled = pickle.loads(pickle.dumps({"epoch": epoch}))["epoch"]  # noqa: S301  # our own
+    for saved in (pickled, copy.deepcopy(epoch)):
+        assert type(saved) is int
+        assert saved == 2

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -51,6 +52,17 @@ def copied(net: Any, schedule: Decaying) -> None:
         (p.data() * 0.97).copyto(p.data())
 
 
+def a_part(net: Any, schedule: Decaying) -> None:
+    for p in net.collect_params().values():
+        p.data()[:1] *= 0.9
+
+
+def multipliers(net: Any, schedule: Decaying) -> None:
+    for p in net.collect_params().values():
+        p.lr_mult *= 0.9
+        p.wd_mult *= np.float32(0.5)
+
+
 def cools(net: Any, schedule: Decaying) -> None:
     schedule.base_lr *= 0.9
     schedule.inner.base_lr *= 0.9
@@ -58,7 +70,7 @@ def cools(net: Any, schedule: Decaying) -> None:
 
 def script(job: Any, change: Callable[[Any, Decaying], None], before: bool) -> list[Any]:
     net, schedule = mlp(), Decaying()
-    trainer = job.trainer(net.collect_params(), "sgd", {"momentum": 0.9, "lr_scheduler": schedule})
+    trainer = job.trainer(net.collect_params(), "sgd", {"momentum": 0.9, "wd": 0.01, "lr_scheduler": schedule})
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             if before:
@@ -73,7 +85,9 @@ def script(job: Any, change: Callable[[Any, Decaying], None], before: bool) -> l
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the step", "after it"])
-@pytest.mark.parametrize("change", [shrink, in_place, copied, cools], ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "change", [shrink, in_place, copied, a_part, multipliers, cools], ids=lambda change: change.__name__
+)
 @pytest.mark.parametrize("deaths", list(DEATHS))
 def test_t2_what_a_script_does_to_weights_and_schedules_it_does_once_a_step(
     deaths: str, change: Callable[[Any, Decaying], None], before: bool
@@ -82,6 +96,29 @@ def test_t2_what_a_script_does_to_weights_and_schedules_it_does_once_a_step(
         return script(job, change, before)
 
     all_close(Conductor(*DEATHS[deaths]).run(elastic), script(Plain(), change, before))
+
+
+def beside(job: Any) -> list[Any]:
+    """The optimizer's own numbers: a rate of NumPy's, its table of multipliers, momentum that is damped."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": np.float32(0.1), "momentum": 0.9})
+    optimizer = trainer._optimizer
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            optimizer.lr *= np.float32(0.9)
+            optimizer.set_lr_mult({0: 0.5 * optimizer.lr_mult.get(0, 1.0)})
+            for state in trainer._updaters[0].states.values():
+                state *= 0.7
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+@pytest.mark.parametrize("deaths", list(DEATHS))
+def test_t2_what_a_script_does_to_its_optimizer_it_does_once_a_step(deaths: str) -> None:
+    all_close(Conductor(*DEATHS[deaths]).run(beside), beside(Plain()))
 
 
 def clipped(job: Any) -> list[Any]:
@@ -135,6 +172,51 @@ def test_t5_gradients_that_were_gathered_before_a_restart_outlive_what_the_scrip
     all_close(Conductor({0: 2}, segment_steps=3, start=block).run(gathers), expected)
 
 
+def leaves_over(job: Any) -> list[Any]:
+    """Four batches, updates of three: what is left at an epoch's end is thrown away where the next one begins."""
+    net = mlp()
+    net.collect_params().setattr("grad_req", "add")
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        net.collect_params().zero_grad()
+        for i, (x, y) in epoch.enumerate(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            if i % 3 == 2:
+                trainer.step(3 * BATCH)
+                net.collect_params().zero_grad()
+    return weights(net)
+
+
+@pytest.mark.parametrize("after", [2, 3], ids=["two-go-on", "one-comes-in-its-place"])
+@pytest.mark.parametrize(("step", "segment"), [(4, 1), (4, None), (6, None), (8, 2)])
+def test_t5_gradients_that_a_script_threw_away_do_not_come_back_with_a_loss(
+    step: int, segment: int | None, after: int
+) -> None:
+    conductor = Conductor({0: 3, step: after}, [Death(step, 1)], segment)
+    all_close(conductor.run(leaves_over), leaves_over(Plain()))
+
+
+def looks_at_the_norm(job: Any) -> list[Any]:
+    """Mixed precision's own way: no update by what is no number. What zeros were summed up for may be that."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.allreduce_grads()
+            if all(np.isfinite(p.grad().norm().asscalar()) for p in net.collect_params().values()):
+                trainer.update(BATCH)
+    return weights(net)
+
+
+def test_t5_survivors_that_do_not_update_by_a_void_sum_go_on() -> None:
+    all_close(Conductor({0: 3}, [Death(5, 1)], 2).run(looks_at_the_norm), looks_at_the_norm(Plain()))
+
+
 class Watching(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """GluonTS's: it is told a metric, and keeps the rate that follows from it beside `base_lr`."""
 
@@ -168,7 +250,18 @@ def test_rates_that_a_scheduler_keeps_to_itself_end_the_step_where_they_part() -
     assert follows(ElasticJob.join()) is None
 
 
-def test_a_gradient_clipped_by_a_copy_into_it_is_refused_as_any_clip_of_a_share() -> None:
+def copies(net: Any, gradient: Any) -> None:
+    gradient.clip(-1, 1).copyto(gradient)
+
+
+def asks_the_weight(net: Any, gradient: Any) -> None:
+    """As d2l's grad_clipping, to which the weights are given."""
+    for p in net.collect_params().values():
+        p.data().grad[:] *= 0.5
+
+
+@pytest.mark.parametrize("clip", [copies, asks_the_weight], ids=lambda clip: clip.__name__)
+def test_a_clip_of_a_share_is_refused_however_the_gradient_is_come_by(clip: Callable[[Any, Any], None]) -> None:
     job, net = ElasticJob.join(), mlp()
     job.trainer(net.collect_params(), "sgd")
     gradient = next(iter(net.collect_params().values())).grad()
@@ -178,4 +271,30 @@ def test_a_gradient_clipped_by_a_copy_into_it_is_refused_as_any_clip_of_a_share(
                 with autograd.record():
                     loss = CROSS(net(x), y)
                 loss.backward()
-                gradient.clip(-1, 1).copyto(gradient)
+                clip(net, gradient)
+
+
+def shares_a_layer(job: Any) -> list[Any]:
+    """Two heads on one encoder, each with a trainer of both; gradients are clipped between sum and update."""
+    encoder, heads = mlp(5), [mlp(3, 5, seed=2), mlp(3, 5, seed=3)]
+    trainers = [
+        job.trainer(
+            [*encoder.collect_params().values(), *head.collect_params().values()], "sgd", {"learning_rate": 0.1}
+        )
+        for head in heads
+    ]
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            for head, trainer in zip(heads, trainers, strict=True):
+                with autograd.record():
+                    loss = CROSS(head(encoder(x)), y)
+                loss.backward()
+                trainer.allreduce_grads()
+                gluon.utils.clip_global_norm([p.grad() for p in trainer._params], 1.0)
+                trainer.update(BATCH)
+    return weights(encoder, *heads)
+
+
+@pytest.mark.parametrize("deaths", list(DEATHS))
+def test_t2_a_layer_of_two_trainers_may_be_clipped_where_either_has_its_sums(deaths: str) -> None:
+    all_close(Conductor(*DEATHS[deaths]).run(shares_a_layer), shares_a_layer(Plain()))

@@ -19,7 +19,8 @@ class Shares:
     """Of `samples` an epoch, for `epochs` epochs; in the order of their shards, or without one in any. `drawn_from`:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
     `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `shift`:
-    from an epoch's place in the job to the number that the script gives it, by which its order is drawn.
+    from an epoch's place in the job to the number that the script gives it, by which its order is drawn. `begins`: a
+    step at which no two numbers that a script may mean are alike: see `_rows`.
     """
 
     samples: int
@@ -30,6 +31,7 @@ class Shares:
     drawn_from: int | None = None
     drawn: Callable[[int], Sequence[Indices]] | None = None
     shift: int = 0
+    begins: int | None = None
     _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
 
     def step_samples(self, workers: int) -> int:
@@ -74,8 +76,18 @@ class Shares:
         """`take`, as (samples of all workers, which of these are this worker's, whether it spectates)."""
         size = self.size(at, workers)
         batch = self._order(at.epoch)[0][at.offset : at.offset + size]
-        own = share(np.arange(size), size, 0, number, workers, self._whole)
+        own = self._rows(at, size, number, workers)
         return (batch, own, False) if len(own) else (batch, np.arange(min(self._whole, size)), True)
+
+    def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
+        """Where all shares of the first step would be alike, the first worker takes one of the last one's samples: a
+        script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its samples.
+        """
+        rows = np.arange(size)
+        if at.step != self.begins or size % workers or workers == 1 or isinstance(self.batching, PerWorker):
+            return share(rows, size, 0, number, workers, self._whole)
+        ends = [k * size // workers + (0 < k < workers) for k in range(workers + 1)]
+        return rows[ends[number] : ends[number + 1]]
 
     @property
     def _whole(self) -> int:

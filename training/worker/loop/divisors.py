@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.batch_size import Counts, divisor
+from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
 from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
@@ -16,8 +16,15 @@ ADDS_UP = (
     "and a worker that joins has none of it. Count in the job's memory, memory.words += epoch.sum(words) in every "
     "batch, and step(memory.words) with job.trainer(..., loss='own')"
 )
-
-
+MADE_OF_A_SUM: list[str] = []  # in place of what else a number may mean; workers with different ones make no step
+ONE = (
+    "step(1) beside epoch.sum(), with one sample here: it may be the number of samples, or made of the sum. With "
+    "job.trainer(..., loss='own') it is taken as it is; the number of samples of all workers is epoch.sum(len(x)) then"
+)
+NOT_ABOVE_0 = (
+    "step({n:g}): must be above 0, and the same on every worker. Where a batch may have nothing that counts: "
+    "step(max(1, epoch.sum(n)))"
+)
 OWN_SHARE = (
     "step(1) with loss='own', in a batch without epoch.sum(): what each worker divided by a number of its own samples "
     "does not add up to what one process would have. Leave the division out, and tell trainer.step() what it was "
@@ -30,24 +37,35 @@ class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
 
-    def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any]) -> float:
+    def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool) -> float:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
-        what travels with the state. Raises ValueError.
+        what travels with the state; `singles`: no worker has more than one sample. Raises ValueError.
         """
         if isinstance(n, Total) and hand.batches > 1:
             raise ValueError(ADDS_UP)
+        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
+        known = meanings.get(number)
+        counts = hand.counted and hand.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
-                raise ValueError(f"step({n:g}): must be above 0, and the same on every worker")
+                raise ValueError(NOT_ABOVE_0.format(n=n))
             if n == 1 and not hand.counted:
                 raise ValueError(OWN_SHARE)
-            return float(n)
-        if trainer.loss_kind == "mean" and n == 1:
+            by, left = float(n), known if known is not None else MADE_OF_A_SUM
+        elif trainer.loss_kind == "mean" and n == 1:
             return 1
-        number = str(self._trainers.index(trainer))
-        known = own.get("meanings", {})
-        by, left = divisor(n, self._counts(hand, full), known.get(number))
-        own["meanings"] = {**known, number: left}
+        elif counts and n == 1 and known is None and singles:
+            raise ValueError(ONE)
+        elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
+            by, left = 1.0, known if known is not None else MADE_OF_A_SUM  # max(1, epoch.sum(n)) of nothing
+        else:
+            try:
+                by, left = divisor(n, self._counts(hand, full), known)
+            except WrongBatchSize:
+                if not (counts and n > 0):
+                    raise
+                by, left = float(n), known if known is not None else MADE_OF_A_SUM
+        own["meanings"] = {**meanings, number: left}
         return by
 
     def _counts(self, hand: Hand, full: int) -> Counts:

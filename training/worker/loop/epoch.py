@@ -31,6 +31,10 @@ class Epoch(int):
         or by all. Rates, and what is frozen, are made what they were.
         """
 
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """In a checkpoint of the script's own, as `pickle.dump({"epoch": epoch})`, it is the number."""
+        return int, (int(self),)
+
     @property
     def rank(self) -> int:
         """The coordinator's number for this worker, from 0; changes with the membership."""

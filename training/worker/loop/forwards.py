@@ -1,8 +1,9 @@
 """Parameters that a forward pass writes, as a spectral norm does with its vector.
 
 They are equal on all workers only as long as each makes the same passes from the same values. So the job finds them, in
-each worker's first batch, by what the batch has changed before its update. A step that is void sets them back, and so
-does each end of an epoch to where its last step left them: validation may make more passes on one worker than another.
+each worker's first batch, by what the batch has changed before its update, other than by lines of the script outside of
+its nets. A step that is void sets them back, and so does each end of an epoch to where its last step left them:
+validation may make more passes on one worker than another.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Forwards:
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, Any]] = []  # (parameter, a copy in the host's memory)
+        self._since: dict[int, Any] = {}  # likewise, since the script itself wrote to the array of this id
+        self._found: set[int] = set()  # ids of arrays that a pass wrote to before the script did
         self._looked = False
 
     def take(self, state: TrainingState) -> None:
@@ -41,6 +44,17 @@ class Forwards:
     def put_down(self, undone: bool) -> None:
         """After an undone batch the next one is looked at."""
         self._before, self._looked = [], self._looked or not undone
+        self._since, self._found = {}, set()
+
+    def script_writes(self, array: Any) -> None:
+        """To what may be a weight, outside of its nets: from now on a pass is known by what differs from that."""
+        for param, copy in self._before:
+            if param.list_data()[0] is array and _bytes(array) != _bytes(self._since.get(id(array), copy)):
+                self._found.add(id(array))
+
+    def script_wrote(self, array: Any) -> None:
+        if any(param.list_data()[0] is array for param, _ in self._before):
+            self._since[id(array)] = array.copyto(mx.cpu())
 
     def flags(self, state: TrainingState) -> list[float]:
         """For each parameter that must be equal on all workers, 1 where the batch has written to it, before its
@@ -48,7 +62,10 @@ class Forwards:
         """
         if not self._before:
             return [0.0] * len(state.equal)
-        return [float(_bytes(param.list_data()[0]) != _bytes(copy)) for param, copy in self._before]
+        return [float(self._written(param.list_data()[0], copy)) for param, copy in self._before]
+
+    def _written(self, array: Any, copy: Any) -> bool:
+        return id(array) in self._found or _bytes(array) != _bytes(self._since.get(id(array), copy))
 
     def learn(self, state: TrainingState, found: Sequence[int]) -> None:
         """Some worker's batch has written to these."""

@@ -76,6 +76,8 @@ class Hand:
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
+        self.updates = False  # an optimizer is at work
+        self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self.void = False
         self.vote: Any = None
         self.carried: list[Any] = []  # whose rows are summed with the gradients

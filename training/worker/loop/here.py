@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
 
 from dyntrain.training.worker.loop.hand import Hand
 
@@ -14,6 +20,7 @@ if TYPE_CHECKING:
 class _Here(threading.local):
     hand: Hand | None = None
     loop: TrainingLoop  # where there is a hand
+    in_block: int = 0  # calls of Blocks, one within another
 
 
 here = _Here()
@@ -24,3 +31,18 @@ def hold(hand: Hand | None, loop: TrainingLoop | None = None) -> None:
     here.hand = hand
     if loop is not None:
         here.loop = loop
+
+
+def _counted(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def counts(self: Any, *args: Any, **said: Any) -> Any:
+        here.in_block += 1
+        try:
+            return call(self, *args, **said)
+        finally:
+            here.in_block -= 1
+
+    return counts
+
+
+gluon.Block.__call__ = _counted(gluon.Block.__call__)

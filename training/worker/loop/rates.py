@@ -19,7 +19,8 @@ from dyntrain.training.worker.membership.membership import Membership, PastHelp
 from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
-MULTIPLIERS, SCHEDULE, DIVISOR = "lr_mult or wd_mult", "what the scheduler keeps", "what step(n) divides by"
+MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
+DIVISOR = "what step(n) divides by"
 ADVICE = (
     "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
     "compute it from epoch.step_number"
@@ -51,7 +52,8 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
         if (p.lr_mult, p.wd_mult) != (1, 1)
     ]
     found[MULTIPLIERS] = _digest(factors) if factors else 0
-    found[SCHEDULE] = 0 if scheduler is None else _digest(capture(scheduler))
+    found[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
+    found[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A number of NumPy's is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
 
@@ -85,6 +87,6 @@ def _difference(membership: Membership, anchor: Position, name: str, value: floa
     if others is None or not others[1]:
         return None
     count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
-    if name in (MULTIPLIERS, SCHEDULE):
+    if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER):
         return f"{name} on {count}"
     return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"

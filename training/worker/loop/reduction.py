@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -18,7 +19,23 @@ REDUCE = ("reduce", (7,), "float64")  # a key of the engine's; its sum is no mor
 
 
 class Total(float):
-    """A sum over all workers, the same on each: what `step` may divide by as it is."""
+    """A sum over all workers, the same on each: what `step` may divide by as it is. What a script makes of it by adding
+    and multiplying is one, too.
+    """
+
+
+def _total(name: str) -> Callable[[Total, Any], Any]:
+    operation = getattr(float, name)
+
+    def made(self: Total, other: Any) -> Any:
+        result = operation(self, other)
+        return result if result is NotImplemented else Total(result)
+
+    return made
+
+
+for _name in ("add", "radd", "sub", "mul", "rmul", "truediv"):
+    setattr(Total, f"__{_name}__", _total(f"__{_name}__"))
 
 
 def reduce(

@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.slots import leaves
 from dyntrain.training.worker.state.training_state import TrainingState, counts_of, differentiable, set_counts
 
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, np.generic, type(None))
+_MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attributes of a parameter
 
 
 class Mark:
-    """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop, a
-    loss scale), what the job remembers, what the script keeps, what a scheduler counts, and what a forward pass moves:
-    running statistics, parameters that it writes. Cheap enough to be taken at every step.
+    """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop,
+    a parameter's `lr_mult`, a loss scale), what the job remembers, what the script keeps, what a scheduler counts, and
+    what a forward pass moves: running statistics, parameters that it writes. Cheap enough to be taken at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
         self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
+        self._factors = [(p, p.lr_mult, p.wd_mult) for trainer in state.trainers for p in trainer._params]
         schedulers = [trainer._optimizer.lr_scheduler for trainer in state.trainers]
         self._schedules = [(each, capture(each)) for each in schedulers if each is not None]
         self._running = [(array, array.copy()) for array in state.running_arrays()]
@@ -30,7 +34,9 @@ class Mark:
     def go_back(self, state: TrainingState) -> None:
         state.own = dict(self._own)
         for owner, values in self._values:
-            vars(owner).update(values)
+            vars(owner).update({name: dict(each) if isinstance(each, dict) else each for name, each in values.items()})
+        for param, rate, decay in self._factors:
+            param.lr_mult, param.wd_mult = rate, decay
         for scheduler, captured in self._schedules:
             restore(scheduler, captured)
         for array, copy in self._running:
@@ -55,7 +61,8 @@ def _owners(trainer: Any) -> list[Any]:
 def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
         return {"_scale": owner._scale}  # of a trainer: the rest is how it was built
-    return {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
+    found = {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
+    return found | {name: dict(vars(owner)[name]) for name in _MULTIPLIERS if isinstance(vars(owner).get(name), dict)}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # before mxnet
+
+import mxnet as mx  # isort: skip
+
 import dyntrain.training.worker.loop.heads  # looks at what is differentiated
 import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at what is written to
 from dyntrain.training.protocol.messages import Position
@@ -38,7 +42,7 @@ from dyntrain.training.worker.loop.hand import (
     summed,
     tally_key,
 )
-from dyntrain.training.worker.loop.here import hold
+from dyntrain.training.worker.loop.here import here, hold
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
@@ -129,6 +133,7 @@ class TrainingLoop:
         self._course = course
         self.membership.expects = self.loading.expect
         self._shares = course.shares(self.loading.sequence)
+        self._shares.begins = self._start.step
         self.loading.begin(self._shares, course.local_batch_at_most)
         self._group = group_of(self.trainers, course.batching)
         self._divisors = Divisors(self.trainers, course.batching)
@@ -152,6 +157,7 @@ class TrainingLoop:
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
+        self._between_epochs()
 
     def _refuse(self) -> None:
         """Raises ValueError for what does not go with gradients that add up, as they are asked for now."""
@@ -175,6 +181,13 @@ class TrainingLoop:
         while self.membership.stopping and not self.membership.over:
             # Who was lost in the script's own lines led to a generation, and nobody heard that the job stops here.
             self._arrive(self.membership.boundary(self.position))
+        self._between_epochs()
+
+    def _between_epochs(self) -> None:
+        """Until the script has begun the next one, every worker holds what was gathered before: what the script sets to
+        zero there shows on all alike.
+        """
+        self.state.resume_gradients(takes=True)
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
@@ -232,7 +245,9 @@ class TrainingLoop:
             state.set_values(state.received)
             self._recall()
             self._rates.head_for(self.workers)  # what was received is of before this generation
-            state.resume_gradients(takes=self.rank == 0)  # a script may set them to zero where an epoch begins
+        else:
+            state.drop_zeroed()
+        state.resume_gradients(takes=self.rank == 0)
         state.received = None
         state.own["entered"] = number
         self._mark_here()
@@ -302,11 +317,13 @@ class TrainingLoop:
         return self.hand
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """What `n` in step(n) or update(n) says. Raises ValueError."""
+        """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
         hand = self._in_hand("step()")
+        n = float(n.asscalar()) if isinstance(n, mx.nd.NDArray) else n
         if hand.void or (math.isnan(n) and self.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
-        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, self._step_samples, self.state.own)
+        singles = hand.size <= self.workers
+        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, self._step_samples, self.state.own, singles)
         return by
 
     def exchange(self, trainer: ElasticTrainer) -> None:
@@ -365,13 +382,20 @@ class TrainingLoop:
             for rows in hand.carried:
                 rows.summed()
             self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
+            hand.updates = True
             update(by)
+            hand.updates = False
             if alone:
                 self._reached(self._after)
 
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates)
+
+    def _is_void(self, hand: Hand) -> bool:
+        """Of a step that was summed, and that the script has not updated by."""
+        reaches = len(self.trainers) == 1
+        return hand.void or (self.membership.broken and not self.membership.apply(self._after, lambda: None, reaches))
 
     @property
     def _after(self) -> Position:
@@ -388,15 +412,24 @@ class TrainingLoop:
         """The script is about to write to a weight: a step that is void sets it back."""
         if not any(isinstance(each, Overwritten) and each.array is array for each in self._undo):
             self._undo.append(Overwritten(array, array.copy()))
+        if not here.in_block:
+            self._forwards.script_writes(array)
+
+    def overwritten(self, array: Any) -> None:
+        """The script has written to it, if it is a weight."""
+        if not here.in_block:
+            self._forwards.script_wrote(array)
 
     def _put_down(self, hand: Hand) -> None:
         self.hand = None
         self.heads_known |= hand.looked
-        if hand.summed is not None:
+        if hand.summed is not None and not self._is_void(hand):
             raise RuntimeError(NOT_UPDATED)
         hand.give_back(self.state)
         after = self._after
-        if not hand.updated:
+        if hand.summed is not None:
+            hand.void = True  # what it has summed may be no number: a script that looks need not update by it
+        elif not hand.updated:
             if not self.state.accumulated or (self._group > 1 and self.update_due):
                 raise RuntimeError(NOT_STEPPED)
             self.state.own["accumulated"] = hand.record

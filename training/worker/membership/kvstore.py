@@ -35,12 +35,13 @@ class ElasticKVStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         if self._engine is None:
             values = value if isinstance(value, list) else [value]
-            total = (
-                values[0] if len(values) == 1 else mx.nd.add_n(*[v.as_in_context(values[0].context) for v in values])
-            )
-            for target in (out if isinstance(out, list) else [out]) if out is not None else values:
-                if target is not total:
-                    total.copyto(target)
+            targets = (out if isinstance(out, list) else [out]) if out is not None else values
+            total = values[0].as_nd_ndarray()  # with npx.set_np() they are NumPy's kind, which operators do not mix
+            if len(values) > 1:
+                total = mx.nd.add_n(*[v.as_nd_ndarray().as_in_context(total.context) for v in values])
+            for target in targets:
+                if len(values) > 1 or target is not values[0]:
+                    total.copyto(target.as_nd_ndarray())
             return
         self._engine.kvstore.pushpull(key, value, out=out, priority=priority)
 

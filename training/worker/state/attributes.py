@@ -89,7 +89,11 @@ def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
 
 
 def _back(found: Any, own: Any) -> Any:
-    """`own` is what stands in that place now: objects are changed in place."""
+    """`own` is what stands in that place now: objects are changed in place, and a number of NumPy's stays of its kind,
+    as the script goes on to compute with it.
+    """
+    if isinstance(own, np.generic) and isinstance(found, int | float):
+        return type(own)(found)
     if not isinstance(found, dict):
         return found
     if "array" in found:

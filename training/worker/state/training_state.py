@@ -123,6 +123,16 @@ class TrainingState:
                 else:
                     gradient[:] = 0
 
+    def drop_zeroed(self) -> None:
+        """What the script has set to zero since all workers resumed what was carried is carried no more."""
+        held = {id(p): p for p in self.accumulated if id(p) in self._carried}
+        anything = any(_any(self._carried[key][0]) for key in held)
+        for key, param in held.items():
+            if not any(map(_any, param.list_grad())):
+                del self._carried[key]
+        if anything and not any(key in self._carried for key in held):
+            self.own.pop("accumulated", None)
+
     def drop_carried(self) -> None:
         self._carried.clear()
 
@@ -311,6 +321,10 @@ class TrainingState:
     def own_arrays(self) -> list[list[Any]]:
         """Of the parameters that do not train; a forward pass may change them."""
         return [p.list_data() for p in self._each]
+
+
+def _any(array: Any) -> bool:
+    return bool(array.asnumpy().any())
 
 
 def differentiable(param: Any) -> bool:
