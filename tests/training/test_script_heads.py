@@ -77,6 +77,32 @@ def counted(net: Any, x: Any, y: Any) -> Any:
     return (CROSS(net(x), y) * right).sum() / right.sum()
 
 
+def one_less(net: Any, x: Any, y: Any) -> Any:
+    """A Dice loss."""
+    return 1 - counted(net, x, y)
+
+
+def stacked(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.stack(CROSS(net(x), y).mean(), CROSS(net(x) * 0.5, y).mean()).sum()
+
+
+def columns(net: Any, x: Any, y: Any) -> Any:
+    """A mean over the batch for each output, which is no number for each sample."""
+    return (net(x) ** 2).mean(axis=0)
+
+
+def summed_columns(net: Any, x: Any, y: Any) -> Any:
+    return (net(x) ** 2).mean(axis=0).sum()
+
+
+def chosen(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.contrib.boolean_mask(CROSS(net(x), y), y >= 0).mean()
+
+
+def weighed_tasks(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).sum() + mx.nd.exp(net[1].bias.data().sum())
+
+
 def hidden(net: Any, x: Any, y: Any) -> Any:
     return mx.nd.norm(net(x))
 
@@ -94,6 +120,9 @@ def hidden(net: Any, x: Any, y: Any) -> Any:
         (halves, 1, "mean"),
         (mean_decayed, 1, "mean"),
         (mean_decayed, BATCH, "mean"),
+        (stacked, 1, "mean"),
+        (columns, 1, "mean"),
+        (summed_columns, BATCH, "mean"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -121,6 +150,13 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (decayed, BATCH, None, r"weights alone.*\.mean\(\)"),
         (decayed, 8, "own", r"weights alone.*\.mean\(\)"),
         (decay_beside, BATCH, None, r"weights alone"),
+        (weighed_tasks, BATCH, None, r"weights alone"),
+        (one_less, 1, "mean", r"divided by something.*epoch\.sum"),
+        (stacked, BATCH, None, r"the loss is a mean"),
+        (columns, BATCH, None, r"the loss is a mean"),
+        (summed_columns, BATCH, None, r"the loss is a mean"),
+        (chosen, BATCH, None, r"chosen in the batch.*epoch\.sum"),
+        (chosen, 1, "mean", r"chosen in the batch.*epoch\.sum"),
         (hidden, BATCH, None, r"does not show what it is: say"),
         (each, 1, "own", r"step\(1\) with loss='own'.*epoch\.sum"),
         (each, 1, None, r"left out|leave the division out, and step\(epoch\.sum"),
@@ -132,6 +168,130 @@ def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step
 ) -> None:
     with pytest.raises(ValueError, match=says):
         script(ElasticJob.join(), loss_of, step, loss)
+
+
+Gives = Callable[[Any], Any]
+
+
+def given(job: Any, gives: Gives, whole: bool = False, loss: Any = None) -> list[Any]:
+    """`gives` makes what backward() is told of a loss; of its mean, where that is `whole`."""
+    net = mlp()
+    told = {} if loss is None else {"loss": loss}
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **told)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                losses = CROSS(net(x), y)
+                losses = losses.mean() if whole else losses
+            losses.backward(gives(losses))
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def halved(losses: Any) -> Any:
+    return mx.nd.ones_like(losses) / 2
+
+
+@pytest.mark.parametrize(("gives", "loss"), [(mx.nd.ones_like, None), (halved, "sum")])
+def test_t2_gradients_that_backward_is_given_are_of_their_samples(gives: Gives, loss: Any) -> None:
+    all_close(Conductor(*CHANGES).run(lambda job: given(job, gives, loss=loss)), given(Plain(), gives))
+
+
+@pytest.mark.parametrize(
+    ("gives", "whole", "says"),
+    [
+        (mx.nd.ones_like, True, "the loss is a mean"),
+        (lambda x: mx.nd.ones_like(x) / len(x), False, "is given gradients"),
+    ],
+    ids=["WGAN in PyTorch's words", "divided"],
+)
+def test_gradients_that_backward_is_given_hide_no_mean(gives: Gives, whole: bool, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        given(ElasticJob.join(), gives, whole)
+
+
+def adversaries(job: Any, one: Any, other: Any) -> list[Any]:
+    """Two nets, of which the second makes its first step in the second batch; `one` and `other` are their losses."""
+    nets = mlp(), mlp(seed=4)
+    told = [{"loss": "mean"} if loss is mean_told else {} for loss in (one, other)]
+    trainers = [
+        job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **said)
+        for net, said in zip(nets, told, strict=True)
+    ]
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for i, (x, y) in epoch.enumerate(data()):
+            for net, trainer, loss_of in zip(nets[: 1 + i % 2], trainers, (one, other), strict=False):
+                with autograd.record():
+                    loss = loss_of(net, x, y)
+                loss.backward()
+                trainer.step(BATCH)
+    return weights(*nets)
+
+
+def mean_told(net: Any, x: Any, y: Any) -> Any:
+    return mean(net, x, y)
+
+
+def both_first(job: Any) -> list[Any]:
+    """Both losses are differentiated before either trainer steps."""
+    one, other = mlp(), mlp(seed=4)
+    first = job.trainer(one.collect_params(), "sgd", {"learning_rate": 0.1})
+    second = job.trainer(other.collect_params(), "sgd", {"learning_rate": 0.1}, loss="mean")
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                losses = [CROSS(one(x), y), CROSS(other(x), y).mean()]
+            autograd.backward(losses)
+            first.step(BATCH)
+            second.step(1)
+    return weights(one, other)
+
+
+def test_t2_losses_of_which_it_does_not_show_whose_they_are_train_as_they_were_told() -> None:
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(both_first), both_first(Plain()))
+
+
+def alphas(net: Any, x: Any, y: Any) -> Any:
+    """Of an architecture search: a term of the weights alone, with a trainer of its own."""
+    return decay(net)
+
+
+@pytest.mark.parametrize(("one", "other"), [(mean_told, total), (each, mean_told), (mean_told, mean_told)])
+def test_t2_each_trainer_goes_by_what_it_was_told(one: Loss, other: Loss) -> None:
+    def script(job: Any) -> list[Any]:
+        return adversaries(job, one, other)
+
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(script), script(Plain()))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (mean_told, mean, "the loss is a mean"),
+        (each, mean, "the loss is a mean"),
+        (each, alphas, "weights alone"),
+        (alphas, each, "weights alone"),
+    ],
+)
+def test_the_loss_of_a_trainer_is_looked_at_when_it_makes_its_first_step(one: Loss, other: Loss, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        adversaries(ElasticJob.join(), one, other)
+
+
+def test_a_penalty_with_a_backward_of_its_own_is_refused_as_one_in_the_loss() -> None:
+    job, net = ElasticJob.join(), mlp()
+    net.collect_params().setattr("grad_req", "add")
+    trainer = job.trainer(net.collect_params(), "sgd")
+    with pytest.raises(ValueError, match="weights alone"):  # noqa: PT012
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                with autograd.record():
+                    penalty = decay(net)
+                penalty.backward()
+                trainer.step(BATCH)
 
 
 def test_what_the_person_said_of_a_loss_that_does_not_show_is_believed() -> None:

@@ -71,7 +71,8 @@ class Hand:
         self.parts = parts(indices, at_most)
         self.at = 0  # number of the part that the script has
         self._aside = Aside()
-        self.looked = False  # at what is differentiated
+        self.found: set[str] = set()  # what is differentiated, as far as that was looked at
+        self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied

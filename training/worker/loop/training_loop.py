@@ -16,7 +16,6 @@ import dyntrain.training.numpy_aliases  # before mxnet
 
 import mxnet as mx  # isort: skip
 
-import dyntrain.training.worker.loop.heads  # looks at what is differentiated
 import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at what is written to
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
@@ -42,6 +41,7 @@ from dyntrain.training.worker.loop.hand import (
     summed,
     tally_key,
 )
+from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import here, hold
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
@@ -77,7 +77,8 @@ class TrainingLoop:
         self._forwards = Forwards()
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
-        self.heads_known = False  # that what the script differentiates is what its trainers were told
+        self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
+        self.looks = 0  # at what is differentiated
         self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
@@ -336,6 +337,7 @@ class TrainingLoop:
         hand.summed = trainer
         if not self.update_due:
             raise RuntimeError(NOT_DUE.format(group=self._group))
+        judge(trainer)
         if len(hand.parts) > 1:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
@@ -422,7 +424,6 @@ class TrainingLoop:
 
     def _put_down(self, hand: Hand) -> None:
         self.hand = None
-        self.heads_known |= hand.looked
         if hand.summed is not None and not self._is_void(hand):
             raise RuntimeError(NOT_UPDATED)
         hand.give_back(self.state)
