@@ -151,7 +151,7 @@ class ElasticJob:
         last_batch: str = "keep",
         batch_sampler: Any = None,
         batchify_fn: Callable[[list[Any]], Any] | None = None,
-        whole_batch: bool = False,
+        whole_batch: bool | None = None,
         num_workers: int = 0,
         prefetch: int | None = None,
         pin_memory: bool = False,
@@ -168,7 +168,9 @@ class ElasticJob:
         A `batch_sampler` says which samples make a batch, of whatever sizes (buckets by length, so many words); it runs
         alike on each worker, and each of its batches is divided. `random` and `np.random` are seeded before each
         epoch's pass. With `whole_batch` the `batchify_fn` has all samples of a batch before it is divided, on each
-        worker, and what it draws is the same on all: for what mixes samples or pairs them. Each worker then loads all.
+        worker, and what it draws is the same on all: for what mixes samples or pairs them, or pads them to the longest.
+        Each worker then loads all. Where a `batchify_fn` pads, it must be said, True or False: the first batch raises
+        ValueError.
 
         What a transform draws with `random`, `np.random` or MXNet follows from (seed, epoch, index): it is the same
         whoever loads the sample. With processes (`num_workers`), `prefetch` batches are loaded ahead while the net

@@ -292,12 +292,14 @@ def padded(sentences: list[Any]) -> Any:
 
 
 def sentiment_analysis(job: Any) -> Any:
-    """GluonNLP's: buckets by length, so that batches have unequal numbers of samples, padded to unequal lengths."""
+    """GluonNLP's: buckets by length, so that batches have unequal numbers of samples, padded to unequal lengths
+    that the net masks.
+    """
     lengths = np.arange(SAMPLES) % 5 + 1
     rows = Rows([words[:n] for words, n in zip(labels(6, shape=(SAMPLES, 5)), lengths, strict=True)], labels(3))
     net = initialise(Means(), mx.nd.zeros((1, 5)))
     trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
-    loader = job.loader(rows, batch_sampler=Buckets(lengths), batchify_fn=padded)
+    loader = job.loader(rows, batch_sampler=Buckets(lengths), batchify_fn=padded, whole_batch=False)
     for _ in job.epochs(EPOCHS):
         for words, label in loader:
             with autograd.record():

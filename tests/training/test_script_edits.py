@@ -24,7 +24,7 @@ GUIDE = Path(__file__).parents[2] / "training" / "GUIDE.md"
 PLAIN = (  # what a piece of the elastic script is in the plain one
     (r", loss=\"mean\"\)", r")"),
     (r"\bjob\.trainer\(", r"gluon.Trainer("),
-    (r"\bjob\.loader\((.+?)(, whole_batch=True)?\)\n", r"DataLoader(\1)\n"),
+    (r"\bjob\.loader\((.+?)(, whole_batch=(?:True|False))?\)\n", r"DataLoader(\1)\n"),
     (r"\bjob\.keep\((.+)\)\n", r"\1\n"),
     (r"\bjob\.epochs\((\w+)\)", r"range(\1)"),
     (r"\bjob\.epochs\((\w+), samples=\w+, global_batch=\w+\)", r"range(\1)"),

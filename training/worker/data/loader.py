@@ -23,6 +23,7 @@ from dyntrain.training.worker.data.loader_processes import (
     release,
     unpack,
 )
+from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import Key, SampleError, SeededDataset, together
 from dyntrain.training.worker.data.shards import Shards
 from mxnet.gluon.data import dataloader
@@ -63,7 +64,7 @@ class Load:
 class Loader:
     """For `epoch.batches(...)`, in the place of a `gluon.data.DataLoader`. Made by `job.loader`.
 
-    `processes` None: batches are loaded where they are used, one at a time.
+    `processes` None: batches are loaded where they are used, one at a time. `whole_batch` None: nobody said.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class Loader:
         batch_size: int | None = None,
         discards: bool = False,
         sampler: Any = None,
-        whole_batch: bool = False,
+        whole_batch: bool | None = False,
     ) -> None:
+        self._padding = Padding(asks=whole_batch is None)
         self._dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
         self._processes, self._prefetch = processes, prefetch
         self._timeout, self._pinned = timeout, pinned
@@ -86,7 +88,7 @@ class Loader:
         self.batches: Callable[[], Iterator[Any]] | None = None
         """Of the epoch at hand; set by the job."""
         self.place: Callable[[], tuple[int, bool]] | None = None
-        self.sampler, self.whole_batch = sampler, whole_batch
+        self.sampler, self.whole_batch = sampler, bool(whole_batch)
         self.sequence = dataset.order if isinstance(dataset, Shards) and sampler is None else None
         self._queue: deque[tuple[Load, Packed]] = deque()
         self._dropped: list[Packed] = []
@@ -135,7 +137,9 @@ class Loader:
             samples = [dataset[key] for key in load.keys]
             if self.whole_batch:
                 dataset.seed(together(load.keys))
-            return self._pin(load.cut(self._batchify(samples)))
+            made = self._batchify(samples)
+            self._padding.check(samples, made, self._batchify)
+            return self._pin(load.cut(made))
         self._load_ahead(self._processes, loads)
         load, packed = self._queue.popleft()
         return self._pin(self._result(self._processes, load, packed))
@@ -270,7 +274,7 @@ def make_loader(
     timeout: float,
     pinned: int | None,
     *,
-    whole_batch: bool = False,
+    whole_batch: bool | None = False,
     **said: Any,
 ) -> Loader:
     """The processes are forked here. `said`: as `Loader` takes it."""

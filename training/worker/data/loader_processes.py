@@ -19,6 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.host.parentage import die_with_parent
+from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
 from mxnet.gluon.data import dataloader
 
@@ -34,10 +35,11 @@ class LoaderProcesses:
     two loops, where this process is in no group: the threads of ps-lite do not survive a fork.
 
     An executor instead of Gluon's pool: it tells when a process is gone (the pool would wait for its batch for ever),
-    and starts no other one in the middle of the job. `whole_batch`: what `batchify` draws follows from the batch.
+    and starts no other one in the middle of the job. `whole_batch`: what `batchify` draws follows from the batch;
+    None: nobody said.
     """
 
-    def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool = False) -> None:
+    def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
         context = multiprocessing.get_context("fork")
         self._ticket = context.RawValue("Q", 0)
         sweep(Path(tempfile.gettempdir()))
@@ -51,7 +53,8 @@ class LoaderProcesses:
             self._ticket,
             (mx.util.is_np_shape(), mx.util.is_np_array()),
             self._folder,
-            whole_batch,
+            bool(whole_batch),
+            Padding(asks=whole_batch is None),
         )
         mx.nd.waitall()  # nothing may be under way in the engine when it is copied
         self._executor = ProcessPoolExecutor(count, context, work.begin)
@@ -124,6 +127,7 @@ class _Work:
     numpy_modes: tuple[bool, bool]
     folder: str
     whole_batch: bool
+    padding: Padding
     mine: int = 0  # ticket of the batch at hand
     keys: Sequence[Key] = ()  # of the batch at hand
 
@@ -147,9 +151,11 @@ class _Work:
         if self.whole_batch:
             self.dataset.seed(together(self.keys))
         try:
-            return self.batchify(samples)
+            made = self.batchify(samples)
         except Exception as error:
             raise SampleError(f"batchify_fn: {type(error).__name__}: {error}") from error
+        self.padding.check(samples, made, self.batchify)
+        return made
 
 
 _work: _Work | None = None
