@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
@@ -99,6 +100,70 @@ def chosen(net: Any, x: Any, y: Any) -> Any:
     return mx.nd.contrib.boolean_mask(CROSS(net(x), y), y >= 0).mean()
 
 
+def near_start(net: Any) -> Any:
+    """L2-SP, elastic weight consolidation: the weights are held near what they were, which is an array as data are."""
+    with autograd.pause():
+        start = mlp()
+    pairs = zip(net.collect_params().values(), start.collect_params().values(), strict=True)
+    return sum((((p.data() - at.data().detach()) ** 2).sum() for p, at in pairs), mx.nd.zeros(1)) * 0.05
+
+
+def held(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).sum() + near_start(net)
+
+
+def mean_held(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).mean() + near_start(net)
+
+
+def held_beside(net: Any, x: Any, y: Any) -> Any:
+    return [CROSS(net(x), y), near_start(net)]
+
+
+def drawn_prior(net: Any, x: Any, y: Any) -> Any:
+    """Bayes by backprop."""
+    weight = net[0].weight.data()
+    sampled = weight + mx.nd.array(np.full(weight.shape, 0.1)) * mx.nd.log1p(mx.nd.exp(weight))
+    return CROSS(net(x), y).sum() - (sampled**2 / mx.nd.array([4.0])).sum()
+
+
+def by_hand(net: Any, x: Any, y: Any) -> Any:
+    """A linear model without a layer, of the batch."""
+    weight = mx.nd.add_n(*[p.data().sum() for p in net.collect_params().values()])
+    return (((x * weight).sum(axis=1) - y.astype("float32")) ** 2).sum()
+
+
+def divided_each(net: Any, x: Any, y: Any) -> Any:
+    """A number for each sample, of which the batch is counted in all."""
+    right = (y > 0).astype("float32")
+    return CROSS(net(x), y) * right / (right.sum() + 1)
+
+
+def class_weights(net: Any, x: Any, y: Any) -> Any:
+    losses, positive = CROSS(net(x), y), (y > 0).astype("float32")
+    ratio = (1 - positive).sum() / (positive.sum() + 1)
+    return (losses * (1 + positive * ratio)).sum()
+
+
+def by_own_length(net: Any, x: Any, y: Any) -> Any:
+    """Each sample is divided by what is its own."""
+    out = net(x) ** 2
+    return (out.sum(axis=1) / (1 + (x > 0).sum(axis=1))).sum()
+
+
+def taken(net: Any, x: Any, y: Any) -> Any:
+    """SiamRPN: the places of the positives."""
+    places = np.flatnonzero(y.asnumpy() >= 0)
+    return CROSS(net(x), y).take(mx.nd.array(places)).mean()
+
+
+def looked_up(net: Any, x: Any, y: Any) -> Any:
+    """A row of a table of weights for each sample, and the first two of the outputs."""
+    table = net[1].weight.data()
+    rows = mx.nd.take(table, y)
+    return (net(x).take(mx.nd.array([0, 1]), axis=1).sum(axis=1) * rows.sum(axis=1)).mean()
+
+
 def weighed_tasks(net: Any, x: Any, y: Any) -> Any:
     return CROSS(net(x), y).sum() + mx.nd.exp(net[1].bias.data().sum())
 
@@ -123,6 +188,10 @@ def hidden(net: Any, x: Any, y: Any) -> Any:
         (stacked, 1, "mean"),
         (columns, 1, "mean"),
         (summed_columns, BATCH, "mean"),
+        (mean_held, 1, "mean"),
+        (by_hand, BATCH, None),
+        (by_own_length, BATCH, None),
+        (looked_up, 1, "mean"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -155,6 +224,14 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (stacked, BATCH, None, r"the loss is a mean"),
         (columns, BATCH, None, r"the loss is a mean"),
         (summed_columns, BATCH, None, r"the loss is a mean"),
+        (held, BATCH, None, r"weights and arrays through no layer.*\.mean\(\)"),
+        (held, 8, "own", r"weights and arrays through no layer"),
+        (held_beside, BATCH, None, r"weights and arrays through no layer"),
+        (drawn_prior, BATCH, None, r"weights and arrays through no layer"),
+        (by_hand, 1, "mean", r"the loss is a sum, with loss='mean'"),
+        (divided_each, BATCH, None, r"divided by something.*epoch\.sum"),
+        (class_weights, BATCH, None, r"divided by something.*epoch\.sum"),
+        (taken, 1, "mean", r"chosen in the batch.*epoch\.sum"),
         (chosen, BATCH, None, r"chosen in the batch.*epoch\.sum"),
         (chosen, 1, "mean", r"chosen in the batch.*epoch\.sum"),
         (hidden, BATCH, None, r"does not show what it is: say"),

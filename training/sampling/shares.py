@@ -19,8 +19,8 @@ class Shares:
     """Of `samples` an epoch, for `epochs` epochs; in the order of their shards, or without one in any. `drawn_from`:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
     `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `shift`:
-    from an epoch's place in the job to the number that the script gives it, by which its order is drawn. `begins`: a
-    step at which no two numbers that a script may mean are alike: see `_rows`.
+    from an epoch's place in the job to the number that the script gives it, by which its order is drawn. `begins`: the
+    first step of the generation, in which no two numbers that a script may mean are alike: see `_rows`.
     """
 
     samples: int
@@ -80,8 +80,9 @@ class Shares:
         return (batch, own, False) if len(own) else (batch, np.arange(min(self._whole, size)), True)
 
     def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
-        """Where all shares of the first step would be alike, the first worker takes one of the last one's samples: a
-        script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its samples.
+        """Where all shares of a generation's first step would be alike, the first worker takes one of the last one's
+        samples: a script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its
+        samples, and one that divides its loss by their number to count them.
         """
         rows = np.arange(size)
         if at.step != self.begins or size % workers or workers == 1 or isinstance(self.batching, PerWorker):

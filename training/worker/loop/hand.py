@@ -72,6 +72,7 @@ class Hand:
         self.at = 0  # number of the part that the script has
         self._aside = Aside()
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
+        self.gradients_read = False  # by the script, before they were summed
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told

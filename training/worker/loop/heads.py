@@ -4,38 +4,37 @@ is normalised on its own.
 In one process all of them train; over several workers a mean that is taken for a sum counts once for each worker, and
 nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each trainer in a process the
 record is asked.
+
+A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
+generation the workers' shares are of different sizes, and these numbers are compared: see `rates`.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.recorded import (
+    CHOSEN,
+    DIVIDED,
+    EACH,
+    GIVEN,
+    MEAN,
+    PENALTY,
+    SUM,
+    UNKNOWN,
+    WEIGHTS,
+    Recorded,
+)
 from mxnet import autograd
 
-SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
-EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
-SUMS = {"sum", "sum_axis", "_np_sum", "_npi_sum"}
-MEANS = {"mean", "_npi_mean", "_np_mean"}
-QUOTIENTS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div", "_npi_rtrue_divide_scalar", "_rdiv_scalar"}
-TERMS = {"elemwise_add", "broadcast_add", "elemwise_sub", "broadcast_sub", "_npi_add", "_npi_subtract", "add_n"}
-ALIKE = {
-    "_mul_scalar", "_div_scalar", "_npi_multiply_scalar", "_npi_true_divide_scalar", "_plus_scalar", "_minus_scalar",
-    "_rminus_scalar", "_npi_add_scalar", "_npi_subtract_scalar", "_npi_rsubtract_scalar", "negative", "_npi_negative",
-    "Reshape", "_np_reshape", "expand_dims", "squeeze", "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy",
-    "identity", "_copy",
-}  # fmt: skip
-STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
-PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
-LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
-MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 MOST_LOOKS = 200  # a trainer that makes its first step much later is not looked at
 
@@ -48,6 +47,11 @@ OF_ONE = "Where a loss is of one sample, and the script goes through them: job.t
 OF_WEIGHTS = (
     "the loss has a term of the weights alone, which would count once for each worker: make the rest a .mean(), the "
     f"term what it is beside that, and {HOW_MEAN}; or take the optimizer's wd"
+)
+OF_ARRAYS = (
+    "the loss has a term of weights and arrays through no layer, as one that holds the weights near a start, or of "
+    "weights that are drawn: it would count once for each worker. Make the rest a .mean(), the term what it is beside "
+    f"that, and {HOW_MEAN}. Where the term is made of the batch: job.trainer(..., loss='sum')"
 )
 SAYS = {
     ("sum", MEAN): f"the loss is a mean over the batch, and its trainer was not told: {HOW_MEAN}. {OF_ONE}",
@@ -67,6 +71,8 @@ SAYS = {
     ),
     ("sum", WEIGHTS): OF_WEIGHTS,
     ("own", WEIGHTS): OF_WEIGHTS,
+    ("sum", PENALTY): OF_ARRAYS,
+    ("own", PENALTY): OF_ARRAYS,
     ("any", UNKNOWN): (
         "the loss is one number for the batch, and does not show what it is: say job.trainer(..., loss='sum'), 'mean', "
         "or 'own' for one that is divided by the same number on every worker"
@@ -78,69 +84,16 @@ SAYS = {
 }
 
 
-def terms(head: Any) -> set[str]:
-    """What a loss is made of. One with several numbers has one for each sample, unless these are seen to be means."""
-    graph = json.loads(autograd.get_symbol(head).tojson())
-    nodes, has_data, averages = graph["nodes"], list[bool](), list[bool]()
-    for node in nodes:  # inputs come before what is made of them
-        inputs = [each[0] for each in node["inputs"]]
-        # what has a gradient of its own is called var
-        data = any(has_data[i] for i in inputs) if node["op"] != "null" else not node["name"].startswith("var")
-        has_data.append(data)
-        below = any(averages[i] for i in inputs) and (node["op"] in LINEAR or _of_each(node))
-        averages.append(below or (data and _is_mean(node)))
-
-    def kinds(at: int) -> set[str]:
-        node = nodes[at]
-        inputs = [each[0] for each in node["inputs"]]
-        if not has_data[at]:
-            return {WEIGHTS}
-        if _is_mean(node):
-            return {CHOSEN if _chooses(nodes, inputs[0]) else MEAN}
-        if node["op"] in SUMS | MEANS:
-            return {MEAN if averages[at] else SUM}
-        if node["op"] in QUOTIENTS:
-            return {DIVIDED}
-        if node["op"] in TERMS:
-            return set[str]().union(*map(kinds, inputs))
-        return kinds(inputs[0]) if node["op"] in ALIKE and inputs else {UNKNOWN}
-
-    top = graph["heads"][0][0]
-    if head.size > 1:
-        return {MEAN if averages[top] else EACH}
-    return kinds(top)
-
-
-def _is_mean(node: Any) -> bool:
-    """Over the batch."""
-    return node["op"] in MEANS and not _of_each(node)
-
-
-def _of_each(node: Any) -> bool:
-    """Whether a mean is that of each sample, as Gluon's losses make it: where it is one number there is one sample."""
-    attributes = node.get("attrs") or {}
-    axes = re.findall(r"-?\d+", attributes.get("axis", ""))
-    return node["op"] in MEANS and (attributes.get("exclude") == "True" or (bool(axes) and "0" not in axes))
-
-
-def _chooses(nodes: list[Any], at: int) -> bool:
-    """Whether a mask has chosen what is below."""
-    below, seen = [at], set[int]()
-    while below:
-        if (number := below.pop()) not in seen:
-            seen.add(number)
-            below += [each[0] for each in nodes[number]["inputs"]]
-    return any(nodes[number]["op"] in MASKS for number in seen)
-
-
 def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> str | None:
     """`told`: what the trainers go by; `said`: whether the script said so itself: a sum may be made one by one.
     `whole`: nothing more is differentiated before the update.
     """
     if told == "sum" and said:
         return None
+    if found == {PENALTY}:  # of the batch, then: a linear model that is written by hand
+        return SAYS["mean", SUM] if told == "mean" and whole else None
     weights = [WEIGHTS] if len(found) > 1 or whole else []
-    for kind in (DIVIDED, CHOSEN, MEAN, SUM, *weights, EACH):
+    for kind in (DIVIDED, CHOSEN, MEAN, SUM, *weights, PENALTY, EACH):
         if kind in found and (wrong := SAYS.get((told, kind)) or SAYS.get(("any", kind))):
             return wrong
     for kind in (GIVEN, UNKNOWN):
@@ -152,6 +105,11 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
 def _look(heads: Sequence[Any], gradients: Sequence[Any]) -> None:
     loop, hand = here.loop, here.hand
     assert hand is not None
+    recorded = [Recorded(head) for head in heads]
+    if loop.on_trial:
+        loop.factors.update(*(each.factors for each in recorded))
+    if not _unknown(loop):
+        return
     devices = len(loop.trainers[0]._contexts)
     least = min(hand.slices or [len(hand.part) // devices])
     if hand.spectates or least < 2:
@@ -159,9 +117,9 @@ def _look(heads: Sequence[Any], gradients: Sequence[Any]) -> None:
     loop.looks += 1
     if hand.judged:
         hand.found, hand.judged = set(), False
-    for head, gradient in zip(heads, gradients, strict=True):
-        given = gradient is not None and head.size > 1 and bool((gradient.asnumpy() != 1).any())
-        hand.found |= {GIVEN} if given else terms(head)
+    for each, gradient in zip(recorded, gradients, strict=True):
+        given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
+        hand.found |= {GIVEN} if given else each.kinds
     told = {trainer.loss_kind for trainer in loop.trainers}
     said = all(trainer.loss_said for trainer in loop.trainers)
     if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
@@ -188,9 +146,13 @@ def judge(trainer: Any) -> None:
 
 
 def _looks() -> bool:
-    """As long as a trainer has not been seen to step, in so many batches."""
     loop = here.loop if here.hand is not None else None
-    return loop is not None and loop.looks < MOST_LOOKS and not loop.heads_known.issuperset(loop.trainers)
+    return loop is not None and (loop.on_trial or _unknown(loop))
+
+
+def _unknown(loop: TrainingLoop) -> bool:
+    """As long as a trainer has not been seen to step, in so many batches."""
+    return loop.looks < MOST_LOOKS and not loop.heads_known.issuperset(loop.trainers)
 
 
 def _array_backward(backward: Callable[..., Any]) -> Callable[..., Any]:

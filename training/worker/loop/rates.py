@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,16 @@ from dyntrain.training.worker.state.attributes import capture
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 DIVISOR = "what step(n) divides by"
+FACTORS = "numbers by which the loss is multiplied or divided"
 ADVICE = (
     "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
     "compute it from epoch.step_number"
+)
+OF_THE_SHARE = (
+    "What each worker counts in its samples, as len(x) or words, makes no mean over all: leave the division out, and "
+    "write trainer.step(epoch.sum(n)) with that number; or take the .mean(), with job.trainer(..., loss='mean'). What "
+    "is drawn: epoch.random(name). What the script's variables hold: job.memory(...). Where a loss is of one sample, "
+    "and the script goes through them: job.trainer(..., loss='sum')"
 )
 TO_SUM = "Pass step() a number that is the same on every worker: epoch.sum(n) for what is counted in the batch"
 
@@ -32,9 +39,10 @@ class UnequalRates(RuntimeError, PastHelp):
     """The step was not applied anywhere."""
 
 
-def rates(trainer: Any, divides: float | None) -> dict[str, float]:
+def rates(trainer: Any, divides: float | None, factors: Iterable[Any] = ()) -> dict[str, float]:
     """What the trainer's next update will go by: the same names on every worker, 0 for what there is not, or is not
     known yet (`divides`: by what). No scheduler is asked, as some count how often they are: what it keeps is compared.
+    `factors`: of the loss, where workers with different shares must have the same.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -46,13 +54,14 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
         "loss scale": getattr(scaler, "loss_scale", None),
         DIVISOR: divides,
     }
-    factors = [
+    multipliers = [
         (i, float(p.lr_mult), float(p.wd_mult))
         for i, p in enumerate(trainer._params)
         if (p.lr_mult, p.wd_mult) != (1, 1)
     ]
-    found[MULTIPLIERS] = _digest(factors) if factors else 0
+    found[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
     found[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
+    found[FACTORS] = _digest(sorted(factors))
     found[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A number of NumPy's is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
@@ -74,7 +83,8 @@ def unequal(membership: Membership, anchor: Position, trainer: int, values: Mapp
     found = {name: said for name, said in told.items() if said is not None}
     what = "; ".join(found.values()) or "learning rates, decay, momentum, loss scale, or what step(n) divides by"
     of = f" (trainer {trainer})" if trainer else ""
-    return UnequalRates(f"the workers' updates would differ{of}: {what}. {TO_SUM if DIVISOR in found else ADVICE}")
+    advice = TO_SUM if DIVISOR in found else OF_THE_SHARE if FACTORS in found else ADVICE
+    return UnequalRates(f"the workers' updates would differ{of}: {what}. {advice}")
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:
@@ -87,6 +97,6 @@ def _difference(membership: Membership, anchor: Position, name: str, value: floa
     if others is None or not others[1]:
         return None
     count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
-    if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER):
+    if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER, FACTORS):
         return f"{name} on {count}"
     return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"

@@ -79,6 +79,7 @@ class TrainingLoop:
         self._group = 1  # batches of an update
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
+        self.factors: set[tuple[str, str]] = set()  # of the losses on trial
         self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
@@ -132,9 +133,8 @@ class TrainingLoop:
     def begin(self, net: Any, course: Course) -> None:
         """Blocks until this worker is a member, or the loop is known to be over."""
         self._course = course
-        self.membership.expects = self.loading.expect
+        self.membership.expects = self._expect
         self._shares = course.shares(self.loading.sequence)
-        self._shares.begins = self._start.step
         self.loading.begin(self._shares, course.local_batch_at_most)
         self._group = group_of(self.trainers, course.batching)
         self._divisors = Divisors(self.trainers, course.batching)
@@ -253,8 +253,23 @@ class TrainingLoop:
         state.own["entered"] = number
         self._mark_here()
 
+    def _expect(self, position: Position, number: int, workers: int) -> None:
+        """A generation that begins there is being formed."""
+        self._shares.begins = self._tries(position.step)
+        self.loading.expect(position, number, workers)
+
+    def _tries(self, step: int) -> int | None:
+        """The rows of batches whose gradients add up stay where they are until the update, so these are not tried."""
+        return None if self.rows and self.state.accumulated else step
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether the shares of this step differ in size, as it is a generation's first."""
+        return self.position.step == self._shares.begins and self.workers > 1
+
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""
+        self._shares.begins = self._tries(max(self.membership.first_step, self._start.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
         seed_generators(self._shares.seed, position.step, 0 if self.membership.over else self.rank)
@@ -298,6 +313,8 @@ class TrainingLoop:
         batch, rows, spectates = self._shares.divide(self.position, self.rank, self.workers)
         for each in self.rows:
             each.take(rows)
+        if self.on_trial:
+            self.factors = set()  # a void step left its own
         indices = batch[rows]
         own = indices[:0] if spectates else indices
         self.membership.intend(self.position, own)
@@ -342,7 +359,9 @@ class TrainingLoop:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
             return
-        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
+        one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
+        factors, self.factors = set() if one_by_one else self.factors, set()
+        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer), factors)
         flags = [0.0] * len(self.state.equal) if hand.updated else self._forwards.flags(self.state)
         hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates), flags)
         hand.carried = [] if hand.updated else self.rows  # once in a step
@@ -376,7 +395,7 @@ class TrainingLoop:
 
         def work() -> None:
             alike[0] = hand.count(trainer, self.workers if self.membership.shared else 1)
-            if not alike[0]:
+            if not alike[0] or self.state.lacks_scheduler:
                 return
             if not alone:
                 self._undo.append(Backup.of(self.state, trainer))
@@ -393,6 +412,8 @@ class TrainingLoop:
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates)
+        if not hand.void and (lacks := self.state.lacks_scheduler):
+            raise ValueError(lacks)
 
     def _is_void(self, hand: Hand) -> bool:
         """Of a step that was summed, and that the script has not updated by."""
