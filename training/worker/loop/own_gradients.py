@@ -16,6 +16,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -24,11 +25,21 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.loop.here import here
 from dyntrain.training.worker.state.slots import leaves
+from mxnet import gluon
 
 CHANGED = (
     "the gradients of {name} are changed before trainer.step(): they are those of this worker's share, and clipped or "
     "scaled by their own size they add up to another sum. Write trainer.allreduce_grads(), then what changes them, "
     "then trainer.update(n) in place of trainer.step(n)"
+)
+MOVED = (
+    "{name} is written to after its gradients were read, and before they are summed: they are those of this worker's "
+    "share, and weights that they move part from the other workers'. Where what is written does not come of them, "
+    "write it before backward() or after trainer.step(); what does (SAM, adversarial weights) cannot be trained here"
+)
+NOT_KEPT = (
+    "set_data() of {name} in a batch, which no trainer has and the job does not keep: a worker that joins would have "
+    "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop"
 )
 WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imod__", "__setitem__")
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
@@ -43,7 +54,26 @@ def _look(hand: Hand, array: Any, harmless: bool) -> None:
     if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
         raise ValueError(CHANGED.format(name=holders[0][1].name))
     if not holders:
+        _refuse_moved(hand, array)
         _keep(hand, array)
+
+
+def _refuse_moved(hand: Hand, array: Any) -> None:
+    """Raises ValueError for a weight of which gradients were read that are not summed yet."""
+    for param in _unsummed(hand) if hand.gradients_read else ():
+        if any(data is array and data._fresh_grad for data in param._data or ()):
+            raise ValueError(MOVED.format(name=param.name))
+
+
+def _unsummed(hand: Hand) -> list[Any]:
+    """The parameters of which no trainer has summed gradients since the batch is in hand."""
+    done, found = set[int](), dict[int, Any]()
+    for trainer in here.loop.trainers:
+        for param in trainer._params:
+            found[id(param)] = param
+            if trainer in hand.updated or hand.summed is trainer:
+                done.add(id(param))
+    return [param for number, param in found.items() if number not in done]
 
 
 def _keep(hand: Hand, array: Any) -> None:
@@ -67,7 +97,7 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
     def looks(self: Any, *args: Any) -> Any:
         if here.hand is not None:
             zero = isinstance(args[-1], int | float) and args[-1] == 0
-            who = str(sys._getframe(1).f_globals.get("__name__"))
+            who = _caller(1)
             if not who.startswith("dyntrain."):
                 _look(here.hand, self, harmless=zero or who.startswith(AMP))
                 result = write(self, *args)
@@ -81,13 +111,11 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
 def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(copyto)
     def looks(self: Any, other: Any) -> Any:
-        if here.hand is not None and isinstance(other, mx.nd.NDArray):
-            who = str(sys._getframe(1).f_globals.get("__name__"))
-            if not who.startswith("dyntrain."):
-                _look(here.hand, other, harmless=False)
-                result = copyto(self, other)
-                here.loop.overwritten(other)
-                return result
+        if here.hand is not None and isinstance(other, mx.nd.NDArray) and not _caller(1).startswith("dyntrain."):
+            _look(here.hand, other, harmless=False)
+            result = copyto(self, other)
+            here.loop.overwritten(other)
+            return result
         return copyto(self, other)
 
     return looks
@@ -103,6 +131,57 @@ def _takes_a_part(getitem: Callable[..., Any]) -> Callable[..., Any]:
     return looks
 
 
+def _read(param: Any) -> None:
+    """By the script."""
+    hand = here.hand
+    if hand is None or hand.gradients_read or hand.updates or hand.summed is not None:
+        return
+    fresh = any(data._fresh_grad for data in param._data or ())
+    hand.gradients_read = fresh and any(each is param for each in _unsummed(hand))
+
+
+def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(read)
+    def looks(self: Any, *args: Any, **said: Any) -> Any:
+        if here.hand is not None and not _caller(1).startswith(("dyntrain.", "mxnet.gluon.")):
+            _read(self)
+        return read(self, *args, **said)
+
+    return looks
+
+
+def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(set_data)
+    def looks(self: Any, data: Any) -> Any:
+        if here.hand is not None and not here.in_block and not _caller(1).startswith("dyntrain."):
+            state = here.loop.state
+            known = any(each is self for each in [*state.parameters, *state.kept.parameters])
+            if not known and self not in _made_in_a_batch:
+                raise ValueError(NOT_KEPT.format(name=self.name))
+        return set_data(self, data)
+
+    return looks
+
+
+_made_in_a_batch: WeakSet[Any] = WeakSet()
+
+
+def _makes(initialises: Callable[..., Any]) -> Callable[..., Any]:
+    """A net that is made within a batch is gone after it, as far as the job is concerned."""
+
+    @functools.wraps(initialises)
+    def looks(self: Any, *args: Any, **said: Any) -> Any:
+        if here.hand is not None:
+            _made_in_a_batch.add(self)
+        return initialises(self, *args, **said)
+
+    return looks
+
+
+def _caller(above: int) -> str:
+    return str(sys._getframe(above + 1).f_globals.get("__name__"))
+
+
 def _gradient(own: property) -> property:
     """MXNet makes another object of a weight's gradient each time that it is asked for (`weight.grad[:] *= ...`)."""
 
@@ -111,6 +190,7 @@ def _gradient(own: property) -> property:
             for param in trainer._params:
                 for weight, gradient in zip(param._data or (), param._grad or (), strict=False):
                     if weight is self:
+                        _read(param)
                         return gradient
         return own.fget(self)  # type: ignore[misc]  # it has one
 
@@ -127,3 +207,6 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
         _kind.__getitem__ = _takes_a_part(_kind.__getitem__)
     if "grad" in vars(_kind):
         _kind.grad = _gradient(vars(_kind)["grad"])
+gluon.Parameter.grad, gluon.Parameter.list_grad = _reads(gluon.Parameter.grad), _reads(gluon.Parameter.list_grad)
+gluon.Parameter.set_data = _sets(gluon.Parameter.set_data)
+gluon.Parameter._init_impl = _makes(gluon.Parameter._init_impl)

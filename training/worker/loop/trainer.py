@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -80,6 +81,14 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
                 param.grad_req = "add"
         self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
         self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
+
+    @property
+    def learning_rate(self) -> float:
+        """Asking leaves no trace, as one worker alone may ask, to print it: some schedulers keep what they answered."""
+        optimizer = self._optimizer
+        if optimizer.lr_scheduler is None:
+            return float(optimizer.lr)
+        return copy.deepcopy(optimizer.lr_scheduler)(optimizer.num_update)  # type: ignore[no-any-return]
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch

@@ -34,6 +34,12 @@ _NOT_VALUES = frozenset(
 )
 
 
+OTHER_SCHEDULER = (
+    "the state is of a script whose trainer had {received} by then, and here it has {own}. A scheduler that is set in "
+    "a later epoch must be there on whoever begins after that: write `if epoch >= 3:` in place of `if epoch == 3:`"
+)
+
+
 class StateError(RuntimeError):
     """The state is damaged, or belongs to another model."""
 
@@ -64,6 +70,7 @@ class TrainingState:
                 )
         self._equal = [p for p in in_trainers.values() if differentiable(p)]
         self._each = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
+        self._others: list[tuple[Any, Any, str]] = []  # (trainer, its scheduler, the kind that was received instead)
         self._carried: dict[int, list[Any]] = {}  # by id of the parameter: a gradient that is carried over a boundary
         # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
@@ -266,7 +273,23 @@ class TrainingState:
     def set_values(self, scalars: dict[str, Any]) -> None:
         """Rates, decays, what trains and what is frozen: as they were on the worker that packed them."""
         for trainer, values in zip(self.trainers, scalars["values"], strict=True):
+            own, received = trainer._optimizer.lr_scheduler, values.get("scheduler", _kind(trainer))
+            if received != _kind(trainer):
+                fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
+                values = {**values, "optimizer": fields}
+                self._others.append((trainer, own, received))
             _set_values(trainer, values)
+
+    @property
+    def lacks_scheduler(self) -> str | None:
+        """What to say where the first update after an installation is due, and the script has not set the scheduler
+        that was received. The same on all workers whose rates are alike.
+        """
+        for trainer, own, received in self._others:
+            if trainer._optimizer.lr_scheduler is own and _kind(trainer) != received:
+                return OTHER_SCHEDULER.format(received=received, own=_kind(trainer))
+        self._others = []
+        return None
 
     def set_values_of(self, trainer: Any, values: dict[str, Any]) -> None:
         _set_values(trainer, values)
@@ -376,6 +399,7 @@ def _values_of(trainer: Any) -> dict[str, Any]:
     scaler = getattr(trainer, "_amp_loss_scaler", None)
     return {
         "optimizer": capture(trainer._optimizer, _NOT_VALUES),
+        "scheduler": _kind(trainer),
         "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
         "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
         # as plain numbers: NumPy's are none to JSON
@@ -383,6 +407,12 @@ def _values_of(trainer: Any) -> dict[str, Any]:
             [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
         ],
     }
+
+
+def _kind(trainer: Any) -> str:
+    """Of the scheduler."""
+    scheduler = trainer._optimizer.lr_scheduler
+    return "no scheduler" if scheduler is None else type(scheduler).__name__
 
 
 def _set_values(trainer: Any, values: dict[str, Any]) -> None:

@@ -1,0 +1,111 @@
+"""Weights that a script writes in a batch: moved by its share's gradients, or in a net that nobody keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd
+from test_script_idioms import all_close
+
+Between = Callable[[Any], None]  # of the net, between backward and step
+
+
+def script(job: Any, between: Between, after: Between = lambda net: None) -> list[Any]:
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            between(net)
+            trainer.step(BATCH)
+            after(net)
+    return weights(net)
+
+
+def sharpness_aware(net: Any) -> None:
+    """SAM: up the gradient, where the one that counts is taken."""
+    for p in net.collect_params().values():
+        p.set_data(p.data() + 0.05 * p.grad() / (p.grad().norm() + 1e-6))
+
+
+def adversarial(net: Any) -> None:
+    """FGM, as question answering has it."""
+    weight = net[0].weight
+    gradient = weight.list_grad()[0]
+    weight.data()[:] += gradient / gradient.norm()
+
+
+def by_hand(net: Any) -> None:
+    """d2l's sgd, beside a trainer."""
+    for p in net.collect_params().values():
+        p.data()[:] -= 0.1 * p.data().grad / BATCH
+
+
+@pytest.mark.parametrize("between", [sharpness_aware, adversarial, by_hand])
+def test_weights_that_are_moved_by_a_shares_gradients_are_refused_before_the_first_step(between: Between) -> None:
+    with pytest.raises(ValueError, match=r"weight is written to after its gradients were read.*this worker's share"):
+        script(ElasticJob.join(), between)
+
+
+norms: list[Any] = []
+
+
+def decays(net: Any) -> None:
+    for p in net.collect_params().values():
+        p.data()[:] *= 0.99
+
+
+def logs(net: Any) -> None:
+    norms.append([p.grad().norm().asscalar() for p in net.collect_params().values()])
+
+
+def clips_what_is_summed(net: Any) -> None:
+    for p in net.collect_params().values():
+        norms.append(p.grad().norm().asscalar())
+        p.data()[:] = p.data().clip(-0.4, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("between", "after"),
+    [(decays, logs), (logs, decays), (decays, clips_what_is_summed), (logs, clips_what_is_summed)],
+)
+def test_t2_weights_that_are_written_without_those_gradients_train_as_in_one_process(
+    between: Between, after: Between
+) -> None:
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1), Death(8, 0)], 1)
+    all_close(conductor.run(lambda job: script(job, between, after)), script(Plain(), between, after))
+
+
+def teacher(job: Any, keeps: bool) -> list[Any]:
+    """A mean teacher, whose weights follow the student's, and whose answers the student learns from."""
+    net, mean = mlp(), mlp(seed=3)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    if keeps:
+        job.keep(mean)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y) + ((net(x) - mean(x).detach()) ** 2).mean(axis=1)
+            loss.backward()
+            trainer.step(BATCH)
+            for p, followed in zip(mean.collect_params().values(), net.collect_params().values(), strict=True):
+                p.set_data(0.9 * p.data() + 0.1 * followed.data())
+    return weights(net, mean)
+
+
+def test_a_net_that_a_script_changes_and_nobody_keeps_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match=r"set_data\(\) of dense\d+_weight in a batch.*job\.keep\(net\)"):
+        teacher(ElasticJob.join(), keeps=False)
+
+
+def test_t2_a_teacher_that_the_job_keeps_is_that_of_one_process() -> None:
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1), Death(8, 0)], 1)
+    all_close(conductor.run(lambda job: teacher(job, keeps=True)), teacher(Plain(), keeps=True))
