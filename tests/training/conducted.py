@@ -262,8 +262,7 @@ class Conductor:
         return list(self.results.values())
 
     def _over(self) -> bool:
-        last = self.loop == self.loops - 1
-        return last and bool(self.members) and all(member.over for member in self.members)
+        return bool(self.members) and all(member.came_to == self.loops for member in self.members)
 
 
 class _Store:
@@ -288,16 +287,16 @@ class ConductedMembership(Membership):
         self.aborted = self.left = False
         self._exchanges = 0
         self._at = START
-        self._came_to = 0  # the loop that its script is at
+        self.came_to = 0  # the loop that its script is at
         self.formed_in = 0
 
     def enter(self, state: Any, **agreed: Any) -> Position:
         self.state = state
         conductor, self.over, self.stopping = self.conductor, False, False
         with conductor.changed:
-            if self._came_to and self in conductor.members:
+            if self.came_to and self in conductor.members:
                 conductor.arrive(self)
-                came = self._came_to
+                came = self.came_to
                 assert conductor.changed.wait_for(lambda: self.formed_in == came or self.errors_or_left, 3 * WAIT)
             else:
                 conductor.stand(self)
@@ -408,9 +407,9 @@ class ConductedMembership(Membership):
     def finished(self, position: Position) -> None:
         super().finished(position)
         with self.conductor.changed:
-            self._came_to += 1
-            if self._came_to < self.conductor.loops:
-                if self.conductor.loop < self._came_to:
+            self.came_to += 1
+            if self.came_to < self.conductor.loops:
+                if self.conductor.loop < self.came_to:
                     self.conductor.loop_over(position)
                 return
             if not any(isinstance(entry, JobFinished) for entry in self.conductor.settled):
