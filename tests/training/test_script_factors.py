@@ -11,7 +11,10 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.worker.loop.rates import UnequalRates
+from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.worker.loop.rates import OPINION, UnequalRates, of_one_opinion, opinion
+from hypothesis import given
+from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -77,6 +80,20 @@ def mean_by_length(epoch: Any, losses: Any, y: Any) -> Any:
 def test_a_count_of_the_share_beside_a_mean_that_was_told_is_refused_too() -> None:
     with pytest.raises(UnequalRates, match="loss is multiplied or divided"):
         Conductor({0: 3}, [], 4).run(lambda job: script(job, mean_by_length, 1, loss="mean"))
+
+
+FACTOR = st.tuples(st.sampled_from(["_mul_scalar", "_div_scalar"]), st.integers(1, 9).map(str))
+
+
+@given(st.lists(st.sets(FACTOR, max_size=2), min_size=2, max_size=MOST_WORKERS))
+def test_opinions_agree_where_all_that_have_one_have_the_same(sets: list[set[tuple[str, str]]]) -> None:
+    total = np.sum([np.array(opinion(each), dtype=np.float32) for each in sets], axis=0, dtype=np.float32)
+    assert of_one_opinion(total.tolist()) == (len({frozenset(each) for each in sets if each}) < 2)
+
+
+def test_who_has_nothing_to_train_on_has_no_opinion() -> None:
+    """As a script multiplies its loss by 0 there."""
+    assert opinion({("_mul_scalar", "0.0"), ("_div_scalar", "3.0")}) == opinion(()) == [0.0] * OPINION
 
 
 def halved(epoch: Any, losses: Any, y: Any) -> Any:

@@ -18,6 +18,7 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
 from dyntrain.training.worker.loop.hand import HEAD, Hand
+from dyntrain.training.worker.loop.rates import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers
 from mxnet import autograd, gluon
@@ -243,7 +244,7 @@ def added_up(steps: Sequence[int]) -> None:
     hands = [Hand(np.arange(1), 1, spectates=False) for _ in range(len(steps))]
     total = np.zeros(HEAD, dtype=np.float32)
     for hand, step in zip(hands, steps, strict=True):
-        hand.tally(trainer, state, step, [0.0] * 4)
+        hand.tally(trainer, state, step, [0.0] * 4, [0.0] * OPINION)
         total += hand.vote.asnumpy().astype(np.float32)
     hands[0].vote = mx.nd.array(total, dtype="float64")
     hands[0].count(trainer, len(steps))

@@ -45,26 +45,27 @@ class Divisors:
             raise ValueError(ADDS_UP)
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         known = meanings.get(number)
+        of_a_sum = MADE_OF_A_SUM if known is None else known
         counts = hand.counted and hand.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise ValueError(NOT_ABOVE_0.format(n=n))
             if n == 1 and not hand.counted:
                 raise ValueError(OWN_SHARE)
-            by, left = float(n), known if known is not None else MADE_OF_A_SUM
+            by, left = float(n), of_a_sum
         elif trainer.loss_kind == "mean" and n == 1:
             return 1
         elif counts and n == 1 and known is None and singles:
             raise ValueError(ONE)
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
-            by, left = 1.0, known if known is not None else MADE_OF_A_SUM  # max(1, epoch.sum(n)) of nothing
+            by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) of nothing
         else:
             try:
                 by, left = divisor(n, self._counts(hand, full), known)
             except WrongBatchSize:
                 if not (counts and n > 0):
                     raise
-                by, left = float(n), known if known is not None else MADE_OF_A_SUM
+                by, left = float(n), of_a_sum
         own["meanings"] = {**meanings, number: left}
         return by
 

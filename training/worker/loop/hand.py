@@ -19,7 +19,8 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
-HEAD = 7  # numbers before those of the parameters: workers, the step's mark, the tags
+TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
+HEAD = TAGGED + 5  # and an opinion; those of the parameters follow
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
@@ -85,6 +86,8 @@ class Hand:
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
+        self.opinion: Sequence[float] = ()  # on the numbers in the loss
+        self.opinions: list[float] = []  # of all workers, summed
         self.flagged: list[int] = []  # by any worker, of the flags of the last sum
         self._mark: list[float] = []
         self._tags: list[float] = []
@@ -159,11 +162,17 @@ class Hand:
                 gradient *= weight
 
     def tally(
-        self, trainer: Any, state: TrainingState, step: int, tags: list[float], flags: Sequence[float] = ()
+        self,
+        trainer: Any,
+        state: TrainingState,
+        step: int,
+        tags: list[float],
+        opinion: Sequence[float],
+        flags: Sequence[float] = (),
     ) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`), which parameters its samples had a part in, and `flags`. A device that had
-        no part in the batch holds the gradients of an earlier one.
+        what its update will go by (`tags`, `opinion`), which parameters its samples had a part in, and `flags`. A
+        device that had no part in the batch holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -171,7 +180,7 @@ class Hand:
         self._mark, self._tags = mark(step), tags
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags
-        vote[:HEAD] = 1.0, *self._mark, *self._tags
+        vote[:HEAD] = 1.0, *self._mark, *self._tags, *opinion
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -200,7 +209,8 @@ class Hand:
                 for data in param.list_data():
                     data._fresh_grad = bool(total[HEAD + i])
         self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
-        return bool(total[3:HEAD].tolist() == [workers * tag for tag in self._tags])
+        self.opinions = total[TAGGED:HEAD].tolist()
+        return bool(total[3:TAGGED].tolist() == [workers * tag for tag in self._tags])
 
 
 def tally_key(trainer: int) -> str:

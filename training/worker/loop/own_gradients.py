@@ -81,7 +81,7 @@ def _keep(hand: Hand, array: Any) -> None:
     if hand.kept_from is None:
         hand.kept_from = {id(each) for trainer in here.loop.trainers for each in _weights_and_states(trainer)}
     if id(array) in hand.kept_from:
-        here.loop.overwrites(array)
+        here.loop.undo.script_writes(array)
 
 
 def _weights_and_states(trainer: Any) -> Iterator[Any]:
@@ -101,7 +101,7 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
             if not who.startswith("dyntrain."):
                 _look(here.hand, self, harmless=zero or who.startswith(AMP))
                 result = write(self, *args)
-                here.loop.overwritten(self)
+                here.loop.undo.script_wrote(self)
                 return result
         return write(self, *args)
 
@@ -114,7 +114,7 @@ def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
         if here.hand is not None and isinstance(other, mx.nd.NDArray) and not _caller(1).startswith("dyntrain."):
             _look(here.hand, other, harmless=False)
             result = copyto(self, other)
-            here.loop.overwritten(other)
+            here.loop.undo.script_wrote(other)
             return result
         return copyto(self, other)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
+OPINION = 5  # numbers of one
 DIVISOR = "what step(n) divides by"
 FACTORS = "numbers by which the loss is multiplied or divided"
 ADVICE = (
@@ -39,10 +40,9 @@ class UnequalRates(RuntimeError, PastHelp):
     """The step was not applied anywhere."""
 
 
-def rates(trainer: Any, divides: float | None, factors: Iterable[Any] = ()) -> dict[str, float]:
+def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     """What the trainer's next update will go by: the same names on every worker, 0 for what there is not, or is not
     known yet (`divides`: by what). No scheduler is asked, as some count how often they are: what it keeps is compared.
-    `factors`: of the loss, where workers with different shares must have the same.
     """
     optimizer = trainer._optimizer
     scheduler = optimizer.lr_scheduler
@@ -61,7 +61,6 @@ def rates(trainer: Any, divides: float | None, factors: Iterable[Any] = ()) -> d
     ]
     found[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
     found[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
-    found[FACTORS] = _digest(sorted(factors))
     found[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A number of NumPy's is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
@@ -77,8 +76,27 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
     return [*mark(digest), *mark(digest // ROUND)]
 
 
-def unequal(membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float]) -> UnequalRates:
+def opinion(factors: Collection[tuple[str, str]]) -> list[float]:
+    """What this worker adds to a sum to say by which numbers its loss was multiplied. Who has none, or 0 among them, as
+    a script that has nothing to train on in its share, says nothing.
+    """
+    if not factors or any(float(number or 0) == 0 for _, number in factors):
+        return [0.0] * OPINION
+    digest = zlib.crc32(repr(sorted(factors)).encode())
+    return [1.0, *mark(digest), *mark(digest // ROUND)]
+
+
+def of_one_opinion(total: Sequence[float]) -> bool:
+    """Whether all that said something said the same: only then is the mean of the squares the square of the mean."""
+    count, *marks = total
+    return all(count * squares == sums**2 for sums, squares in zip(marks[::2], marks[1::2], strict=True))
+
+
+def unequal(
+    membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], opinion: Sequence[float]
+) -> UnequalRates:
     """Which of them differ, and how, with the same words on every worker. All must call it at once."""
+    values = {**values, FACTORS: float(_digest(opinion) if opinion[0] else 0)}
     told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     found = {name: said for name, said in told.items() if said is not None}
     what = "; ".join(found.values()) or "learning rates, decay, momentum, loss scale, or what step(n) divides by"

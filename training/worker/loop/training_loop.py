@@ -28,7 +28,6 @@ from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.devices import refuse_means
 from dyntrain.training.worker.loop.divisors import Divisors
-from dyntrain.training.worker.loop.forwards import Forwards
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import (
     ADDS_UP_BESIDE,
@@ -37,19 +36,18 @@ from dyntrain.training.worker.loop.hand import (
     NOT_UPDATED,
     OUTSIDE,
     Hand,
-    forget_gradients,
     summed,
     tally_key,
 )
 from dyntrain.training.worker.loop.heads import judge
-from dyntrain.training.worker.loop.here import here, hold
+from dyntrain.training.worker.loop.here import hold
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
-from dyntrain.training.worker.loop.rates import rates, tags, unequal
+from dyntrain.training.worker.loop.rates import of_one_opinion, opinion, rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
-from dyntrain.training.worker.loop.rollback import Backup, Mark, Overwritten
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.schedule import WorkerRates
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.loop.undo import Undo
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -72,9 +70,7 @@ class TrainingLoop:
         self._rates = WorkerRates(FixedGlobal(1), (), 0)
         self._divisors = Divisors((), FixedGlobal(1))
         self._course = Course()
-        self._mark: Mark | None = None
-        self._undo: list[Backup | Overwritten] = []  # since the anchor, in the order in which it happened
-        self._forwards = Forwards()
+        self._undo: Undo | None = None
         self._taken = 0  # samples since the anchor
         self._group = 1  # batches of an update
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
@@ -90,6 +86,11 @@ class TrainingLoop:
         if self._state is None:
             raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
         return self._state
+
+    @property
+    def undo(self) -> Undo:
+        assert self._undo is not None
+        return self._undo
 
     @property
     def seed(self) -> int:
@@ -140,6 +141,7 @@ class TrainingLoop:
         self._divisors = Divisors(self.trainers, course.batching)
         self._rates = WorkerRates(course.batching, self.trainers, course.samples)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
+        self._undo = Undo(self._state, self.memories)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
@@ -176,8 +178,7 @@ class TrainingLoop:
     def end_epoch(self) -> None:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
         self.memories.keep(self.state.own)
-        if self._mark is not None:
-            self._mark.put_back_written()
+        self.undo.put_back_written()
         self._arrive(self.membership.boundary(self.position))
         while self.membership.stopping and not self.membership.over:
             # Who was lost in the script's own lines led to a generation, and nobody heard that the job stops here.
@@ -229,7 +230,7 @@ class TrainingLoop:
             hand.updated.clear()
             hand.divides.clear()
             hand.at, hand.slices = hand.at + 1, None
-            self._recall()  # what the script counts, it counts once a step, however it is divided
+            self.undo.recall()  # what the script counts, it counts once a step, however it is divided
         return not hand.void
 
     def _load(self, loader: Loader) -> Any:
@@ -244,14 +245,14 @@ class TrainingLoop:
         self._refuse()  # the script may have changed it where the epoch begins
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
-            self._recall()
+            self.undo.recall()
             self._rates.head_for(self.workers)  # what was received is of before this generation
         else:
             state.drop_zeroed()
         state.resume_gradients(takes=self.rank == 0)
         state.received = None
         state.own["entered"] = number
-        self._mark_here()
+        self.undo.mark()
 
     def _expect(self, position: Position, number: int, workers: int) -> None:
         """A generation that begins there is being formed."""
@@ -277,18 +278,7 @@ class TrainingLoop:
         self.state.resume_gradients(takes=self.rank == 0)
         self._taken = 0
         self.memories.recall(self.state.own)
-        self._mark_here()
-
-    def _recall(self) -> None:
-        self.memories.recall(self.state.own)
-        if self._mark is not None:
-            self._mark.put_back(self.state)
-        self._forwards.put_back()
-
-    def _mark_here(self) -> None:
-        """A step that is void comes back to here."""
-        self.memories.keep(self.state.own)
-        self._mark = Mark(self.state)
+        self.undo.mark()
 
     @property
     def rank(self) -> int:
@@ -326,7 +316,7 @@ class TrainingLoop:
             hand.keep(self.state)
         for trainer in self.trainers:
             hand.weigh(trainer, self.state)
-        self._forwards.take(self.state)
+        self.undo.forwards.take(self.state)
         return hand
 
     def _in_hand(self, what: str) -> Hand:
@@ -360,10 +350,11 @@ class TrainingLoop:
         if hand.void or hand.goes_on:
             return
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        factors, self.factors = set() if one_by_one else self.factors, set()
-        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer), factors)
-        flags = [0.0] * len(self.state.equal) if hand.updated else self._forwards.flags(self.state)
-        hand.tally(trainer, self.state, self.position.step, tags(self.position.step, hand.rates), flags)
+        hand.opinion, self.factors = opinion(set() if one_by_one else self.factors), set()
+        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
+        flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
+        tagged = tags(self.position.step, hand.rates)
+        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags)
         hand.carried = [] if hand.updated else self.rows  # once in a step
         summed_here = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
         beside = [(tally_key(t), hand.vote)]
@@ -395,11 +386,12 @@ class TrainingLoop:
 
         def work() -> None:
             alike[0] = hand.count(trainer, self.workers if self.membership.shared else 1)
+            alike[0] &= of_one_opinion(hand.opinions)
             if not alike[0] or self.state.lacks_scheduler:
                 return
             if not alone:
-                self._undo.append(Backup.of(self.state, trainer))
-            self._forwards.learn(self.state, hand.flagged)
+                self.undo.back_up(trainer)
+            self.undo.forwards.learn(self.state, hand.flagged)
             for rows in hand.carried:
                 rows.summed()
             self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
@@ -411,7 +403,7 @@ class TrainingLoop:
 
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
-            raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates)
+            raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
         if not hand.void and (lacks := self.state.lacks_scheduler):
             raise ValueError(lacks)
 
@@ -429,19 +421,7 @@ class TrainingLoop:
         self.anchor = after
         self.state.drop_carried()
         self.state.own.pop("accumulated", None)
-        self._undo.clear()
-
-    def overwrites(self, array: Any) -> None:
-        """The script is about to write to a weight: a step that is void sets it back."""
-        if not any(isinstance(each, Overwritten) and each.array is array for each in self._undo):
-            self._undo.append(Overwritten(array, array.copy()))
-        if not here.in_block:
-            self._forwards.script_writes(array)
-
-    def overwritten(self, array: Any) -> None:
-        """The script has written to it, if it is a weight."""
-        if not here.in_block:
-            self._forwards.script_wrote(array)
+        self.undo.stands()
 
     def _put_down(self, hand: Hand) -> None:
         self.hand = None
@@ -472,12 +452,12 @@ class TrainingLoop:
             self.position = after
             self.membership.stepped(after)
             if self.anchor == after:
-                self._undo.clear()
+                self.undo.stands()
                 self._taken = 0
                 self.state.resume_gradients(takes=False)
-                self._mark_here()
+                self.undo.mark()
         if undone or hand.updated:
-            self._forwards.put_down(undone)
+            self.undo.forwards.put_down(undone)
         epoch_ended = self.position.epoch > before.epoch
         if self.membership.broken and not epoch_ended:
             self._rejoin()
@@ -498,14 +478,7 @@ class TrainingLoop:
         return any(p.grad_req == "add" and any(d._fresh_grad for d in p.list_data()) for p in trainer._params)
 
     def _go_back(self) -> None:
-        for each in reversed(self._undo):
-            each.go_back(self.state)
-        self._undo.clear()
-        assert self._mark is not None
-        self._mark.go_back(self.state)
-        for trainer in self.trainers:
-            forget_gradients(trainer)
-        self._forwards.put_back()
+        self.undo.go_back()
         self.membership.take_back(self._taken)
         self.position = self.anchor
 
@@ -582,7 +555,7 @@ class TrainingLoop:
             state.carry()
             state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
             self.anchor = self.position
-            self._mark_here()
+            self.undo.mark()
 
         if self.membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
             self.membership.apply(self.position, take)

@@ -1,0 +1,69 @@
+"""What one worker takes back when a step is void, gathered while the step is under way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dyntrain.training.worker.loop.forwards import Forwards
+from dyntrain.training.worker.loop.hand import forget_gradients
+from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.rollback import Backup, Mark, Overwritten
+from dyntrain.training.worker.state.memory import Memories
+from dyntrain.training.worker.state.training_state import TrainingState
+
+
+class Undo:
+    """Back to the last `mark`. `memories`: what the script has in job.memory."""
+
+    def __init__(self, state: TrainingState, memories: Memories) -> None:
+        self.forwards = Forwards()
+        self._state, self._memories = state, memories
+        self._mark: Mark | None = None
+        self._steps: list[Backup | Overwritten] = []  # since the mark, in the order in which it happened
+
+    def mark(self) -> None:
+        """A step that is void comes back to here."""
+        self._memories.keep(self._state.own)
+        self._mark = Mark(self._state)
+
+    def back_up(self, trainer: Any) -> None:
+        """Before an update that another trainer's may still void."""
+        self._steps.append(Backup.of(self._state, trainer))
+
+    def script_writes(self, array: Any) -> None:
+        """Soon, to a weight or an optimizer's state; where it takes a part of one, that is all that is seen."""
+        if not any(isinstance(each, Overwritten) and each.array is array for each in self._steps):
+            self._steps.append(Overwritten(array, array.copy()))
+        if not here.in_block:
+            self.forwards.script_writes(array)
+
+    def script_wrote(self, array: Any) -> None:
+        """If it is a weight."""
+        if not here.in_block:
+            self.forwards.script_wrote(array)
+
+    def stands(self) -> None:
+        """What was done since the mark will not be undone."""
+        self._steps.clear()
+
+    def recall(self) -> None:
+        """What the script counts, it counts once a step."""
+        self._memories.recall(self._state.own)
+        if self._mark is not None:
+            self._mark.put_back(self._state)
+        self.forwards.put_back()
+
+    def put_back_written(self) -> None:
+        """What passes of the nets outside of the steps have written."""
+        if self._mark is not None:
+            self._mark.put_back_written()
+
+    def go_back(self) -> None:
+        for each in reversed(self._steps):
+            each.go_back(self._state)
+        self._steps.clear()
+        assert self._mark is not None
+        self._mark.go_back(self._state)
+        for trainer in self._state.trainers:
+            forget_gradients(trainer)
+        self.forwards.put_back()
