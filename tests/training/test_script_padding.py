@@ -94,6 +94,19 @@ LABELLED = [(words, number) for number, words in enumerate(WORDS)]
 IMAGES = [np.zeros((3, size, 4), np.float32) for size in (5, 2, 7)]
 
 
+CROSSED = [(words, [0] * (9 - 2 * len(words))) for words in WORDS]  # the longest sentence is the smallest sample
+
+
+def to_shortest(samples: list[Any]) -> Any:
+    shortest = min(map(len, samples))
+    return mx.nd.array([each[:shortest] for each in samples])
+
+
+def of_several_alone(samples: list[Any]) -> Any:
+    """Nothing can be made of one of them."""
+    return column(samples) * (1 / (len(samples) - 1))
+
+
 def labelled(batchify: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     return lambda samples: [batchify([words for words, _ in samples]), mx.nd.array([y for _, y in samples])]
 
@@ -117,6 +130,12 @@ def largest(samples: list[Any]) -> Any:
         (LABELLED, labelled(column)),
         (LABELLED, labelled(with_lengths)),
         (IMAGES, largest),
+        ([{"words": words, "y": 0} for words in WORDS], lambda samples: column([each["words"] for each in samples])),
+        (["a b", "a", "a b c d"], lambda samples: column([list(map(len, each.split())) for each in samples])),
+        (WORDS, lambda samples: {"words": column(samples)}),
+        (CROSSED, lambda samples: column([words for words, _ in samples])),
+        (WORDS, to_shortest),
+        (WORDS, of_several_alone),
     ],
 )
 def test_padding_is_seen_in_what_becomes_of_one_sample_by_itself(
@@ -134,6 +153,10 @@ def cropped(samples: list[Any]) -> Any:
     return mx.nd.array(np.stack([each[:, :2] for each in samples]))
 
 
+def two_views(samples: list[Any]) -> Any:
+    return mx.nd.array(np.stack([each[:, at : at + 2] for each in samples for at in (0, 0)]))
+
+
 def side_by_side(samples: list[Any]) -> Any:
     """GluonCV's Append."""
     return [mx.nd.array(each).expand_dims(0) for each in samples]
@@ -146,6 +169,7 @@ def side_by_side(samples: list[Any]) -> Any:
         (LABELLED, labelled(to_eight)),
         (LABELLED, labelled(side_by_side)),
         (IMAGES, cropped),
+        (IMAGES, two_views),
         (IMAGES, side_by_side),
         ([[1, 2], [3, 4]], column),
         ([[1, 2]], column),
@@ -158,6 +182,18 @@ def test_what_becomes_of_a_sample_alike_in_every_share_need_not_be_said(
     assert check(samples, batchify) is None
     with pytest.raises(ValueError, match="whole_batch"):
         Padding(asks=True).check(WORDS, column(WORDS), column)
+
+
+def to_a_multiple_of_four(samples: list[Any]) -> Any:
+    return column([[*each, *[0] * (-len(each) % 4)] for each in samples])
+
+
+def test_batches_that_happen_to_be_padded_alike_do_not_answer_for_those_that_follow() -> None:
+    padding = Padding(asks=True)
+    padding.check(WORDS, to_a_multiple_of_four(WORDS), to_a_multiple_of_four)
+    longer = [*WORDS, [1, 2, 3, 4, 5]]
+    with pytest.raises(ValueError, match="whole_batch"):
+        padding.check(longer, to_a_multiple_of_four(longer), to_a_multiple_of_four)
 
 
 def test_what_was_said_is_not_asked_for() -> None:

@@ -23,41 +23,73 @@ class PaddingUnsaid(ValueError):
     """`whole_batch` is left out where it may make a difference."""
 
 
+MOST_LOOKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are taken to be like these
+
+
 class Padding:
     """What was seen of one `batchify_fn`."""
 
     def __init__(self, asks: bool) -> None:
-        self._asks = asks
+        self._looks, self._trials = (MOST_LOOKS, MOST_TRIALS) if asks else (0, 0)
 
     def check(self, samples: Sequence[Any], made: Any, batchify: Callable[[list[Any]], Any]) -> None:
-        """`made` is what became of them. Raises PaddingUnsaid."""
-        if not self._asks or len({repr(_sizes(sample)) for sample in samples}) == 1:
+        """`made` is what became of them. Raises PaddingUnsaid, also where nothing can be made of one of them."""
+        if not self._looks or not self._trials or len(samples) < 2:
             return
-        alone = batchify([min(samples, key=_extent)])
-        if _depends(made, alone, len(samples)):
-            raise PaddingUnsaid(ASKS)
-        self._asks = False
+        self._looks -= 1
+        if len({repr(_sizes(sample)) for sample in samples}) == 1:
+            return
+        self._trials -= 1
+        for sample in _extremes(samples):
+            try:
+                alone = batchify([sample])
+            except Exception as error:
+                raise PaddingUnsaid(ASKS) from error
+            if _depends(made, alone, len(samples)):
+                raise PaddingUnsaid(ASKS)
 
 
-def _sizes(sample: Any) -> Any:
-    """Of arrays and of sequences; None for what has no size, as a number or a text."""
-    if (shape := getattr(sample, "shape", None)) is not None:
-        return tuple(shape)
+def _parts(sample: Any) -> list[Any] | None:
+    """Of a sample in several columns."""
+    if isinstance(sample, dict):
+        return [sample[key] for key in sorted(sample, key=str)]
     if isinstance(sample, list | tuple):
-        inner = [_sizes(part) for part in sample]
-        return inner if any(size is not None for size in inner) else (len(inner),)
+        plain = not sample or not hasattr(sample[0], "__len__")
+        return None if isinstance(sample, list) and plain else list(sample)
     return None
 
 
+def _sizes(sample: Any) -> Any:
+    """Of arrays, texts and sequences; None for what has no size, as a number."""
+    if (shape := getattr(sample, "shape", None)) is not None:
+        return tuple(shape)
+    if (parts := _parts(sample)) is not None:
+        return [_sizes(part) for part in parts]
+    return (len(sample),) if hasattr(sample, "__len__") else None
+
+
 def _extent(sample: Any) -> int:
-    """The numbers in it."""
-    if (size := getattr(sample, "size", None)) is not None:
-        return int(size)
-    return sum(map(_extent, sample)) if isinstance(sample, list | tuple) else 1
+    """How many numbers or letters are in it, about."""
+    if isinstance(size := getattr(sample, "size", None), int):
+        return size
+    if (parts := _parts(sample)) is not None:
+        return sum(map(_extent, parts))
+    return len(sample) if hasattr(sample, "__len__") else 1
+
+
+def _extremes(samples: Sequence[Any]) -> list[Any]:
+    """The smallest and the largest, all in all and in each column."""
+    columns = [[_extent(sample) for sample in samples]]
+    if _parts(samples[0]) is not None:
+        columns += [[_extent(part) for part in column] for column in zip(*map(_parts, samples), strict=False)]
+    places = {end(range(len(samples)), key=column.__getitem__) for column in columns for end in (min, max)}
+    return [samples[place] for place in sorted(places)]
 
 
 def _depends(made: Any, alone: Any, samples: int) -> bool:
     """Whether what became of one sample has other sizes than with the others beside it, its own axis aside."""
+    if isinstance(made, dict) and isinstance(alone, dict):
+        made, alone = ([each[key] for key in sorted(each, key=str)] for each in (made, alone))
     if isinstance(made, list | tuple) and isinstance(alone, list | tuple):
         if (len(made), len(alone)) == (samples, 1):  # one beside another, each as it is
             return False
@@ -68,4 +100,4 @@ def _depends(made: Any, alone: Any, samples: int) -> bool:
     if len(sizes) != len(own):
         return True
     unequal = [(one, other) for one, other in zip(sizes, own, strict=True) if one != other]
-    return unequal not in ([], [(samples, 1)])
+    return bool(unequal) and (len(unequal) > 1 or unequal[0][0] != samples * unequal[0][1])
