@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
-from dyntrain.training.worker.loop.rates import OPINION, UnequalRates, of_one_opinion, opinion
+from dyntrain.training.worker.loop.opinions import OPINION, of_one_opinion, opinion, place_of
+from dyntrain.training.worker.loop.rates import UnequalRates
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
@@ -82,18 +83,90 @@ def test_a_count_of_the_share_beside_a_mean_that_was_told_is_refused_too() -> No
         Conductor({0: 3}, [], 4).run(lambda job: script(job, mean_by_length, 1, loss="mean"))
 
 
-FACTOR = st.tuples(st.sampled_from(["_mul_scalar", "_div_scalar"]), st.integers(1, 9).map(str))
+FACTORS = st.sets(st.tuples(st.sampled_from(["pick", "smooth_l1"]), st.integers(1, 9).map(str)), max_size=3)
 
 
-@given(st.lists(st.sets(FACTOR, max_size=2), min_size=2, max_size=MOST_WORKERS))
-def test_opinions_agree_where_all_that_have_one_have_the_same(sets: list[set[tuple[str, str]]]) -> None:
-    total = np.sum([np.array(opinion(each), dtype=np.float32) for each in sets], axis=0, dtype=np.float32)
-    assert of_one_opinion(total.tolist()) == (len({frozenset(each) for each in sets if each}) < 2)
+@given(st.lists(FACTORS, min_size=2, max_size=MOST_WORKERS))
+def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(factors: list[set[tuple[str, str]]]) -> None:
+    total = np.sum([np.array(opinion(each), dtype=np.float32) for each in factors], axis=0, dtype=np.float32)
+    places = [set(map(place_of, each)) for each in factors]
+    assert of_one_opinion(total.tolist()) == any(each >= set().union(*places) for each in places)
 
 
-def test_who_has_nothing_to_train_on_has_no_opinion() -> None:
-    """As a script multiplies its loss by 0 there."""
-    assert opinion({("_mul_scalar", "0.0"), ("_div_scalar", "3.0")}) == opinion(()) == [0.0] * OPINION
+def test_what_is_multiplied_by_0_is_nothing_that_one_has_an_opinion_on() -> None:
+    assert opinion({("pick", "0")}) == opinion(()) == [0.0] * OPINION
+    assert opinion({("pick", "0"), ("pick", "0.33333")}) == opinion({("pick", "0.33333")}) != opinion(())
+
+
+def boxes(job: Any, found: Callable[[Any], Any] = lambda y: y == 0) -> list[Any]:
+    """A detector's: places of one kind have a term of their own, and many a share has none of them."""
+    net, places = mlp(), mlp(1, seed=4)
+    both = [*net.collect_params().values(), *places.collect_params().values()]
+    trainer = job.trainer(both, "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            chosen = np.flatnonzero(found(y.asnumpy()))
+            with autograd.record():
+                loss = 2 * CROSS(net(x), y).sum() + 0 * places(x).sum()
+                if len(chosen):
+                    some = mx.nd.array(chosen)
+                    loss = loss + 0.5 * (CROSS(net(x.take(some)), y.take(some)).sum() + places(x.take(some)).sum())
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net, places)
+
+
+@pytest.mark.parametrize("plan", BEGINS.values(), ids=BEGINS.keys())
+def test_t2_a_share_that_lacks_a_term_of_the_loss_is_no_reason_to_refuse(plan: dict[int, int]) -> None:
+    all_close(Conductor(plan, [Death(5, 1)], 1).run(boxes), boxes(Plain()))
+
+
+def rare(epoch: Any, losses: Any, y: Any) -> Any:
+    """Positives that are missing in the first batches, so that all shares count 1 there."""
+    positives = int((y == 0).sum().asscalar()) if epoch.step_number > 2 else 0
+    return losses.sum() / max(1, positives)
+
+
+def test_a_count_that_parts_later_is_found_in_one_of_the_steps_that_follow() -> None:
+    with pytest.raises(UnequalRates, match="loss is multiplied or divided"):
+        Conductor({0: 3}, [], None).run(lambda job: script(job, rare))
+
+
+@pytest.mark.parametrize("workers", [BATCH, BATCH + 1, 2 * BATCH])
+def test_shares_of_one_sample_and_none_are_told_from_a_number_too(workers: int) -> None:
+    with pytest.raises(UnequalRates, match="loss is multiplied or divided"):
+        Conductor({0: workers}, [], None).run(lambda job: script(job, by_length))
+    all_close(Conductor({0: workers}, [], None).run(lambda job: script(job, halved)), script(Plain(), halved))
+
+
+def given_by_length(job: Any) -> list[Any]:
+    """The division stands in what backward() is given."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y).sum()
+            loss.backward(mx.nd.array([1 / len(y)]))
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def test_a_count_that_backward_is_given_is_found() -> None:
+    with pytest.raises(UnequalRates, match="loss is multiplied or divided"):
+        Conductor({0: 3}, [], None).run(given_by_length)
+
+
+def there_and_back(epoch: Any, losses: Any, y: Any) -> Any:
+    """SSD's library divides by the positives, the script multiplies by them again."""
+    return (losses.sum() / len(y)) * len(y)
+
+
+def test_t2_what_is_divided_and_multiplied_again_is_no_count() -> None:
+    all_close(
+        Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: script(job, there_and_back)),
+        script(Plain(), there_and_back),
+    )
 
 
 def halved(epoch: Any, losses: Any, y: Any) -> Any:

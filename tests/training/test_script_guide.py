@@ -111,9 +111,69 @@ def fit_batch(job: Any, old: bool = False) -> list[Any]:
     return weights(net)
 
 
+def accumulated_means(job: Any, old: bool = False) -> list[Any]:
+    """GluonNLP's finetune_classifier: means are added up, and the update is told how many."""
+    net = mlp()
+    params = net.collect_params()
+    if old:
+        params.setattr("grad_req", "add")
+    told = {} if old else {"loss": "mean", "accumulate": 2}
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.3, "momentum": 0.9}, **told)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for i, (x, y) in epoch.enumerate(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y).mean()
+            loss.backward()
+            if i % 2 if old else epoch.update_due:
+                trainer.allreduce_grads()
+                gluon.utils.clip_global_norm([p.grad() for p in params.values()], 1.0, check_isfinite=False)
+                trainer.update(2)
+                params.zero_grad()
+    return weights(net)
+
+
+def undivided(job: Any, old: bool = False) -> list[Any]:
+    """GluonNLP's word embeddings: a sum, and step(1)."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.02}, **({} if old else {"loss": "own"}))
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y) if old else CROSS(net(x), y).sum()
+            loss.backward()
+            trainer.step(1)
+    return weights(net)
+
+
+def times_its_count(job: Any, old: bool = False) -> list[Any]:
+    """MarginLoss: divided by its pairs within itself, and step(len(x))."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y, mask, _ in epoch.batches(MASKED):
+            pairs = float(mask.sum().asscalar()) + 1e-6 * len(x)
+            with autograd.record():
+                loss = (CROSS(net(x), y) * mask).sum() / pairs
+                loss = loss if old else loss * pairs
+            loss.backward()
+            trainer.step(len(x) if old else epoch.sum(pairs) * epoch.sum(len(x)))
+    return weights(net)
+
+
 @pytest.mark.parametrize("change", ["three workers", "one, three, two", "a crash in a step"])
 @pytest.mark.parametrize(
-    "script", [two_normalisers, clip_of_a_sum, chosen, mixup_that_ends, fit_batch], ids=lambda script: script.__name__
+    "script",
+    [
+        two_normalisers,
+        clip_of_a_sum,
+        chosen,
+        mixup_that_ends,
+        fit_batch,
+        accumulated_means,
+        undivided,
+        times_its_count,
+    ],
+    ids=lambda script: script.__name__,
 )
 def test_t2_what_the_guide_says_to_write_gives_the_weights_of_what_stood_there(script: Any, change: str) -> None:
     all_close(Conductor(*CHANGES[change]).run(script), script(Plain(), old=True))

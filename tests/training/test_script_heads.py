@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop import losses
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
@@ -157,6 +158,80 @@ def taken(net: Any, x: Any, y: Any) -> Any:
     return CROSS(net(x), y).take(mx.nd.array(places)).mean()
 
 
+def indexed(net: Any, x: Any, y: Any) -> Any:
+    """Deep Q-learning: one place of each sample."""
+    return ((net(x)[mx.nd.arange(len(y)), y] - 1) ** 2).mean()
+
+
+def normalised(net: Any, x: Any, y: Any) -> Any:
+    """GluonCV's segmentation: it divides by what it counts in its backward pass, whatever is made of its output."""
+    out = mx.nd.SoftmaxOutput(net(x), y.astype("float32"), normalization="valid", use_ignore=True, ignore_label=-1)
+    return -mx.nd.pick(mx.nd.log(out), y)
+
+
+def last_axis(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).mean(axis=-1)
+
+
+def each_and_mean(net: Any, x: Any, y: Any) -> Any:
+    """AWD-LSTM's activation regularization."""
+    out = net(x)
+    return CROSS(out, y) + 0.3 * (out**2).mean()
+
+
+def mean_of_both(net: Any, x: Any, y: Any) -> Any:
+    return each_and_mean(net, x, y).mean()
+
+
+def summed_with_mean(net: Any, x: Any, y: Any) -> Any:
+    return each_and_mean(net, x, y).sum()
+
+
+def each_and_sum(net: Any, x: Any, y: Any) -> Any:
+    out = net(x)
+    return CROSS(out, y) + 0.01 * (out**2).sum()
+
+
+def averaged_with_sum(net: Any, x: Any, y: Any) -> Any:
+    return each_and_sum(net, x, y).mean()
+
+
+def by_largest(net: Any, x: Any, y: Any) -> Any:
+    losses = CROSS(net(x), y)
+    return losses / losses.max()
+
+
+def root(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.sqrt((net(x) ** 2).mean())
+
+
+def weighed_mean(net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x), y).mean() * mx.nd.array([0.25])
+
+
+def time_first(net: Any, x: Any, y: Any) -> Any:
+    """Places of a sample along the first axis, of which each sample has its own number."""
+    out, there = (
+        net(x).T ** 2,
+        mx.nd.broadcast_lesser(mx.nd.arange(3).reshape((3, 1)), y.astype("float32").expand_dims(0) + 1),
+    )
+    return (out * there).sum(axis=0) / there.sum(axis=0)
+
+
+def of_sums(net: Any, x: Any, y: Any) -> Any:
+    return mx.nd.stack(CROSS(net(x), y).sum(), 0.5 * CROSS(net(x) * 0.5, y).sum()).sum()
+
+
+def orthogonal(net: Any, x: Any, y: Any) -> Any:
+    weight = net[0].weight.data()
+    return CROSS(net(x), y).sum() + ((mx.nd.dot(weight, weight.T) - mx.nd.eye(5)) ** 2).sum()
+
+
+def huber(net: Any, x: Any, y: Any) -> Any:
+    weight = net[0].weight.data()
+    return CROSS(net(x), y).sum() + gluon.loss.HuberLoss()(weight[:3], mx.nd.ones((3, 4))).sum()
+
+
 def looked_up(net: Any, x: Any, y: Any) -> Any:
     """A row of a table of weights for each sample, and the first two of the outputs."""
     table = net[1].weight.data()
@@ -170,6 +245,11 @@ def weighed_tasks(net: Any, x: Any, y: Any) -> Any:
 
 def hidden(net: Any, x: Any, y: Any) -> Any:
     return mx.nd.norm(net(x))
+
+
+def of_two(net: Any, x: Any, y: Any) -> Any:
+    """Two losses that meet in a product."""
+    return CROSS(net(x), y).sum() * (net(x) ** 2).sum()
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
@@ -192,6 +272,14 @@ def hidden(net: Any, x: Any, y: Any) -> Any:
         (by_hand, BATCH, None),
         (by_own_length, BATCH, None),
         (looked_up, 1, "mean"),
+        (taken, 1, "mean"),
+        (indexed, 1, "mean"),
+        (last_axis, 1, "mean"),
+        (mean_of_both, 1, "mean"),
+        (weighed_mean, 1, "mean"),
+        (time_first, BATCH, None),
+        (of_sums, BATCH, None),
+        (total, 1, "own"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -230,11 +318,26 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (drawn_prior, BATCH, None, r"weights and arrays through no layer"),
         (by_hand, 1, "mean", r"the loss is a sum, with loss='mean'"),
         (divided_each, BATCH, None, r"divided by something.*epoch\.sum"),
-        (class_weights, BATCH, None, r"divided by something.*epoch\.sum"),
-        (taken, 1, "mean", r"chosen in the batch.*epoch\.sum"),
+        (class_weights, BATCH, None, r"over the batch in it.*epoch\.sum"),
+        (taken, BATCH, None, r"picked by their numbers: where each sample has as many.*epoch\.sum"),
+        (indexed, 8, "own", r"picked by their numbers.*epoch\.sum"),
+        (normalised, BATCH, None, r"normalization='null', and trainer\.step\(epoch\.sum"),
+        (normalised, 1, "mean", r"normalization='null', and trainer\.step\(epoch\.sum"),
+        (last_axis, BATCH, None, r"the loss is a mean over the batch"),
+        (each_and_mean, BATCH, None, r"over the batch in it.*\.mean\(\) of all"),
+        (each_and_mean, BATCH, "mean", r"over the batch in it.*\.mean\(\) of all"),
+        (summed_with_mean, BATCH, None, r"over the batch in it"),
+        (each_and_sum, BATCH, None, r"over the batch in it"),
+        (averaged_with_sum, 1, "mean", r"over the batch in it"),
+        (by_largest, BATCH, None, r"divided by something"),
+        (root, 1, "mean", r"a function of something over the batch"),
+        (orthogonal, BATCH, None, r"weights and arrays through no layer"),
+        (huber, BATCH, None, r"weights and arrays through no layer"),
         (chosen, BATCH, None, r"chosen in the batch.*epoch\.sum"),
         (chosen, 1, "mean", r"chosen in the batch.*epoch\.sum"),
-        (hidden, BATCH, None, r"does not show what it is: say"),
+        (hidden, BATCH, None, r"a function of something over the batch"),
+        (hidden, 1, "mean", r"a function of something over the batch"),
+        (of_two, BATCH, None, r"a function of something over the batch"),
         (each, 1, "own", r"step\(1\) with loss='own'.*epoch\.sum"),
         (each, 1, None, r"left out|leave the division out, and step\(epoch\.sum"),
     ],
@@ -245,6 +348,17 @@ def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step
 ) -> None:
     with pytest.raises(ValueError, match=says):
         script(ElasticJob.join(), loss_of, step, loss)
+
+
+def test_what_is_added_up_of_a_thousand_losses_is_looked_through() -> None:
+    net, loss = mlp(), mx.nd.zeros(1)
+    with autograd.record():
+        out = net(mx.nd.ones((2, 4)))
+        for _ in range(1500):
+            loss = loss + out.sum() / 1500
+    found = losses.Loss(loss)
+    assert found.kinds == {losses.SUM}
+    assert sorted(float(number) for _, number in found.factors()) == pytest.approx([1 / 1500, 1], rel=1e-4)
 
 
 Gives = Callable[[Any], Any]

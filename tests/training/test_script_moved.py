@@ -84,6 +84,29 @@ def test_t2_weights_that_are_written_without_those_gradients_train_as_in_one_pro
     all_close(conductor.run(lambda job: script(job, between, after)), script(Plain(), between, after))
 
 
+def logs_the_other(job: Any) -> list[Any]:
+    """A GAN's: the first net's gradients are read, they have reached the second one too, whose weights are clipped."""
+    net, critic = mlp(4), mlp(1, seed=4)
+    trainers = [job.trainer(each.collect_params(), "sgd", {"learning_rate": 0.1}) for each in (net, critic)]
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, _ in epoch.batches(data()):
+            for trainer, fake in ((trainers[0], True), (trainers[1], False)):
+                with autograd.record():
+                    loss = critic(net(x) if fake else x) * (1 if fake else -1)
+                loss.backward()
+                if fake:
+                    norms.append([p.grad().norm().asscalar() for p in net.collect_params().values()])
+                trainer.step(BATCH)
+                for p in critic.collect_params().values() if fake else ():
+                    p.data()[:] = p.data().clip(-0.3, 0.3)
+    return weights(net, critic)
+
+
+def test_t2_gradients_of_one_net_are_no_reason_to_refuse_a_clip_of_another() -> None:
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
+    all_close(conductor.run(logs_the_other), logs_the_other(Plain()))
+
+
 def teacher(job: Any, keeps: bool) -> list[Any]:
     """A mean teacher, whose weights follow the student's, and whose answers the student learns from."""
     net, mean = mlp(), mlp(seed=3)

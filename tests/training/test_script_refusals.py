@@ -18,7 +18,7 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
 from dyntrain.training.worker.loop.hand import HEAD, Hand
-from dyntrain.training.worker.loop.rates import OPINION
+from dyntrain.training.worker.loop.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers
 from mxnet import autograd, gluon

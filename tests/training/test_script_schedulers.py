@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -74,9 +75,20 @@ class Sequential(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet ha
         return self.learning_rate
 
 
-def prints(job: Any) -> list[Any]:
+class Locked(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__(0.2)
+        self.lock = threading.Lock()
+
+    def __call__(self, num_update: int) -> float:
+        return 0.2 / (1 + num_update)
+
+
+def prints(job: Any, scheduler: Any) -> list[Any]:
     net = mlp()
-    trainer = job.trainer(net.collect_params(), "sgd", {"lr_scheduler": Sequential()})
+    trainer = job.trainer(net.collect_params(), "sgd", {"lr_scheduler": scheduler()})
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             with autograd.record():
@@ -91,12 +103,14 @@ def prints(job: Any) -> list[Any]:
 told: list[float] = []
 
 
-def test_t2_a_rate_that_one_worker_prints_is_no_reason_to_end_the_job() -> None:
+@pytest.mark.parametrize("scheduler", [Sequential, Locked])
+def test_t2_a_rate_that_one_worker_prints_is_no_reason_to_end_the_job(scheduler: Any) -> None:
     class Alone(Plain):
         writes = True
 
-    expected = prints(Alone())
+    told.clear()
+    expected = prints(Alone(), scheduler)
     rates = list(told)
     told.clear()
-    all_close(Conductor({0: 2}).run(prints), expected)
+    all_close(Conductor({0: 2}).run(lambda job: prints(job, scheduler)), expected)
     assert told == rates

@@ -84,10 +84,11 @@ class Shares:
         samples: a script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its
         samples, and one that divides its loss by their number to count them.
         """
-        rows = np.arange(size)
-        if at.step != self.begins or size % workers or workers == 1 or isinstance(self.batching, PerWorker):
+        rows, takers = np.arange(size), min(size, workers)
+        if at.step != self.begins or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._whole)
-        ends = [k * size // workers + (0 < k < workers) for k in range(workers + 1)]
+        ends = [k * size // takers + (0 < k < takers) for k in range(takers + 1)]
+        ends += [size] * (workers - takers)  # who spectates
         return rows[ends[number] : ends[number + 1]]
 
     @property

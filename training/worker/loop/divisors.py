@@ -29,13 +29,14 @@ OWN_SHARE = (
     "step(1) with loss='own', in a batch without epoch.sum(): what each worker divided by a number of its own samples "
     "does not add up to what one process would have. Leave the division out, and tell trainer.step() what it was "
     "divided by: a constant as it is, epoch.sum(n) for what is counted in the batch. A mean is "
-    "loss='mean'"
+    "loss='mean'. Where nothing is divided, loss.sum().backward() shows it"
 )
 
 
 class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
+        self._sums: set[ElasticTrainer] = set()  # whose losses are sums that nothing divides
 
     def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool) -> float:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
@@ -50,11 +51,11 @@ class Divisors:
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise ValueError(NOT_ABOVE_0.format(n=n))
-            if n == 1 and not hand.counted:
+            if n == 1 and not hand.counted and not self._takes_sums(trainer, hand):
                 raise ValueError(OWN_SHARE)
             by, left = float(n), of_a_sum
-        elif trainer.loss_kind == "mean" and n == 1:
-            return 1
+        elif trainer.loss_kind == "mean" and n in {1, trainer.accumulate, hand.batches}:
+            return n  # means, one or added up: as in one process
         elif counts and n == 1 and known is None and singles:
             raise ValueError(ONE)
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
@@ -68,6 +69,12 @@ class Divisors:
                 by, left = float(n), of_a_sum
         own["meanings"] = {**meanings, number: left}
         return by
+
+    def _takes_sums(self, trainer: ElasticTrainer, hand: Hand) -> bool:
+        """Whether its losses were seen to be sums that nothing divides. Who has one sample has not looked."""
+        if hand.undivided:
+            self._sums.add(trainer)
+        return trainer in self._sums or (hand.undivided is None and len(hand.part) < 2)
 
     def _counts(self, hand: Hand, full: int) -> Counts:
         batch, batches = self._batching.batch, hand.batches

@@ -13,6 +13,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.sampling.sharding import Indices, parts
+from dyntrain.training.worker.loop.opinions import OPINION
 from dyntrain.training.worker.loop.parts import Aside
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
@@ -20,7 +21,7 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
-HEAD = TAGGED + 5  # and an opinion; those of the parameters follow
+HEAD = TAGGED + OPINION  # and an opinion; those of the parameters follow
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
@@ -73,7 +74,10 @@ class Hand:
         self.at = 0  # number of the part that the script has
         self._aside = Aside()
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
-        self.gradients_read = False  # by the script, before they were summed
+        self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
+        self.gradients_read = set[
+            int
+        ]()  # ids of parameters whose gradients the script has read, before they were summed
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told

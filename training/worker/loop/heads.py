@@ -6,7 +6,7 @@ nothing would look wrong. MXNet records what a loss is made of, so in the first 
 record is asked.
 
 A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
-generation the workers' shares are of different sizes, and these numbers are compared: see `rates`.
+generation the workers' shares are of different sizes, and these numbers are compared: see `opinions`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.here import here
-from dyntrain.training.worker.loop.recorded import (
+from dyntrain.training.worker.loop.losses import (
     CHOSEN,
+    CURVED,
     DIVIDED,
     EACH,
     GIVEN,
     MEAN,
+    MIXED,
+    NORMALISED,
     PENALTY,
+    PICKED,
     SUM,
     UNKNOWN,
     WEIGHTS,
-    Recorded,
+    Loss,
 )
 from mxnet import autograd
 
@@ -48,6 +52,11 @@ OF_WEIGHTS = (
     "the loss has a term of the weights alone, which would count once for each worker: make the rest a .mean(), the "
     f"term what it is beside that, and {HOW_MEAN}; or take the optimizer's wd"
 )
+OF_PICKED = (
+    "the loss is a mean over places that are picked by their numbers: where each sample has as many, "
+    f"{HOW_MEAN}. Where a batch has more or less of them: write .sum() in place of .mean(), and "
+    "trainer.step(epoch.sum(n)) with how many are picked"
+)
 OF_ARRAYS = (
     "the loss has a term of weights and arrays through no layer, as one that holds the weights near a start, or of "
     "weights that are drawn: it would count once for each worker. Make the rest a .mean(), the term what it is beside "
@@ -65,10 +74,28 @@ SAYS = {
         "the loss is a mean over places that are chosen in the batch, of which each worker has another number: write "
         ".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen"
     ),
+    ("any", NORMALISED): (
+        "the loss has normalization='valid' or 'batch', which divides by what this worker counted, in its backward "
+        "pass: normalization='null', and trainer.step(epoch.sum(n) * m), where n is what it counted ('batch': the "
+        "samples) and m what trainer.step() was told; with several places of a sample (multi_output) 'null' divides "
+        "by their number, so that it is divided out again"
+    ),
+    ("any", MIXED): (
+        "each sample's loss has a sum or a mean over the batch in it, which is another one in each worker's share. "
+        "Where that is a mean, and is added: make one .mean() of all, with job.trainer(..., loss='mean') and "
+        "trainer.step(1). Where it is counted: n = epoch.sum(n), before autograd.record(). Anything else needs the "
+        f"whole batch on one worker. {OF_ONE}"
+    ),
+    ("any", CURVED): (
+        "the loss is a function of something over the batch, as a root of a mean or its largest, to which the workers' "
+        f"shares do not add up: leave the function out, or take it of each sample. {OF_ONE}"
+    ),
     ("any", GIVEN): (
         "backward() is given gradients that are not 1, and what it comes to does not show: say job.trainer(..., "
         "loss='sum') where each is of its sample alone, 'mean' where they are divided by the samples in hand, or 'own'"
     ),
+    ("sum", PICKED): OF_PICKED,
+    ("own", PICKED): OF_PICKED,
     ("sum", WEIGHTS): OF_WEIGHTS,
     ("own", WEIGHTS): OF_WEIGHTS,
     ("sum", PENALTY): OF_ARRAYS,
@@ -93,7 +120,7 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
     if found == {PENALTY}:  # of the batch, then: a linear model that is written by hand
         return SAYS["mean", SUM] if told == "mean" and whole else None
     weights = [WEIGHTS] if len(found) > 1 or whole else []
-    for kind in (DIVIDED, CHOSEN, MEAN, SUM, *weights, PENALTY, EACH):
+    for kind in (NORMALISED, DIVIDED, CHOSEN, MIXED, CURVED, PICKED, MEAN, SUM, *weights, PENALTY, EACH):
         if kind in found and (wrong := SAYS.get((told, kind)) or SAYS.get(("any", kind))):
             return wrong
     for kind in (GIVEN, UNKNOWN):
@@ -105,9 +132,11 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
 def _look(heads: Sequence[Any], gradients: Sequence[Any]) -> None:
     loop, hand = here.loop, here.hand
     assert hand is not None
-    recorded = [Recorded(head) for head in heads]
+    losses = [Loss(head) for head in heads]
     if loop.on_trial:
-        loop.factors.update(*(each.factors for each in recorded))
+        for each, gradient in zip(losses, gradients, strict=True):
+            times = 1.0 if gradient is None or each.several else float(gradient.asscalar())
+            loop.factors |= each.factors(times)
     if not _unknown(loop):
         return
     devices = len(loop.trainers[0]._contexts)
@@ -116,12 +145,15 @@ def _look(heads: Sequence[Any], gradients: Sequence[Any]) -> None:
         return
     loop.looks += 1
     if hand.judged:
-        hand.found, hand.judged = set(), False
-    for each, gradient in zip(recorded, gradients, strict=True):
-        given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-        hand.found |= {GIVEN} if given else each.kinds
+        hand.found, hand.judged, hand.undivided = set(), False, None
     told = {trainer.loss_kind for trainer in loop.trainers}
     said = all(trainer.loss_said for trainer in loop.trainers)
+    if told == {"sum"} and said:
+        return  # it is believed
+    for each, gradient in zip(losses, gradients, strict=True):
+        given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
+        hand.found |= {GIVEN} if given else each.kinds
+        hand.undivided = hand.undivided is not False and not given and each.undivided
     if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
         raise ValueError(wrong)
 

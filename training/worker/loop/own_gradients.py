@@ -16,7 +16,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
@@ -39,7 +39,8 @@ MOVED = (
 )
 NOT_KEPT = (
     "set_data() of {name} in a batch, which no trainer has and the job does not keep: a worker that joins would have "
-    "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop"
+    "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
+    "a net that is set anew before each use may be made where it is used"
 )
 WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imod__", "__setitem__")
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
@@ -59,9 +60,10 @@ def _look(hand: Hand, array: Any, harmless: bool) -> None:
 
 
 def _refuse_moved(hand: Hand, array: Any) -> None:
-    """Raises ValueError for a weight of which gradients were read that are not summed yet."""
+    """Raises ValueError for a weight whose gradient was read, and is not summed yet."""
     for param in _unsummed(hand) if hand.gradients_read else ():
-        if any(data is array and data._fresh_grad for data in param._data or ()):
+        moved = id(param) in hand.gradients_read and any(data is array for data in param._data or ())
+        if moved and any(data._fresh_grad for data in param._data):
             raise ValueError(MOVED.format(name=param.name))
 
 
@@ -134,10 +136,10 @@ def _takes_a_part(getitem: Callable[..., Any]) -> Callable[..., Any]:
 def _read(param: Any) -> None:
     """By the script."""
     hand = here.hand
-    if hand is None or hand.gradients_read or hand.updates or hand.summed is not None:
+    if hand is None or hand.updates or hand.summed is not None:
         return
-    fresh = any(data._fresh_grad for data in param._data or ())
-    hand.gradients_read = fresh and any(each is param for each in _unsummed(hand))
+    if any(data._fresh_grad for data in param._data or ()):
+        hand.gradients_read.add(id(param))
 
 
 def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,14 +158,14 @@ def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
         if here.hand is not None and not here.in_block and not _caller(1).startswith("dyntrain."):
             state = here.loop.state
             known = any(each is self for each in [*state.parameters, *state.kept.parameters])
-            if not known and self not in _made_in_a_batch:
+            if not known and _made_in.get(self) != here.loop.position.step:
                 raise ValueError(NOT_KEPT.format(name=self.name))
         return set_data(self, data)
 
     return looks
 
 
-_made_in_a_batch: WeakSet[Any] = WeakSet()
+_made_in: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the step of a parameter that was made in one
 
 
 def _makes(initialises: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +174,7 @@ def _makes(initialises: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(initialises)
     def looks(self: Any, *args: Any, **said: Any) -> Any:
         if here.hand is not None:
-            _made_in_a_batch.add(self)
+            _made_in[self] = here.loop.position.step
         return initialises(self, *args, **said)
 
     return looks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
-OPINION = 5  # numbers of one
 DIVISOR = "what step(n) divides by"
 FACTORS = "numbers by which the loss is multiplied or divided"
 ADVICE = (
@@ -30,8 +29,8 @@ ADVICE = (
 OF_THE_SHARE = (
     "What each worker counts in its samples, as len(x) or words, makes no mean over all: leave the division out, and "
     "write trainer.step(epoch.sum(n)) with that number; or take the .mean(), with job.trainer(..., loss='mean'). What "
-    "is drawn: epoch.random(name). What the script's variables hold: job.memory(...). Where a loss is of one sample, "
-    "and the script goes through them: job.trainer(..., loss='sum')"
+    "is drawn: epoch.random(name). What the script's variables hold: job.memory(...). Where the loss is a sum all the "
+    "same, as each is of one sample, or it was multiplied by what it is divided by: job.trainer(..., loss='sum')"
 )
 TO_SUM = "Pass step() a number that is the same on every worker: epoch.sum(n) for what is counted in the batch"
 
@@ -76,27 +75,11 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
     return [*mark(digest), *mark(digest // ROUND)]
 
 
-def opinion(factors: Collection[tuple[str, str]]) -> list[float]:
-    """What this worker adds to a sum to say by which numbers its loss was multiplied. Who has none, or 0 among them, as
-    a script that has nothing to train on in its share, says nothing.
-    """
-    if not factors or any(float(number or 0) == 0 for _, number in factors):
-        return [0.0] * OPINION
-    digest = zlib.crc32(repr(sorted(factors)).encode())
-    return [1.0, *mark(digest), *mark(digest // ROUND)]
-
-
-def of_one_opinion(total: Sequence[float]) -> bool:
-    """Whether all that said something said the same: only then is the mean of the squares the square of the mean."""
-    count, *marks = total
-    return all(count * squares == sums**2 for sums, squares in zip(marks[::2], marks[1::2], strict=True))
-
-
 def unequal(
     membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], opinion: Sequence[float]
 ) -> UnequalRates:
     """Which of them differ, and how, with the same words on every worker. All must call it at once."""
-    values = {**values, FACTORS: float(_digest(opinion) if opinion[0] else 0)}
+    values = {**values, FACTORS: float(_digest(opinion) if any(opinion) else 0)}
     told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     found = {name: said for name, said in told.items() if said is not None}
     what = "; ".join(found.values()) or "learning rates, decay, momentum, loss scale, or what step(n) divides by"

@@ -1,9 +1,10 @@
-"""What a loss is made of, as MXNet recorded it: a graph of operators, whose inputs are weights and other arrays."""
+"""What MXNet recorded of an array that is differentiated: a graph of operators, whose inputs are weights and others."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,15 +13,15 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
 
-SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
-EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
-PENALTY = "a sum of weights and arrays, through no layer"
 SUMS = {"sum", "sum_axis", "_np_sum", "_npi_sum"}
 MEANS = {"mean", "_npi_mean", "_np_mean"}
-QUOTIENTS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div", "_npi_rtrue_divide_scalar", "_rdiv_scalar"}
+EXTREMES = {"max", "min", "norm", "prod", "_np_max", "_np_min", "_np_prod", "_npi_norm"}
+REDUCTIONS = SUMS | MEANS | EXTREMES
+RATIOS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div"}
+QUOTIENTS = RATIOS | {"_npi_rtrue_divide_scalar", "_rdiv_scalar"}
 TERMS = {"elemwise_add", "broadcast_add", "elemwise_sub", "broadcast_sub", "_npi_add", "_npi_subtract", "add_n"}
-FACTORS = {"_mul_scalar", "_div_scalar", "_npi_multiply_scalar", "_npi_true_divide_scalar"}
-ALIKE = FACTORS | {
+MULTIPLIES, DIVIDES = {"_mul_scalar", "_npi_multiply_scalar"}, {"_div_scalar", "_npi_true_divide_scalar"}
+ALIKE = MULTIPLIES | DIVIDES | {
     "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_npi_add_scalar", "_npi_subtract_scalar",
     "_npi_rsubtract_scalar", "negative", "_npi_negative", "Reshape", "_np_reshape", "expand_dims", "squeeze",
     "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy", "identity", "_copy",
@@ -28,10 +29,23 @@ ALIKE = FACTORS | {
 STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
 PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
 LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
+DOTS = {"dot", "batch_dot", "_npi_dot", "_np_dot"}  # of weights with weights: no layer
 MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
 TAKES = {"take", "_npi_take"}
+PICKS = {"gather_nd", "_npi_advanced_indexing", "_npi_advanced_indexing_multiple"}
+# Twice as much of what they are made of is twice as much of them
+PROPORTIONAL = {
+    "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_npi_transpose", "_np_transpose", "SwapAxis",
+    "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
+    "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
+}  # fmt: skip
+COMPARISONS = {
+    f"{kind}{which}{end}"
+    for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
+    for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
+}
 # Of a number by itself: a term that is made of nothing else has no layer in it
-ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | {
+ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
     "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
     "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "softrelu", "Activation",
     "clip", "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum", "broadcast_minimum",
@@ -53,17 +67,30 @@ class Node:
 
     @property
     def of_each(self) -> bool:
-        """Whether a sum or a mean is that of each sample, as Gluon's losses make it: where it is one number there is
-        one sample.
+        """Whether a reduction is that of each sample, as Gluon's losses make it; which axis is the batch's is taken to
+        be the first.
         """
         axes = re.findall(r"-?\d+", self.attributes.get("axis", ""))
-        return self.op in SUMS | MEANS and (
-            self.attributes.get("exclude") == "True" or (bool(axes) and "0" not in axes)
-        )
+        return self.op in REDUCTIONS and (self.excludes or (bool(axes) and "0" not in axes))
+
+    @property
+    def along(self) -> bool:
+        """Whether it names axes."""
+        return bool(re.search(r"\d", self.attributes.get("axis", "")))
+
+    @property
+    def excludes(self) -> bool:
+        """Over all axes but those that are named."""
+        return self.attributes.get("exclude") == "True"
+
+    @property
+    def normalises(self) -> bool:
+        """Whether its backward pass divides by what it counts in the batch, whatever is made of its output."""
+        return self.attributes.get("normalization") in ("valid", "batch")
 
 
-class Recorded:
-    """Of one array that is differentiated; `several`: it has more than one number."""
+class Graph:
+    """Of one array. Its nodes are in an order in which inputs come before what is made of them."""
 
     def __init__(self, head: Any) -> None:
         graph = json.loads(autograd.get_symbol(head).tojson())
@@ -72,118 +99,41 @@ class Recorded:
             for n in graph["nodes"]
         ]
         self.top: int = graph["heads"][0][0]
-        self.several = head.size > 1
 
-    @property
-    def kinds(self) -> set[str]:
-        """One with several numbers has one for each sample, unless these are seen to be means or quotients."""
-        if not self.several:
-            return self._kinds(self.top)
-        if self._divided[self.top]:
-            return {DIVIDED}
-        return {MEAN if self._averages[self.top] else PENALTY if self._is_penalty(self.top) else EACH}
-
-    @property
-    def factors(self) -> set[tuple[str, str]]:
-        """(operator, number) of all that multiplies or divides the loss as a whole, or one of its terms."""
-        found, below, seen = set[tuple[str, str]](), [self.top], set[int]()
-        while below:
-            if (at := below.pop()) in seen:
-                continue
-            seen.add(at)
-            node = self.nodes[at]
-            if node.op in FACTORS:
-                found.add((node.op, node.attributes.get("scalar", "")))
-            if node.op in LINEAR | MEANS:
-                below += node.inputs
-            elif node.op in QUOTIENTS:
-                below += node.inputs[:1]
-        return found
-
-    @cached_property
-    def _data(self) -> list[bool]:
-        """Of each node: whether it depends on anything but weights. Inputs come before what is made of them."""
-        found = list[bool]()
-        for node in self.nodes:  # what has a gradient of its own is called var
-            variable = node.op == "null" and not node.name.startswith("var")
-            found.append(variable or any(found[i] for i in node.inputs))
-        return found
-
-    @cached_property
-    def _weights(self) -> list[bool]:
-        found = list[bool]()
-        for node in self.nodes:
-            found.append(node.name.startswith("var") if node.op == "null" else any(found[i] for i in node.inputs))
-        return found
-
-    @cached_property
-    def _elementwise(self) -> list[bool]:
-        found = list[bool]()
-        for node in self.nodes:
-            found.append(node.op == "null" or (node.op in ELEMENTWISE and all(found[i] for i in node.inputs)))
-        return found
-
-    @cached_property
-    def _averages(self) -> list[bool]:
-        """Whether a mean over the batch is in it as a factor."""
-        found = list[bool]()
-        for node, data in zip(self.nodes, self._data, strict=True):
-            below = any(found[i] for i in node.inputs) and (node.op in LINEAR or (node.op in MEANS and node.of_each))
-            found.append(below or (data and node.is_mean))
-        return found
-
-    @cached_property
-    def _totals(self) -> list[bool]:
-        """Whether it is a sum or a mean over the batch of what follows from data alone: something that is counted."""
+    def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], bool]) -> list[bool]:
+        """Of each node, whether it `begins` there, or in one that it is made of, `through` nothing but such."""
         found = list[bool]()
         for at, node in enumerate(self.nodes):
-            counts = node.op in SUMS | MEANS and not node.of_each and self._data[at] and not self._weights[at]
-            below = any(found[i] for i in node.inputs) and (node.op in ELEMENTWISE)
-            found.append(counts or below)
+            found.append(begins(at, node) or (through(node) and any(found[i] for i in node.inputs)))
         return found
 
     @cached_property
-    def _divided(self) -> list[bool]:
-        """Whether it is divided by such."""
+    def data(self) -> list[bool]:
+        """Whether it depends on anything but weights: these have a gradient of their own, and are called var."""
+        return self.where(lambda at, node: node.op == "null" and not node.name.startswith("var"), lambda node: True)
+
+    @cached_property
+    def weights(self) -> list[bool]:
+        return self.where(lambda at, node: node.op == "null" and node.name.startswith("var"), lambda node: True)
+
+    @cached_property
+    def elementwise(self) -> list[bool]:
+        """Whether it is made of weights and arrays without a layer between them."""
         found = list[bool]()
         for node in self.nodes:
-            here = node.op in QUOTIENTS and len(node.inputs) > 1 and self._totals[node.inputs[1]]
-            below = any(found[i] for i in node.inputs) and (node.op in LINEAR or (node.op in MEANS and node.of_each))
-            found.append(here or below)
+            simple = node.op in ELEMENTWISE or (node.op in DOTS and not self.data[len(found)])
+            found.append(node.op == "null" or (simple and all(found[i] for i in node.inputs)))
         return found
 
-    def _kinds(self, at: int) -> set[str]:
-        node = self.nodes[at]
-        if not self._data[at]:
-            return {WEIGHTS}
-        if node.is_mean:
-            return {CHOSEN if self._chooses(node.inputs[0]) else MEAN}
-        if node.op in SUMS | MEANS:
-            if self._divided[at]:
-                return {DIVIDED}
-            if self._averages[at]:
-                return {MEAN}
-            return {PENALTY if self._is_penalty(at) else SUM}
-        if node.op in QUOTIENTS:
-            return {DIVIDED}
-        if node.op in TERMS:
-            return set[str]().union(*map(self._kinds, node.inputs))
-        return self._kinds(node.inputs[0]) if node.op in ALIKE and node.inputs else {UNKNOWN}
+    def reduces(self, at: int, node: Node) -> bool:
+        """Over the batch."""
+        return node.op in REDUCTIONS and not node.of_each and self.data[at]
 
-    def _is_penalty(self, at: int) -> bool:
-        """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
-        return self._elementwise[at] and self._weights[at]
-
-    def _chooses(self, at: int) -> bool:
-        """Whether samples or places have been chosen below, by a mask or by their numbers."""
-        below, seen = [at], set[int]()
-        while below:
-            if (number := below.pop()) not in seen:
+    def below(self, at: int) -> list[Node]:
+        """All that it is made of, and itself."""
+        waiting, seen = [at], set[int]()
+        while waiting:
+            if (number := waiting.pop()) not in seen:
                 seen.add(number)
-                below += self.nodes[number].inputs
-        return any(self.nodes[number].op in MASKS or self._takes_some(self.nodes[number]) for number in seen)
-
-    def _takes_some(self, node: Node) -> bool:
-        """Of what the net made of the batch. A table that is looked up (weights alone) has a row for each sample."""
-        first = node.op in TAKES and node.attributes.get("axis", "0") == "0"
-        return first and self._data[node.inputs[0]] and self._weights[node.inputs[0]]
+                waiting += self.nodes[number].inputs
+        return [self.nodes[number] for number in sorted(seen)]

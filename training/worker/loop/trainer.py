@@ -88,7 +88,11 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
             return float(optimizer.lr)
-        return copy.deepcopy(optimizer.lr_scheduler)(optimizer.num_update)  # type: ignore[no-any-return]
+        try:
+            asked = copy.deepcopy(optimizer.lr_scheduler)
+        except Exception:  # noqa: BLE001  # one that holds what cannot be copied, as a lock, answers itself
+            asked = optimizer.lr_scheduler
+        return asked(optimizer.num_update)  # type: ignore[no-any-return]
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch

@@ -41,8 +41,9 @@ from dyntrain.training.worker.loop.hand import (
 )
 from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import hold
+from dyntrain.training.worker.loop.opinions import of_one_opinion, opinion
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
-from dyntrain.training.worker.loop.rates import of_one_opinion, opinion, rates, tags, unequal
+from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.schedule import WorkerRates
@@ -265,8 +266,13 @@ class TrainingLoop:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the shares of this step differ in size, as it is a generation's first."""
-        return self.position.step == self._shares.begins and self.workers > 1
+        """Whether the numbers in the workers' losses are compared: in a generation's first step, in which shares differ
+        in size, and in fewer and fewer after it, as a batch may have nothing to count.
+        """
+        if self._shares.begins is None or self.workers == 1:
+            return False
+        made = self.position.step - self._shares.begins
+        return made & (made - 1) == 0
 
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""
@@ -303,7 +309,7 @@ class TrainingLoop:
         batch, rows, spectates = self._shares.divide(self.position, self.rank, self.workers)
         for each in self.rows:
             each.take(rows)
-        if self.on_trial:
+        if self.position.step == self._shares.begins:
             self.factors = set()  # a void step left its own
         indices = batch[rows]
         own = indices[:0] if spectates else indices

@@ -1,0 +1,229 @@
+"""What a loss is: a sum over the samples, their mean, or something that shares of a batch do not add up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from dyntrain.training.worker.loop.recorded import (
+    ALIKE,
+    DIVIDES,
+    ELEMENTWISE,
+    LINEAR,
+    MASKS,
+    MEANS,
+    MULTIPLIES,
+    PICKS,
+    PRODUCTS,
+    PROPORTIONAL,
+    QUOTIENTS,
+    RATIOS,
+    REDUCTIONS,
+    STACKS,
+    SUMS,
+    TAKES,
+    TERMS,
+    Graph,
+    Node,
+)
+
+SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
+EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
+PICKED = "a mean over places by their numbers"
+PENALTY = "a sum of weights and arrays, through no layer"
+MIXED, CURVED = "samples that meet the batch", "a function of the batch"
+NORMALISED = "divided in its backward pass"
+MOST_FACTORS = 64
+ALL = "all"
+
+
+class Loss:
+    """One array that is differentiated; `several`: it has more than one number."""
+
+    def __init__(self, head: Any) -> None:
+        self._graph = Graph(head)
+        self._nodes, self._top = self._graph.nodes, self._graph.top
+        self.several = head.size > 1
+
+    @property
+    def kinds(self) -> set[str]:
+        if any(node.normalises for node in self._graph.below(self._top)):
+            return {NORMALISED}
+        if not self.several:
+            return self._of_one_number(self._top)
+        return self._summed(self._top) or {EACH}
+
+    @property
+    def undivided(self) -> bool:
+        """Whether it is a sum, and nothing in it is divided by an array, as far as it is seen."""
+        return self.kinds == {SUM} and not any(
+            self._nodes[at].op in QUOTIENTS for at in self._reached(lambda node: node.op in LINEAR | MEANS)
+        )
+
+    def factors(self, times: float = 1.0) -> set[tuple[str, str]]:
+        """(operator, number): by what its terms, which begin with these operators, are multiplied all in all, to five
+        digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given.
+        """
+        found, reaches = set[tuple[str, str]](), {self._top: {abs(times)}}
+        for at in range(self._top, -1, -1):  # what is made of others comes before them
+            if at not in reaches:
+                continue
+            node, mine = self._nodes[at], reaches[at]
+            if node.op in MULTIPLIES | DIVIDES:
+                by = abs(float(node.attributes.get("scalar", "1")))
+                if node.op in DIVIDES:
+                    by = 1 / by if by else math.inf
+                mine = {each * by for each in mine}
+            inputs = node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
+            inputs = node.inputs[:1] if node.op in RATIOS else inputs
+            if not inputs:
+                found |= {(node.op, f"{each:.5g}") for each in mine}
+            for below in inputs:
+                reaches[below] = reaches.get(below, set()) | mine
+                if len(reaches[below]) > MOST_FACTORS:
+                    return set()
+        return found
+
+    def _reached(self, through: Callable[[Node], bool]) -> set[int]:
+        """From the top on, `through` such nodes."""
+        waiting, seen = [self._top], set[int]()
+        while waiting:
+            if (at := waiting.pop()) not in seen:
+                seen.add(at)
+                waiting += self._nodes[at].inputs if through(self._nodes[at]) else ()
+        return seen
+
+    # ---- what follows from what
+
+    def _stays(self, node: Node) -> bool:
+        """Whether a mean below is still a factor of it."""
+        return node.op in LINEAR or (node.op in MEANS and node.of_each)
+
+    @cached_property
+    def _averages(self) -> list[bool]:
+        return self._graph.where(lambda at, node: node.is_mean and self._graph.data[at], self._stays)
+
+    @cached_property
+    def _reduced(self) -> list[bool]:
+        """Whether a sum or a mean over the batch is a factor of it."""
+        return self._graph.where(self._graph.reduces, self._stays)
+
+    @cached_property
+    def _counted(self) -> list[bool]:
+        """Whether it is made of something over the batch, number by number: what is counted, a largest one. What has no
+        weights in it, and is counted along the first axis for several numbers, is a length: that axis is the time's.
+        """
+        return self._graph.where(
+            lambda at, node: (
+                self._graph.reduces(at, node) and not (self.several and node.along and not self._graph.weights[at])
+            ),
+            lambda node: node.op in ELEMENTWISE,
+        )
+
+    @cached_property
+    def _divided(self) -> list[bool]:
+        """Whether it is divided by such."""
+        return self._graph.where(
+            lambda at, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]], self._stays
+        )
+
+    @cached_property
+    def _curved(self) -> list[bool]:
+        """Whether it follows from something over the batch that the weights have a part in."""
+        return self._graph.where(
+            lambda at, node: self._graph.reduces(at, node) and self._graph.weights[at], lambda node: True
+        )
+
+    def _is_penalty(self, at: int) -> bool:
+        """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
+        return self._graph.elementwise[at] and self._graph.weights[at]
+
+    def _terms(self, at: int, kinds: set[str]) -> set[int]:
+        """What it is added up of. A script may add up a thousand losses, one after another."""
+        waiting, seen, found = [at], set[int](), set[int]()
+        while waiting:
+            if (number := waiting.pop()) in seen:
+                continue
+            seen.add(number)
+            node = self._nodes[number]
+            below = node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
+            waiting += below
+            found |= set() if below else {number}
+        return found
+
+    # ---- of what kind
+
+    def _of_one_number(self, at: int) -> set[str]:
+        node = self._nodes[at]
+        if not self._graph.weights[at]:
+            return set()  # a constant, as where a script begins to add up
+        if not self._graph.data[at]:
+            return {WEIGHTS}
+        if node.op in MEANS and not node.excludes:  # whatever its axis: it leaves one number
+            return self._averaged(node.inputs[0])
+        if node.op in MEANS:
+            return {SUM}  # of one sample
+        if node.op in SUMS:
+            found = self._summed(node.inputs[0])
+            return found - {EACH} | {SUM} if not found or EACH in found else found
+        if node.op in QUOTIENTS:
+            return {DIVIDED}
+        if node.op in TERMS | ALIKE and node.inputs:
+            return set[str]().union(*map(self._of_one_number, self._terms(at, TERMS)))
+        if node.op in PRODUCTS and len(losses := [i for i in node.inputs if self._reduced[i]]) == 1:
+            return self._of_one_number(losses[0])
+        return {CURVED if self._curved[at] else UNKNOWN}
+
+    def _summed(self, at: int) -> set[str]:
+        """What a sum over this comes to."""
+        found = self._of_several(at)
+        if DIVIDED in found:
+            return {DIVIDED}
+        if found & {EACH, PENALTY} and found & {ALL, MEAN}:
+            return {MIXED}
+        return {SUM if kind == ALL else kind for kind in found}
+
+    def _averaged(self, at: int) -> set[str]:
+        """What a mean over this comes to."""
+        found = self._of_several(at)
+        if DIVIDED in found:
+            return {DIVIDED}
+        if ALL in found:
+            return {SUM} if found == {ALL} else {MIXED}
+        below = self._graph.below(at)
+        if any(node.op in MASKS for node in below):
+            return {CHOSEN}
+        return {PICKED if any(self._picks(node) for node in below) else MEAN}
+
+    def _picks(self, node: Node) -> bool:
+        """Some of what the net made of the batch. A table that is looked up (weights alone) has a row for each
+        sample.
+        """
+        first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
+        return first and self._graph.data[node.inputs[0]] and self._graph.weights[node.inputs[0]]
+
+    def _of_several(self, at: int) -> set[str]:
+        """Several numbers are those of the samples, but for terms that are seen to be means or sums (`ALL`) over the
+        batch.
+        """
+        node = self._nodes[at]
+        if not self._graph.data[at]:
+            return set()  # it counts with each sample, also in one process
+        if node.op in TERMS | STACKS | ALIKE and node.inputs:
+            return set[str]().union(*map(self._of_several, self._terms(at, TERMS | STACKS)))
+        if node.op in PRODUCTS:
+            own = [self._of_several(i) for i in node.inputs if self._graph.weights[i]]
+            return set[str]().union(
+                *own, *({ALL} for i in node.inputs if not self._graph.weights[i] and self._counted[i])
+            )
+        if node.op in RATIOS and len(node.inputs) > 1:
+            return {DIVIDED} if self._counted[node.inputs[1]] else self._of_several(node.inputs[0])
+        if node.op in REDUCTIONS:
+            if self._averages[at]:
+                return {MEAN}
+            if self._graph.reduces(at, node):
+                return {ALL if node.op in SUMS else CURVED}
+            return {DIVIDED if self._divided[at] else PENALTY if self._is_penalty(at) else EACH}
+        return {PENALTY if self._is_penalty(at) else EACH}

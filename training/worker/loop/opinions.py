@@ -1,0 +1,38 @@
+"""By which numbers the workers' losses are multiplied: said beside the gradients, and compared where they are summed.
+
+In one process `loss.sum() / len(x)` is as good as a division by the batch size. Here `len(x)` is of a share, and where
+shares differ in size the workers' numbers do. But a worker may also lack a term that others have. Pure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Sequence
+
+PLACES, MOST_TERMS = 256, 16
+OPINION = PLACES + MOST_TERMS  # numbers of one
+
+
+def place_of(factor: tuple[str, str]) -> int:
+    """Two of them may have one place: then it is not seen where they differ."""
+    return zlib.crc32(repr(factor).encode()) % PLACES
+
+
+def opinion(factors: Collection[tuple[str, str]]) -> list[float]:
+    """What this worker adds to a sum to say by which numbers its losses are multiplied: (operator, number) of their
+    terms, each as a place, and how many. What is multiplied by 0 is nothing.
+    """
+    said = [0.0] * OPINION
+    places = {place_of(each) for each in factors if float(each[1])}
+    if 0 < len(places) <= MOST_TERMS:
+        for place in (*places, PLACES - 1 + len(places)):
+            said[place] = 1.0
+    return said
+
+
+def of_one_opinion(total: Sequence[float]) -> bool:
+    """Whether the worker with most terms has those of all others. Who lacks one has nothing to train it on in its
+    share; who has another number in its place has counted in it.
+    """
+    places, sizes = total[:PLACES], total[PLACES:]
+    return sum(map(bool, places)) <= max((size for size, said in enumerate(sizes, 1) if said), default=0)
