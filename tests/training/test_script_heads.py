@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop import losses
+from dyntrain.training.worker.loop import losses, recorded
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
@@ -348,6 +348,13 @@ def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step
 ) -> None:
     with pytest.raises(ValueError, match=says):
         script(ElasticJob.join(), loss_of, step, loss)
+
+
+def test_every_operator_that_a_record_is_read_by_is_one_of_mxnets() -> None:
+    """A name that MXNet has not would leave a loss unseen; which comparisons there are is made up of parts."""
+    kinds = [value for name, value in vars(recorded).items() if name.isupper() and isinstance(value, set)]
+    assert kinds
+    assert set().union(*kinds) - recorded.COMPARISONS <= set(mx.operator.get_all_registered_operators())
 
 
 def test_what_is_added_up_of_a_thousand_losses_is_looked_through() -> None:

@@ -197,4 +197,4 @@ def test_batches_that_happen_to_be_padded_alike_do_not_answer_for_those_that_fol
 
 
 def test_what_was_said_is_not_asked_for() -> None:
-    Padding(asks=False).check(WORDS, column(WORDS), column)
+    assert Padding(asks=False).check(WORDS, column(WORDS), column) is None

@@ -75,9 +75,7 @@ class Hand:
         self._aside = Aside()
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
-        self.gradients_read = set[
-            int
-        ]()  # ids of parameters whose gradients the script has read, before they were summed
+        self.gradients_read = set[int]()  # ids of parameters whose unsummed gradients the script has read
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told

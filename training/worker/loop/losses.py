@@ -190,6 +190,8 @@ class Loss:
         found = self._of_several(at)
         if DIVIDED in found:
             return {DIVIDED}
+        if CURVED in found:
+            return {CURVED}
         if ALL in found:
             return {SUM} if found == {ALL} else {MIXED}
         below = self._graph.below(at)

@@ -13,8 +13,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
 
-SUMS = {"sum", "sum_axis", "_np_sum", "_npi_sum"}
-MEANS = {"mean", "_npi_mean", "_np_mean"}
+SUMS = {"sum", "sum_axis", "_np_sum"}
+MEANS = {"mean", "_npi_mean"}
 EXTREMES = {"max", "min", "norm", "prod", "_np_max", "_np_min", "_np_prod", "_npi_norm"}
 REDUCTIONS = SUMS | MEANS | EXTREMES
 RATIOS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div"}
@@ -29,13 +29,13 @@ ALIKE = MULTIPLIES | DIVIDES | {
 STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
 PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
 LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
-DOTS = {"dot", "batch_dot", "_npi_dot", "_np_dot"}  # of weights with weights: no layer
+DOTS = {"dot", "batch_dot", "_np_dot"}  # of weights with weights: no layer
 MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
 TAKES = {"take", "_npi_take"}
-PICKS = {"gather_nd", "_npi_advanced_indexing", "_npi_advanced_indexing_multiple"}
+PICKS = {"gather_nd"}
 # Twice as much of what they are made of is twice as much of them
 PROPORTIONAL = {
-    "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_npi_transpose", "_np_transpose", "SwapAxis",
+    "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
     "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
     "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
 }  # fmt: skip
@@ -47,7 +47,7 @@ COMPARISONS = {
 # Of a number by itself: a term that is made of nothing else has no layer in it
 ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
     "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
-    "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "softrelu", "Activation",
+    "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "Activation",
     "clip", "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum", "broadcast_minimum",
     "sign", "zeros_like", "ones_like", "BlockGrad",
 }  # fmt: skip
