@@ -377,7 +377,7 @@ class ConductedMembership(Membership):
         for key, value in store.pushed.items():
             for array in value:
                 # What zeros were pushed for is worth nothing: a script that looked at it would show.
-                array[:] = mx.nd.array(total[key], dtype=array.dtype) if total else float("nan")
+                array[:] = np.asarray(total[key], dtype=array.dtype) if total else float("nan")
         return True
 
     def _sum(self, brought: dict[Any, Any]) -> Any:

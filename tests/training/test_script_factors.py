@@ -5,6 +5,8 @@ or was told its size. On several workers `len(x)` is of a share, and the sum ove
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -12,12 +14,14 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.worker.loop.factors import Factors
+from dyntrain.training.worker.loop.here import here
 from dyntrain.training.worker.loop.opinions import OPINION, of_one_opinion, opinion, place_of
 from dyntrain.training.worker.loop.rates import UnequalRates
 from hypothesis import given
 from hypothesis import strategies as st
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers, weights
+from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -58,6 +62,24 @@ def each_by_length(epoch: Any, losses: Any, y: Any) -> Any:
     return losses / len(y)
 
 
+def count(y: Any) -> Any:
+    """As before the net is called: nothing that is differentiated has a part in it."""
+    return mx.nd.array(y.asnumpy() >= 0).sum()
+
+
+def by_array(epoch: Any, losses: Any, y: Any) -> Any:
+    """What is counted stays an array, which MXNet's record knows by name alone."""
+    return losses / count(y)
+
+
+def times_array(epoch: Any, losses: Any, y: Any) -> Any:
+    return mx.nd.broadcast_mul(1 / count(y), losses)
+
+
+def sum_times_array(epoch: Any, losses: Any, y: Any) -> Any:
+    return losses.sum() * (1 / count(y))
+
+
 def drawn(epoch: Any, losses: Any, y: Any) -> Any:
     """A mixup whose lambda each worker draws for itself."""
     share = np.random.beta(0.2, 0.2)
@@ -66,7 +88,9 @@ def drawn(epoch: Any, losses: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize("plan", BEGINS.values(), ids=BEGINS.keys())
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("loss_of", [by_length, times_inverse, by_counted, each_by_length, drawn])
+@pytest.mark.parametrize(
+    "loss_of", [by_length, times_inverse, by_counted, each_by_length, by_array, times_array, sum_times_array, drawn]
+)
 def test_a_number_that_each_worker_counts_in_its_share_is_refused_before_the_first_step_of_several(
     loss_of: Loss, plan: dict[int, int], accumulate: int
 ) -> None:
@@ -86,16 +110,28 @@ def test_a_count_of_the_share_beside_a_mean_that_was_told_is_refused_too() -> No
 FACTORS = st.sets(st.tuples(st.sampled_from(["pick", "smooth_l1"]), st.integers(1, 9).map(str)), max_size=3)
 
 
-@given(st.lists(FACTORS, min_size=2, max_size=MOST_WORKERS))
-def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(factors: list[set[tuple[str, str]]]) -> None:
-    total = np.sum([np.array(opinion(each), dtype=np.float32) for each in factors], axis=0, dtype=np.float32)
-    places = [set(map(place_of, each)) for each in factors]
+@given(st.lists(FACTORS, min_size=2, max_size=MOST_WORKERS), st.integers(0, 1000))
+def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(
+    factors: list[set[tuple[str, str]]], step: int
+) -> None:
+    total = np.sum([np.array(opinion(each, step), dtype=np.float32) for each in factors], axis=0, dtype=np.float32)
+    places = [{place_of(one, step) for one in each} for each in factors]
     assert of_one_opinion(total.tolist()) == any(each >= set().union(*places) for each in places)
 
 
 def test_what_is_multiplied_by_0_is_nothing_that_one_has_an_opinion_on() -> None:
-    assert opinion({("pick", "0")}) == opinion(()) == [0.0] * OPINION
-    assert opinion({("pick", "0"), ("pick", "0.33333")}) == opinion({("pick", "0.33333")}) != opinion(())
+    assert opinion({("pick", "0")}, 1) == opinion((), 1) == [0.0] * OPINION
+    assert opinion({("pick", "0"), ("pick", "0.33333")}, 1) == opinion({("pick", "0.33333")}, 1) != opinion((), 1)
+
+
+def test_two_numbers_that_look_alike_in_one_step_do_not_in_the_next_ones() -> None:
+    """Else a script that divides by 7 on one worker, and by 8 on another, might never be found."""
+    numbers = [("pick", str(number)) for number in range(1, 200)]
+    alike = [(one, other) for one, other in combinations(numbers, 2) if place_of(one, 0) == place_of(other, 0)]
+    assert alike
+    assert not [
+        (one, other) for one, other in alike if all(place_of(one, step) == place_of(other, step) for step in (1, 2, 4))
+    ]
 
 
 def boxes(job: Any, found: Callable[[Any], Any] = lambda y: y == 0) -> list[Any]:
@@ -157,15 +193,41 @@ def test_a_count_that_backward_is_given_is_found() -> None:
         Conductor({0: 3}, [], None).run(given_by_length)
 
 
+def in_numpys_ways(job: Any) -> list[Any]:
+    """d2l's scripts. Its arrays of one number have other methods."""
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        net = gluon.nn.Dense(3, in_units=4)
+        net.initialize()
+        net.weight.set_data(mx.np.array(numbers(3, 4)))
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x.as_np_ndarray()), y.as_np_ndarray()).sum() * mx.np.array(0.5)
+                loss.backward(mx.np.array(0.25))
+                trainer.step(mx.np.array(BATCH))
+        return weights(net)
+
+
+def test_t2_arrays_of_numpys_kind_say_the_same() -> None:
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(in_numpys_ways), in_numpys_ways(Plain()))
+
+
 def there_and_back(epoch: Any, losses: Any, y: Any) -> Any:
     """SSD's library divides by the positives, the script multiplies by them again."""
     return (losses.sum() / len(y)) * len(y)
 
 
-def test_t2_what_is_divided_and_multiplied_again_is_no_count() -> None:
+def there_and_back_by_arrays(epoch: Any, losses: Any, y: Any) -> Any:
+    counted = count(y)
+    return losses / counted * counted
+
+
+@pytest.mark.parametrize("loss_of", [there_and_back, there_and_back_by_arrays])
+def test_t2_what_is_divided_and_multiplied_again_is_no_count(loss_of: Loss) -> None:
     all_close(
-        Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: script(job, there_and_back)),
-        script(Plain(), there_and_back),
+        Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: script(job, loss_of)),
+        script(Plain(), loss_of),
     )
 
 
@@ -181,8 +243,13 @@ def scaled_mean(epoch: Any, losses: Any, y: Any) -> Any:
     return losses.mean() * 0.25
 
 
+def halved_by_an_array(epoch: Any, losses: Any, y: Any) -> Any:
+    return losses * mx.nd.array([0.5]) / mx.nd.array([4.0])
+
+
 @pytest.mark.parametrize(
-    ("loss_of", "step", "told"), [(halved, BATCH, {}), (annealed, BATCH, {}), (scaled_mean, 1, {"loss": "mean"})]
+    ("loss_of", "step", "told"),
+    [(halved, BATCH, {}), (annealed, BATCH, {}), (halved_by_an_array, BATCH, {}), (scaled_mean, 1, {"loss": "mean"})],
 )
 def test_t2_constants_and_what_follows_from_the_epoch_train_as_in_one_process(
     loss_of: Loss, step: float, told: dict[str, Any]
@@ -209,3 +276,52 @@ def one_by_one(job: Any, **told: Any) -> list[Any]:
 def test_t2_what_each_sample_is_divided_by_is_its_own_where_losses_are_said_to_be_of_one() -> None:
     conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
     all_close(conductor.run(lambda job: one_by_one(job, loss="sum")), one_by_one(Plain()))
+
+
+def two_before_either_steps(job: Any, counts: int, first: bool = False) -> list[Any]:
+    """Of the trainers, the first one's losses are of one sample each; `counts`: of which of them a share is counted."""
+    nets, trainers = [mlp(), mlp(seed=4)], list[Any]()
+    for which, net in enumerate(nets):
+        told = {} if which else {"loss": "sum"}
+        trainers.append(job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **told))
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            losses = []
+            for which, net in enumerate(nets):
+                with autograd.record():
+                    loss = CROSS(net(x.copy()), y.copy())
+                    losses.append(loss.sum() / len(y) if which == counts else loss)
+            for loss in losses:
+                loss.backward()
+            for trainer in trainers[:: 1 if first else -1]:
+                trainer.step(BATCH)
+    return weights(*nets)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_each_trainer_is_asked_for_the_numbers_of_its_own_losses(first: bool) -> None:
+    """What the first one was told is believed, and says nothing of the second one's."""
+    with pytest.raises(UnequalRates, match=r"differ \(trainer 1\).*loss is multiplied or divided"):
+        Conductor({0: 3}, [], None).run(lambda job: two_before_either_steps(job, counts=1, first=first))
+    Conductor({0: 3}, [], None).run(lambda job: two_before_either_steps(job, counts=0, first=first))
+
+
+BY = {
+    "nd.broadcast_mul": lambda losses, one: mx.nd.broadcast_mul(losses, one),
+    "nd.elemwise_div": lambda losses, one: mx.nd.elemwise_div(losses.sum(), one),
+    "of an array": lambda losses, one: losses / one,
+    "a keyword": lambda losses, one: mx.nd.broadcast_div(lhs=losses, rhs=one),
+    "np": lambda losses, one: losses.as_np_ndarray() / one.as_np_ndarray(),
+    "np.multiply": lambda losses, one: mx.np.multiply(one.as_np_ndarray(), losses.as_np_ndarray()),
+}
+
+
+@pytest.mark.parametrize("way", BY)
+def test_an_array_of_one_number_is_seen_whichever_way_a_script_goes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    factors, weight, one = Factors(), mx.nd.ones(3), mx.nd.array([7])
+    weight.attach_grad()
+    monkeypatch.setattr(here, "hand", SimpleNamespace(updates=True))
+    monkeypatch.setattr(here, "loop", SimpleNamespace(on_trial=True, factors=factors), raising=False)
+    with autograd.record():
+        BY[way](weight * mx.nd.ones(3), one)
+    assert [*factors.constants.values()] == [7.0]

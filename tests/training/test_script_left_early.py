@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
+from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, SAMPLES, data, mlp
 from mxnet import autograd, gluon
@@ -154,3 +157,20 @@ def test_a_script_whose_source_is_not_there_is_taken_as_it_is() -> None:
     lines = "for epoch in made.job.epochs(1):\n    for x, y in epoch.batches(made.loader):\n        made.step(x, y)\n"
     exec(compile(lines, "<nowhere>", "exec"), {"made": made})  # noqa: S102  # our own test's lines
     assert made.steps == 4
+
+
+ENDS_WITHIN = """
+import dyntrain.training.numpy_aliases
+from dyntrain.training.job import ElasticJob
+from mxnet import gluon
+job, net = ElasticJob.join(), gluon.nn.Dense(1, in_units=1)
+net.initialize()
+job.trainer(net.collect_params(), "sgd")
+epochs = job.epochs(2, samples=4, global_batch=2)
+next(epochs)
+"""
+
+
+def test_a_script_that_ends_within_its_loop_ends() -> None:
+    """The loop is left while the interpreter takes itself down, where no thread can begin any more."""
+    subprocess.run([sys.executable, "-c", ENDS_WITHIN], check=True, timeout=patient(60))

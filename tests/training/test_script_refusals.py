@@ -245,7 +245,7 @@ def added_up(steps: Sequence[int]) -> None:
     total = np.zeros(HEAD, dtype=np.float32)
     for hand, step in zip(hands, steps, strict=True):
         hand.tally(trainer, state, step, [0.0] * 4, [0.0] * OPINION)
-        total += hand.vote.asnumpy().astype(np.float32)
+        total += hand.vote.astype(np.float32)
     hands[0].vote = mx.nd.array(total, dtype="float64")
     hands[0].count(trainer, len(steps))
 

@@ -19,6 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.host.parentage import die_with_parent
+from dyntrain.training.worker.data.image_draws import ImageDraws
 from dyntrain.training.worker.data.padding import Padding
 from dyntrain.training.worker.data.seeded import FORESEEN, Key, SampleError, WatchedDataset, together
 from mxnet.gluon.data import dataloader
@@ -140,6 +141,7 @@ class _Work:
         if len(self.folder) <= LONGEST:
             tempfile.tempdir = self.folder
         dataloader._worker_initializer(self, *self.numpy_modes)
+        self.dataset.begin(ImageDraws(self.numpy_modes))
 
     def __getitem__(self, key: Key) -> Any:
         if self.ticket.value != self.mine:

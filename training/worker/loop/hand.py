@@ -84,7 +84,7 @@ class Hand:
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self.void = False
-        self.vote: Any = None
+        self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
@@ -194,13 +194,13 @@ class Hand:
                 elif weight * lean != 1.0:
                     gradient *= weight * lean
             vote[HEAD + i] = 0.0 if nothing else float(any(fresh))
-        self.vote = mx.nd.array(vote, dtype="float64")
+        self.vote = vote
 
     def count(self, trainer: Any, workers: int) -> bool:
         """The sums are there: whether all workers' updates will go by the same. Raises RuntimeError when they are of
         different steps.
         """
-        total = self.vote.asnumpy()
+        total = self.vote.asnumpy() if isinstance(self.vote, mx.nd.NDArray) else self.vote
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
             raise RuntimeError(
                 "the workers' scripts called trainer.step() at different batches: number them with "

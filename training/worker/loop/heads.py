@@ -12,7 +12,8 @@ generation the workers' shares are of different sizes, and these numbers are com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -129,16 +130,27 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
     return None
 
 
-def _look(heads: Sequence[Any], gradients: Sequence[Any]) -> None:
+@contextmanager
+def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+    """They are differentiated within. Raises ValueError before that."""
+    loop, losses = here.loop, [Loss(head) for head in heads]
+    if _unknown(loop):
+        _complain(losses, gradients)
+    if not loop.on_trial:
+        yield
+        return
+    factors = set[tuple[str, str]]()
+    for each, gradient in zip(losses, gradients, strict=True):
+        times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
+        factors |= each.factors(times, loop.factors.constants)
+    with loop.factors.learn(factors, loop.trainers):
+        yield
+
+
+def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
+    """Raises ValueError for what is not what the trainers were told."""
     loop, hand = here.loop, here.hand
     assert hand is not None
-    losses = [Loss(head) for head in heads]
-    if loop.on_trial:
-        for each, gradient in zip(losses, gradients, strict=True):
-            times = 1.0 if gradient is None or each.several else float(gradient.asscalar())
-            loop.factors |= each.factors(times)
-    if not _unknown(loop):
-        return
     devices = len(loop.trainers[0]._contexts)
     least = min(hand.slices or [len(hand.part) // devices])
     if hand.spectates or least < 2:
@@ -190,9 +202,8 @@ def _unknown(loop: TrainingLoop) -> bool:
 def _array_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def looks(self: Any, out_grad: Any = None, *args: Any, **said: Any) -> Any:
-        if _looks():
-            _look([self], [out_grad])
-        return backward(self, out_grad, *args, **said)
+        with _looked_at([self], [out_grad]) if _looks() else nullcontext():
+            return backward(self, out_grad, *args, **said)
 
     return looks
 
@@ -200,11 +211,10 @@ def _array_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
 def _heads_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def looks(heads: Any, head_grads: Any = None, *args: Any, **said: Any) -> Any:
-        if _looks():
-            several = heads if isinstance(heads, list | tuple) else [heads]
-            given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
-            _look(several, given)
-        return backward(heads, head_grads, *args, **said)
+        several = heads if isinstance(heads, list | tuple) else [heads]
+        given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
+        with _looked_at(several, given) if _looks() else nullcontext():
+            return backward(heads, head_grads, *args, **said)
 
     return looks
 

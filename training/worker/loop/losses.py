@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -49,7 +49,7 @@ class Loss:
 
     @property
     def kinds(self) -> set[str]:
-        if any(node.normalises for node in self._graph.below(self._top)):
+        if any(self._nodes[at].normalises for at in self._graph.below(self._top)):
             return {NORMALISED}
         if not self.several:
             return self._of_one_number(self._top)
@@ -59,25 +59,22 @@ class Loss:
     def undivided(self) -> bool:
         """Whether it is a sum, and nothing in it is divided by an array, as far as it is seen."""
         return self.kinds == {SUM} and not any(
-            self._nodes[at].op in QUOTIENTS for at in self._reached(lambda node: node.op in LINEAR | MEANS)
+            self._nodes[at].op in QUOTIENTS
+            for at in self._graph.below(self._top, lambda node: node.inputs if node.op in LINEAR | MEANS else ())
         )
 
-    def factors(self, times: float = 1.0) -> set[tuple[str, str]]:
+    def factors(self, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
         """(operator, number): by what its terms, which begin with these operators, are multiplied all in all, to five
-        digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given.
+        digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given. `constants`:
+        arrays of one number, by their names in the record.
         """
         found, reaches = set[tuple[str, str]](), {self._top: {abs(times)}}
         for at in range(self._top, -1, -1):  # what is made of others comes before them
             if at not in reaches:
                 continue
-            node, mine = self._nodes[at], reaches[at]
-            if node.op in MULTIPLIES | DIVIDES:
-                by = abs(float(node.attributes.get("scalar", "1")))
-                if node.op in DIVIDES:
-                    by = 1 / by if by else math.inf
-                mine = {each * by for each in mine}
-            inputs = node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
-            inputs = node.inputs[:1] if node.op in RATIOS else inputs
+            node = self._nodes[at]
+            by, inputs = self._times(node, constants or {})
+            mine = {each * by for each in reaches[at]}
             if not inputs:
                 found |= {(node.op, f"{each:.5g}") for each in mine}
             for below in inputs:
@@ -86,14 +83,19 @@ class Loss:
                     return set()
         return found
 
-    def _reached(self, through: Callable[[Node], bool]) -> set[int]:
-        """From the top on, `through` such nodes."""
-        waiting, seen = [self._top], set[int]()
-        while waiting:
-            if (at := waiting.pop()) not in seen:
-                seen.add(at)
-                waiting += self._nodes[at].inputs if through(self._nodes[at]) else ()
-        return seen
+    def _times(self, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
+        """By what it multiplies which of its inputs."""
+        if node.op in MULTIPLIES:
+            return abs(float(node.attributes.get("scalar", "1"))), node.inputs
+        if node.op in DIVIDES:
+            return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
+        known = [constants.get(self._nodes[at].name) for at in node.inputs]
+        if node.op in RATIOS:
+            return _inverse(1.0 if (by := known[-1]) is None else by), node.inputs[:1]
+        if node.op in PRODUCTS:
+            unknown = [at for at, number in zip(node.inputs, known, strict=True) if number is None]
+            return abs(math.prod(number for number in known if number is not None)), unknown
+        return 1.0, node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
 
     # ---- what follows from what
 
@@ -140,18 +142,13 @@ class Loss:
         """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
         return self._graph.elementwise[at] and self._graph.weights[at]
 
-    def _terms(self, at: int, kinds: set[str]) -> set[int]:
+    def _terms(self, at: int, kinds: set[str]) -> list[int]:
         """What it is added up of. A script may add up a thousand losses, one after another."""
-        waiting, seen, found = [at], set[int](), set[int]()
-        while waiting:
-            if (number := waiting.pop()) in seen:
-                continue
-            seen.add(number)
-            node = self._nodes[number]
-            below = node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
-            waiting += below
-            found |= set() if below else {number}
-        return found
+
+        def parts(node: Node) -> Sequence[int]:
+            return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
+
+        return [number for number in self._graph.below(at, parts) if not parts(self._nodes[number])]
 
     # ---- of what kind
 
@@ -194,7 +191,7 @@ class Loss:
             return {CURVED}
         if ALL in found:
             return {SUM} if found == {ALL} else {MIXED}
-        below = self._graph.below(at)
+        below = [self._nodes[number] for number in self._graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}
         return {PICKED if any(self._picks(node) for node in below) else MEAN}
@@ -229,3 +226,7 @@ class Loss:
                 return {ALL if node.op in SUMS else CURVED}
             return {DIVIDED if self._divided[at] else PENALTY if self._is_penalty(at) else EACH}
         return {PENALTY if self._is_penalty(at) else EACH}
+
+
+def _inverse(number: float) -> float:
+    return abs(1 / number) if number else math.inf

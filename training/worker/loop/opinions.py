@@ -6,24 +6,34 @@ shares differ in size the workers' numbers do. But a worker may also lack a term
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS = 256, 16
 OPINION = PLACES + MOST_TERMS  # numbers of one
 
 
-def place_of(factor: tuple[str, str]) -> int:
-    """Two of them may have one place: then it is not seen where they differ."""
-    return zlib.crc32(repr(factor).encode()) % PLACES
+def on_trial(step: int, begins: int | None) -> bool:
+    """Whether the numbers are compared: in a generation's first step, in which shares differ in size, and in fewer and
+    fewer after it, as a batch may have nothing to count.
+    """
+    return begins is not None and (step - begins) & (step - begins - 1) == 0
 
 
-def opinion(factors: Collection[tuple[str, str]]) -> list[float]:
-    """What this worker adds to a sum to say by which numbers its losses are multiplied: (operator, number) of their
-    terms, each as a place, and how many. What is multiplied by 0 is nothing.
+def place_of(factor: tuple[str, str], step: int) -> int:
+    """Two of them may have one place: then it is not seen where they differ, and is in the next step that is looked at,
+    in which they have others.
+    """
+    # No checksum: what is alike in one step would be in all of them
+    return int.from_bytes(hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest(), "big") % PLACES
+
+
+def opinion(factors: Collection[tuple[str, str]], step: int) -> list[float]:
+    """What this worker adds to a sum to say by which numbers its losses are multiplied in this step: (operator, number)
+    of their terms, each as a place, and how many. What is multiplied by 0 is nothing.
     """
     said = [0.0] * OPINION
-    places = {place_of(each) for each in factors if float(each[1])}
+    places = {place_of(each, step) for each in factors if float(each[1])}
     if 0 < len(places) <= MOST_TERMS:
         for place in (*places, PLACES - 1 + len(places)):
             said[place] = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -129,11 +129,11 @@ class Graph:
         """Over the batch."""
         return node.op in REDUCTIONS and not node.of_each and self.data[at]
 
-    def below(self, at: int) -> list[Node]:
-        """All that it is made of, and itself."""
+    def below(self, at: int, inputs: Callable[[Node], Sequence[int]] = lambda node: node.inputs) -> list[int]:
+        """All that it is made of, and itself, by way of these `inputs` of each."""
         waiting, seen = [at], set[int]()
         while waiting:
             if (number := waiting.pop()) not in seen:
                 seen.add(number)
-                waiting += self.nodes[number].inputs
-        return [self.nodes[number] for number in sorted(seen)]
+                waiting += inputs(self.nodes[number])
+        return sorted(seen)

@@ -28,6 +28,7 @@ from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.devices import refuse_means
 from dyntrain.training.worker.loop.divisors import Divisors
+from dyntrain.training.worker.loop.factors import Factors
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import (
     ADDS_UP_BESIDE,
@@ -41,7 +42,7 @@ from dyntrain.training.worker.loop.hand import (
 )
 from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import hold
-from dyntrain.training.worker.loop.opinions import of_one_opinion, opinion
+from dyntrain.training.worker.loop.opinions import of_one_opinion, on_trial, opinion
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
 from dyntrain.training.worker.loop.rates import rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
@@ -76,7 +77,7 @@ class TrainingLoop:
         self._group = 1  # batches of an update
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
-        self.factors: set[tuple[str, str]] = set()  # of the losses on trial
+        self.factors = Factors()
         self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
@@ -266,13 +267,8 @@ class TrainingLoop:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the numbers in the workers' losses are compared: in a generation's first step, in which shares differ
-        in size, and in fewer and fewer after it, as a batch may have nothing to count.
-        """
-        if self._shares.begins is None or self.workers == 1:
-            return False
-        made = self.position.step - self._shares.begins
-        return made & (made - 1) == 0
+        """Whether the numbers in the workers' losses are compared."""
+        return self.workers > 1 and on_trial(self.position.step, self._shares.begins)
 
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""
@@ -309,8 +305,6 @@ class TrainingLoop:
         batch, rows, spectates = self._shares.divide(self.position, self.rank, self.workers)
         for each in self.rows:
             each.take(rows)
-        if self.position.step == self._shares.begins:
-            self.factors = set()  # a void step left its own
         indices = batch[rows]
         own = indices[:0] if spectates else indices
         self.membership.intend(self.position, own)
@@ -333,7 +327,7 @@ class TrainingLoop:
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
         """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
         hand = self._in_hand("step()")
-        n = float(n.asscalar()) if isinstance(n, mx.nd.NDArray) else n
+        n = float(n.asnumpy().item()) if isinstance(n, mx.nd.NDArray) else n
         if hand.void or (math.isnan(n) and self.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
         singles = hand.size <= self.workers
@@ -356,12 +350,15 @@ class TrainingLoop:
         if hand.void or hand.goes_on:
             return
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        hand.opinion, self.factors = opinion(set() if one_by_one else self.factors), set()
+        factors = self.factors.take(trainer)
+        hand.opinion = opinion(set() if one_by_one else factors, self.position.step)
         t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
         flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
         tagged = tags(self.position.step, hand.rates)
         hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags)
         hand.carried = [] if hand.updated else self.rows  # once in a step
+        if self.membership.shared:
+            hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
         summed_here = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
         beside = [(tally_key(t), hand.vote)]
         for rows in hand.carried:
@@ -393,7 +390,7 @@ class TrainingLoop:
         def work() -> None:
             alike[0] = hand.count(trainer, self.workers if self.membership.shared else 1)
             alike[0] &= of_one_opinion(hand.opinions)
-            if not alike[0] or self.state.lacks_scheduler:
+            if not alike[0] or self.state.lacks_scheduler():
                 return
             if not alone:
                 self.undo.back_up(trainer)
@@ -410,7 +407,7 @@ class TrainingLoop:
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
-        if not hand.void and (lacks := self.state.lacks_scheduler):
+        if not hand.void and (lacks := self.state.lacks_scheduler()):
             raise ValueError(lacks)
 
     def _is_void(self, hand: Hand) -> bool:
@@ -464,6 +461,7 @@ class TrainingLoop:
                 self.undo.mark()
         if undone or hand.updated:
             self.undo.forwards.put_down(undone)
+        self.factors.put_down(forgets=undone or bool(hand.updated))
         epoch_ended = self.position.epoch > before.epoch
         if self.membership.broken and not epoch_ended:
             self._rejoin()

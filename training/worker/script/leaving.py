@@ -24,6 +24,9 @@ LEFT = (
 
 def close_soon(membership: Membership, seconds: float = UNWINDING) -> None:
     """At the process' end at the latest: after that nothing may be in flight."""
+    if sys.is_finalizing():  # no thread can begin any more: to wait for one would be for ever
+        membership.close()
+        return
     timer = threading.Timer(seconds, _close, (membership,))
     timer.daemon = True
     timer.start()

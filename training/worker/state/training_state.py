@@ -280,7 +280,6 @@ class TrainingState:
                 self._others.append((trainer, own, received))
             _set_values(trainer, values)
 
-    @property
     def lacks_scheduler(self) -> str | None:
         """What to say where the first update after an installation is due, and the script has not set the scheduler
         that was received. The same on all workers whose rates are alike.
