@@ -15,6 +15,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.loop.factors import Factors
+from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.loop.here import here
 from dyntrain.training.worker.loop.opinions import OPINION, of_one_opinion, opinion, place_of
 from dyntrain.training.worker.loop.rates import UnequalRates
@@ -175,6 +176,21 @@ def test_shares_of_one_sample_and_none_are_told_from_a_number_too(workers: int) 
     all_close(Conductor({0: workers}, [], None).run(lambda job: script(job, halved)), script(Plain(), halved))
 
 
+def halved_by_an_array(epoch: Any, losses: Any, y: Any) -> Any:
+    return losses * mx.nd.array([0.5]) / mx.nd.array([4.0])
+
+
+def weighed(epoch: Any, losses: Any, y: Any) -> Any:
+    """Of a share of one sample, this is an array of one number as a count is."""
+    return losses * mx.nd.array(1 + y.asnumpy()) / mx.nd.array(4 - y.asnumpy())
+
+
+@pytest.mark.parametrize("workers", [4, BATCH, BATCH + 1])
+@pytest.mark.parametrize("loss_of", [weighed, halved_by_an_array])
+def test_t2_weights_of_the_samples_are_no_count_where_a_share_is_of_one_sample(loss_of: Loss, workers: int) -> None:
+    all_close(Conductor({0: workers}, [], None).run(lambda job: script(job, loss_of)), script(Plain(), loss_of))
+
+
 def given_by_length(job: Any) -> list[Any]:
     """The division stands in what backward() is given."""
     net = mlp()
@@ -241,10 +257,6 @@ def annealed(epoch: Any, losses: Any, y: Any) -> Any:
 
 def scaled_mean(epoch: Any, losses: Any, y: Any) -> Any:
     return losses.mean() * 0.25
-
-
-def halved_by_an_array(epoch: Any, losses: Any, y: Any) -> Any:
-    return losses * mx.nd.array([0.5]) / mx.nd.array([4.0])
 
 
 @pytest.mark.parametrize(
@@ -320,8 +332,12 @@ BY = {
 def test_an_array_of_one_number_is_seen_whichever_way_a_script_goes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, weight, one = Factors(), mx.nd.ones(3), mx.nd.array([7])
     weight.attach_grad()
-    monkeypatch.setattr(here, "hand", SimpleNamespace(updates=True))
-    monkeypatch.setattr(here, "loop", SimpleNamespace(on_trial=True, factors=factors), raising=False)
+    hand, trainer = Hand(np.arange(3), 3, spectates=False), SimpleNamespace(_contexts=[mx.cpu()])
+    hand.updates = True  # so that what an expression writes is not looked at
+    monkeypatch.setattr(here, "hand", hand)
+    monkeypatch.setattr(
+        here, "loop", SimpleNamespace(on_trial=True, factors=factors, trainers=[trainer]), raising=False
+    )
     with autograd.record():
         BY[way](weight * mx.nd.ones(3), one)
     assert [*factors.constants.values()] == [7.0]

@@ -99,6 +99,12 @@ class Hand:
     def part(self) -> Indices:
         return self.parts[self.at]
 
+    def fewest(self, devices: int) -> int:
+        """Samples of the device that has the fewest. Where that is one, what is of each sample looks as what is of the
+        batch.
+        """
+        return min(self.slices or [len(self.part) // devices])
+
     @property
     def goes_on(self) -> bool:
         """Whether another part follows."""

@@ -133,6 +133,7 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
 @contextmanager
 def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
     """They are differentiated within. Raises ValueError before that."""
+    assert here.hand is not None
     loop, losses = here.loop, [Loss(head) for head in heads]
     if _unknown(loop):
         _complain(losses, gradients)
@@ -143,7 +144,7 @@ def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]
     for each, gradient in zip(losses, gradients, strict=True):
         times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
         factors |= each.factors(times, loop.factors.constants)
-    with loop.factors.learn(factors, loop.trainers):
+    with loop.factors.learn(factors, loop.trainers, here.hand.batches):
         yield
 
 
@@ -151,9 +152,7 @@ def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
     """Raises ValueError for what is not what the trainers were told."""
     loop, hand = here.loop, here.hand
     assert hand is not None
-    devices = len(loop.trainers[0]._contexts)
-    least = min(hand.slices or [len(hand.part) // devices])
-    if hand.spectates or least < 2:
+    if hand.spectates or hand.fewest(len(loop.trainers[0]._contexts)) < 2:
         return
     loop.looks += 1
     if hand.judged:

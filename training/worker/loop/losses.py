@@ -66,7 +66,7 @@ class Loss:
     def factors(self, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
         """(operator, number): by what its terms, which begin with these operators, are multiplied all in all, to five
         digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given. `constants`:
-        arrays of one number, by their names in the record.
+        arrays of one number, by their names in the record; a term that has a NaN among them is left out.
         """
         found, reaches = set[tuple[str, str]](), {self._top: {abs(times)}}
         for at in range(self._top, -1, -1):  # what is made of others comes before them
@@ -76,7 +76,7 @@ class Loss:
             by, inputs = self._times(node, constants or {})
             mine = {each * by for each in reaches[at]}
             if not inputs:
-                found |= {(node.op, f"{each:.5g}") for each in mine}
+                found |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
             for below in inputs:
                 reaches[below] = reaches.get(below, set()) | mine
                 if len(reaches[below]) > MOST_FACTORS:
