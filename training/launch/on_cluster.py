@@ -6,6 +6,7 @@ happens: whatever becomes of its terminal, the job goes on.
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 import uuid
@@ -165,6 +166,9 @@ def _wishes_the_end() -> bool:
     try:
         sys.stderr.write("\nEnd the job on all nodes? [y/N] ")
         sys.stderr.flush()
+        # A Ctrl-C that comes just before a read that waits is seen when the read ends, which may be never
+        while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+            pass
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
         return False
