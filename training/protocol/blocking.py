@@ -69,12 +69,14 @@ def connected(
             await over.wait()
 
     def run() -> None:
+        work = own()
         try:
-            asyncio.run(own())
+            asyncio.run(work)
         except BaseException as error:
+            work.close()  # never begun, where there was not even a loop
             if opened.done():
                 raise
-            opened.set_exception(error)  # also where there was not even a loop: somebody waits
+            opened.set_exception(error)  # somebody waits
 
     thread = threading.Thread(target=run, name="line", daemon=True)
     thread.start()
