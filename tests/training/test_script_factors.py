@@ -81,6 +81,12 @@ def sum_times_array(epoch: Any, losses: Any, y: Any) -> Any:
     return losses.sum() * (1 / count(y))
 
 
+def by_own_sum(epoch: Any, losses: Any, y: Any) -> Any:
+    """No number, and no array of one: NumPy has divided by it before."""
+    there = 1.0 + y.asnumpy()
+    return losses * mx.nd.array(there / there.sum())
+
+
 def drawn(epoch: Any, losses: Any, y: Any) -> Any:
     """A mixup whose lambda each worker draws for itself."""
     share = np.random.beta(0.2, 0.2)
@@ -90,7 +96,8 @@ def drawn(epoch: Any, losses: Any, y: Any) -> Any:
 @pytest.mark.parametrize("plan", BEGINS.values(), ids=BEGINS.keys())
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize(
-    "loss_of", [by_length, times_inverse, by_counted, each_by_length, by_array, times_array, sum_times_array, drawn]
+    "loss_of",
+    [by_length, times_inverse, by_counted, each_by_length, by_array, times_array, sum_times_array, by_own_sum, drawn],
 )
 def test_a_number_that_each_worker_counts_in_its_share_is_refused_before_the_first_step_of_several(
     loss_of: Loss, plan: dict[int, int], accumulate: int
@@ -183,6 +190,17 @@ def halved_by_an_array(epoch: Any, losses: Any, y: Any) -> Any:
 def weighed(epoch: Any, losses: Any, y: Any) -> Any:
     """Of a share of one sample, this is an array of one number as a count is."""
     return losses * mx.nd.array(1 + y.asnumpy()) / mx.nd.array(4 - y.asnumpy())
+
+
+def of_classes(epoch: Any, losses: Any, y: Any) -> Any:
+    """Weights that add up to 1 are no count where they are the same on each worker."""
+    return mx.nd.broadcast_mul(losses.expand_dims(1), mx.nd.array([0.2, 0.3, 0.5]))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_t2_weights_that_add_up_to_1_on_every_worker_are_none_that_it_counted(workers: int) -> None:
+    elastic = Conductor({0: workers}, [], None).run(lambda job: script(job, of_classes))
+    all_close(elastic, script(Plain(), of_classes))
 
 
 @pytest.mark.parametrize("workers", [4, BATCH, BATCH + 1])

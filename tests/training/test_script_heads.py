@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop import losses, recorded
+from dyntrain.training.worker.loop import losses, operators
+from dyntrain.training.worker.loop.multiples import multiples
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
@@ -352,9 +353,9 @@ def test_a_loss_that_does_not_fit_what_was_told_is_refused_before_the_first_step
 
 def test_every_operator_that_a_record_is_read_by_is_one_of_mxnets() -> None:
     """A name that MXNet has not would leave a loss unseen; which comparisons there are is made up of parts."""
-    kinds = [value for name, value in vars(recorded).items() if name.isupper() and isinstance(value, set)]
+    kinds = [value for name, value in vars(operators).items() if name.isupper() and isinstance(value, set)]
     assert kinds
-    assert set().union(*kinds) - recorded.COMPARISONS <= set(mx.operator.get_all_registered_operators())
+    assert set().union(*kinds) - operators.COMPARISONS <= set(mx.operator.get_all_registered_operators())
 
 
 def test_what_is_added_up_of_a_thousand_losses_is_looked_through() -> None:
@@ -365,7 +366,7 @@ def test_what_is_added_up_of_a_thousand_losses_is_looked_through() -> None:
             loss = loss + out.sum() / 1500
     found = losses.Loss(loss)
     assert found.kinds == {losses.SUM}
-    assert sorted(float(number) for _, number in found.factors()) == pytest.approx([1 / 1500, 1], rel=1e-4)
+    assert sorted(float(number) for _, number in multiples(found.graph)) == pytest.approx([1 / 1500, 1], rel=1e-4)
 
 
 Gives = Callable[[Any], Any]

@@ -11,6 +11,7 @@ from dyntrain.training.worker.loop.losses import (
     MEAN,
     MIXED,
     NORMALISED,
+    OPAQUE,
     PENALTY,
     PICKED,
     SUM,
@@ -70,6 +71,11 @@ SAYS = {
         "backward() is given gradients that are not 1, and what it comes to does not show: say job.trainer(..., "
         "loss='sum') where each is of its sample alone, 'mean' where they are divided by the samples in hand, or 'own'"
     ),
+    ("any", OPAQUE): (
+        "the loss is an autograd.Function or a CustomOp, whose backward pass does not show: say job.trainer(..., "
+        "loss='sum') where each sample's gradient is of that sample alone, 'mean' where it divides by the samples in "
+        "hand. What else is counted in the batch: leave the division out there, and write trainer.step(epoch.sum(n))"
+    ),
     ("sum", PICKED): OF_PICKED,
     ("own", PICKED): OF_PICKED,
     ("sum", WEIGHTS): OF_WEIGHTS,
@@ -99,7 +105,7 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
     for kind in (NORMALISED, DIVIDED, CHOSEN, MIXED, CURVED, PICKED, MEAN, SUM, *weights, PENALTY, EACH):
         if kind in found and (wrong := SAYS.get((told, kind)) or SAYS.get(("any", kind))):
             return wrong
-    for kind in (GIVEN, UNKNOWN):
+    for kind in (GIVEN, OPAQUE, UNKNOWN):
         if kind in found and not said:
             return SAYS["any", kind]
     return None

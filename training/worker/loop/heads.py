@@ -22,6 +22,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.complaints import complaint
 from dyntrain.training.worker.loop.here import here
 from dyntrain.training.worker.loop.losses import GIVEN, Loss
+from dyntrain.training.worker.loop.multiples import multiples
 from mxnet import autograd
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ MOST_LOOKS = 200  # a trainer that makes its first step much later is not looked
 def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
     """They are differentiated within. Raises ValueError before that."""
     assert here.hand is not None
-    loop, losses = here.loop, [Loss(head) for head in heads]
+    loop = here.loop
+    losses = [Loss(head, loop.factors.hybrids) for head in heads]
     if _unknown(loop):
         _complain(losses, gradients)
     if not loop.on_trial:
@@ -43,7 +45,7 @@ def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]
     factors = set[tuple[str, str]]()
     for each, gradient in zip(losses, gradients, strict=True):
         times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
-        factors |= each.factors(times, loop.factors.constants)
+        factors |= multiples(each.graph, times, loop.factors.constants)
     with loop.factors.learn(factors, loop.trainers, here.hand.batches):
         yield
 
@@ -88,7 +90,8 @@ def judge(trainer: Any) -> None:
     loop.heads_known.add(trainer)
 
 
-def _looks() -> bool:
+def looks() -> bool:
+    """At what will be differentiated in the batch at hand."""
     loop = here.loop if here.hand is not None else None
     return loop is not None and (loop.on_trial or _unknown(loop))
 
@@ -100,22 +103,22 @@ def _unknown(loop: TrainingLoop) -> bool:
 
 def _array_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
-    def looks(self: Any, out_grad: Any = None, *args: Any, **said: Any) -> Any:
-        with _looked_at([self], [out_grad]) if _looks() else nullcontext():
+    def looked_at(self: Any, out_grad: Any = None, *args: Any, **said: Any) -> Any:
+        with _looked_at([self], [out_grad]) if looks() else nullcontext():
             return backward(self, out_grad, *args, **said)
 
-    return looks
+    return looked_at
 
 
 def _heads_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
-    def looks(heads: Any, head_grads: Any = None, *args: Any, **said: Any) -> Any:
+    def looked_at(heads: Any, head_grads: Any = None, *args: Any, **said: Any) -> Any:
         several = heads if isinstance(heads, list | tuple) else [heads]
         given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
-        with _looked_at(several, given) if _looks() else nullcontext():
+        with _looked_at(several, given) if looks() else nullcontext():
             return backward(heads, head_grads, *args, **said)
 
-    return looks
+    return looked_at
 
 
 for _kind in (mx.nd.NDArray, mx.np.ndarray):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dyntrain.training.worker.loop.recorded import (
+from dyntrain.training.worker.loop.operators import (
     ALIKE,
-    DIVIDES,
     ELEMENTWISE,
     LINEAR,
     MASKS,
     MEANS,
-    MULTIPLIES,
+    OWN_BACKWARD,
     PICKS,
     PRODUCTS,
-    PROPORTIONAL,
     QUOTIENTS,
     RATIOS,
     REDUCTIONS,
@@ -25,32 +22,33 @@ from dyntrain.training.worker.loop.recorded import (
     SUMS,
     TAKES,
     TERMS,
-    Graph,
-    Node,
 )
+from dyntrain.training.worker.loop.recorded import Graph, Node
 
 SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
 EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"
 PICKED = "a mean over places by their numbers"
 PENALTY = "a sum of weights and arrays, through no layer"
 MIXED, CURVED = "samples that meet the batch", "a function of the batch"
+OPAQUE = "a backward pass of the script's own"
 NORMALISED = "divided in its backward pass"
-MOST_FACTORS = 64
 ALL = "all"
 
 
 class Loss:
-    """One array that is differentiated; `several`: it has more than one number."""
+    """One array that is differentiated; `several`: it has more than one number. `hybrids`: see `Graph`."""
 
-    def __init__(self, head: Any) -> None:
-        self._graph = Graph(head)
-        self._nodes, self._top = self._graph.nodes, self._graph.top
+    def __init__(self, head: Any, hybrids: Mapping[str, Any] | None = None) -> None:
+        self.graph = Graph(head, hybrids or {})
+        self._nodes, self._top = self.graph.nodes, self.graph.top
         self.several = head.size > 1
 
     @property
     def kinds(self) -> set[str]:
-        if any(self._nodes[at].normalises for at in self._graph.below(self._top)):
+        if any(self._nodes[at].normalises for at in self.graph.below(self._top)):
             return {NORMALISED}
+        if self._opaque[self._top]:
+            return {OPAQUE}
         if not self.several:
             return self._of_one_number(self._top)
         return self._summed(self._top) or {EACH}
@@ -60,87 +58,61 @@ class Loss:
         """Whether it is a sum, and nothing in it is divided by an array, as far as it is seen."""
         return self.kinds == {SUM} and not any(
             self._nodes[at].op in QUOTIENTS
-            for at in self._graph.below(self._top, lambda node: node.inputs if node.op in LINEAR | MEANS else ())
+            for at in self.graph.below(self._top, lambda node: node.inputs if node.op in LINEAR | MEANS else ())
         )
-
-    def factors(self, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
-        """(operator, number): by what its terms, which begin with these operators, are multiplied all in all, to five
-        digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given. `constants`:
-        arrays of one number, by their names in the record; a term that has a NaN among them is left out.
-        """
-        found, reaches = set[tuple[str, str]](), {self._top: {abs(times)}}
-        for at in range(self._top, -1, -1):  # what is made of others comes before them
-            if at not in reaches:
-                continue
-            node = self._nodes[at]
-            by, inputs = self._times(node, constants or {})
-            mine = {each * by for each in reaches[at]}
-            if not inputs:
-                found |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
-            for below in inputs:
-                reaches[below] = reaches.get(below, set()) | mine
-                if len(reaches[below]) > MOST_FACTORS:
-                    return set()
-        return found
-
-    def _times(self, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
-        """By what it multiplies which of its inputs."""
-        if node.op in MULTIPLIES:
-            return abs(float(node.attributes.get("scalar", "1"))), node.inputs
-        if node.op in DIVIDES:
-            return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
-        known = [constants.get(self._nodes[at].name) for at in node.inputs]
-        if node.op in RATIOS:
-            return _inverse(1.0 if (by := known[-1]) is None else by), node.inputs[:1]
-        if node.op in PRODUCTS:
-            unknown = [at for at, number in zip(node.inputs, known, strict=True) if number is None]
-            return abs(math.prod(number for number in known if number is not None)), unknown
-        return 1.0, node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
 
     # ---- what follows from what
 
-    def _stays(self, node: Node) -> bool:
-        """Whether a mean below is still a factor of it."""
-        return node.op in LINEAR or (node.op in MEANS and node.of_each)
+    def _stays(self, node: Node) -> Sequence[int]:
+        """What it is made of, where a mean below is still a factor of it."""
+        return node.inputs if node.op in LINEAR or (node.op in MEANS and node.of_each) else ()
+
+    @cached_property
+    def _opaque(self) -> list[bool]:
+        """Whether such is a term of it: a layer of a net that has one is none."""
+        return self.graph.where(
+            lambda at, node: node.op in OWN_BACKWARD and self.graph.weights[at],
+            lambda node: node.inputs if node.op in LINEAR | MEANS else (),
+        )
 
     @cached_property
     def _averages(self) -> list[bool]:
-        return self._graph.where(lambda at, node: node.is_mean and self._graph.data[at], self._stays)
+        return self.graph.where(lambda at, node: node.is_mean and self.graph.data[at], self._stays)
 
     @cached_property
     def _reduced(self) -> list[bool]:
         """Whether a sum or a mean over the batch is a factor of it."""
-        return self._graph.where(self._graph.reduces, self._stays)
+        return self.graph.where(self.graph.reduces, self._stays)
 
     @cached_property
     def _counted(self) -> list[bool]:
         """Whether it is made of something over the batch, number by number: what is counted, a largest one. What has no
         weights in it, and is counted along the first axis for several numbers, is a length: that axis is the time's.
         """
-        return self._graph.where(
+        return self.graph.where(
             lambda at, node: (
-                self._graph.reduces(at, node) and not (self.several and node.along and not self._graph.weights[at])
+                self.graph.reduces(at, node) and not (self.several and node.along and not self.graph.weights[at])
             ),
-            lambda node: node.op in ELEMENTWISE,
+            lambda node: node.inputs if node.op in ELEMENTWISE else (),
         )
 
     @cached_property
     def _divided(self) -> list[bool]:
         """Whether it is divided by such."""
-        return self._graph.where(
+        return self.graph.where(
             lambda at, node: node.op in RATIOS and len(node.inputs) > 1 and self._counted[node.inputs[1]], self._stays
         )
 
     @cached_property
     def _curved(self) -> list[bool]:
         """Whether it follows from something over the batch that the weights have a part in."""
-        return self._graph.where(
-            lambda at, node: self._graph.reduces(at, node) and self._graph.weights[at], lambda node: True
+        return self.graph.where(
+            lambda at, node: self.graph.reduces(at, node) and self.graph.weights[at], lambda node: node.numbers
         )
 
     def _is_penalty(self, at: int) -> bool:
         """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
-        return self._graph.elementwise[at] and self._graph.weights[at]
+        return self.graph.elementwise[at] and self.graph.weights[at]
 
     def _terms(self, at: int, kinds: set[str]) -> list[int]:
         """What it is added up of. A script may add up a thousand losses, one after another."""
@@ -148,15 +120,15 @@ class Loss:
         def parts(node: Node) -> Sequence[int]:
             return node.inputs if node.op in kinds else node.inputs[:1] if node.op in ALIKE else ()
 
-        return [number for number in self._graph.below(at, parts) if not parts(self._nodes[number])]
+        return [number for number in self.graph.below(at, parts) if not parts(self._nodes[number])]
 
     # ---- of what kind
 
     def _of_one_number(self, at: int) -> set[str]:
         node = self._nodes[at]
-        if not self._graph.weights[at]:
+        if not self.graph.weights[at]:
             return set()  # a constant, as where a script begins to add up
-        if not self._graph.data[at]:
+        if not self.graph.data[at]:
             return {WEIGHTS}
         if node.op in MEANS and not node.excludes:  # whatever its axis: it leaves one number
             return self._averaged(node.inputs[0])
@@ -165,6 +137,8 @@ class Loss:
         if node.op in SUMS:
             found = self._summed(node.inputs[0])
             return found - {EACH} | {SUM} if not found or EACH in found else found
+        if node.op in RATIOS and not any(kind[node.inputs[-1]] for kind in (self.graph.data, self.graph.weights)):
+            return self._of_one_number(node.inputs[0])  # by a length that is not the batch's
         if node.op in QUOTIENTS:
             return {DIVIDED}
         if node.op in TERMS | ALIKE and node.inputs:
@@ -191,7 +165,7 @@ class Loss:
             return {CURVED}
         if ALL in found:
             return {SUM} if found == {ALL} else {MIXED}
-        below = [self._nodes[number] for number in self._graph.below(at)]
+        below = [self._nodes[number] for number in self.graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}
         return {PICKED if any(self._picks(node) for node in below) else MEAN}
@@ -201,32 +175,28 @@ class Loss:
         sample.
         """
         first = node.op in TAKES | PICKS and node.attributes.get("axis", "0") == "0"
-        return first and self._graph.data[node.inputs[0]] and self._graph.weights[node.inputs[0]]
+        return first and self.graph.data[node.inputs[0]] and self.graph.weights[node.inputs[0]]
 
     def _of_several(self, at: int) -> set[str]:
         """Several numbers are those of the samples, but for terms that are seen to be means or sums (`ALL`) over the
         batch.
         """
         node = self._nodes[at]
-        if not self._graph.data[at]:
+        if not self.graph.data[at]:
             return set()  # it counts with each sample, also in one process
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._of_several, self._terms(at, TERMS | STACKS)))
         if node.op in PRODUCTS:
-            own = [self._of_several(i) for i in node.inputs if self._graph.weights[i]]
+            own = [self._of_several(i) for i in node.inputs if self.graph.weights[i]]
             return set[str]().union(
-                *own, *({ALL} for i in node.inputs if not self._graph.weights[i] and self._counted[i])
+                *own, *({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
             )
         if node.op in RATIOS and len(node.inputs) > 1:
             return {DIVIDED} if self._counted[node.inputs[1]] else self._of_several(node.inputs[0])
         if node.op in REDUCTIONS:
             if self._averages[at]:
                 return {MEAN}
-            if self._graph.reduces(at, node):
+            if self.graph.reduces(at, node):
                 return {ALL if node.op in SUMS else CURVED}
             return {DIVIDED if self._divided[at] else PENALTY if self._is_penalty(at) else EACH}
         return {PENALTY if self._is_penalty(at) else EACH}
-
-
-def _inverse(number: float) -> float:
-    return abs(1 / number) if number else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,45 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
-
-SUMS = {"sum", "sum_axis", "_np_sum"}
-MEANS = {"mean", "_npi_mean"}
-EXTREMES = {"max", "min", "norm", "prod", "_np_max", "_np_min", "_np_prod", "_npi_norm"}
-REDUCTIONS = SUMS | MEANS | EXTREMES
-RATIOS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div"}
-QUOTIENTS = RATIOS | {"_npi_rtrue_divide_scalar", "_rdiv_scalar"}
-TERMS = {"elemwise_add", "broadcast_add", "elemwise_sub", "broadcast_sub", "_npi_add", "_npi_subtract", "add_n"}
-MULTIPLIES, DIVIDES = {"_mul_scalar", "_npi_multiply_scalar"}, {"_div_scalar", "_npi_true_divide_scalar"}
-ALIKE = MULTIPLIES | DIVIDES | {
-    "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_npi_add_scalar", "_npi_subtract_scalar",
-    "_npi_rsubtract_scalar", "negative", "_npi_negative", "Reshape", "_np_reshape", "expand_dims", "squeeze",
-    "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy", "identity", "_copy",
-}  # fmt: skip
-STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
-PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
-LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
-DOTS = {"dot", "batch_dot", "_np_dot"}  # of weights with weights: no layer
-MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
-TAKES = {"take", "_npi_take"}
-PICKS = {"gather_nd"}
-# Twice as much of what they are made of is twice as much of them
-PROPORTIONAL = {
-    "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
-    "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
-    "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
-}  # fmt: skip
-COMPARISONS = {
-    f"{kind}{which}{end}"
-    for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
-    for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
-}
-# Of a number by itself: a term that is made of nothing else has no layer in it
-ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
-    "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
-    "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "Activation",
-    "clip", "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum", "broadcast_minimum",
-    "sign", "zeros_like", "ones_like", "BlockGrad",
-}  # fmt: skip
+from dyntrain.training.worker.loop.operators import CALL, DOTS, ELEMENTWISE, LENGTHS, LIKE, MEANS, REDUCTIONS, SHAPES
 
 
 @dataclass(frozen=True)
@@ -59,6 +21,13 @@ class Node:
     name: str
     attributes: dict[str, str]
     inputs: tuple[int, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Those of its inputs whose numbers are in its own; of the others it has the shape."""
+        if self.op in SHAPES | {"zeros_like", "ones_like"}:
+            return ()
+        return self.inputs[:1] if self.op in LIKE else self.inputs
 
     @property
     def is_mean(self) -> bool:
@@ -89,32 +58,53 @@ class Node:
         return self.attributes.get("normalization") in ("valid", "batch")
 
 
+def _inputs(node: Node) -> Sequence[int]:
+    return node.inputs
+
+
 class Graph:
     """Of one array. Its nodes are in an order in which inputs come before what is made of them."""
 
-    def __init__(self, head: Any) -> None:
-        graph = json.loads(autograd.get_symbol(head).tojson())
-        self.nodes = [
-            Node(n["op"], n["name"], n.get("attrs") or {}, tuple(each[0] for each in n["inputs"]))
-            for n in graph["nodes"]
-        ]
-        self.top: int = graph["heads"][0][0]
+    def __init__(self, head: Any, hybrids: Mapping[str, Any]) -> None:
+        """`hybrids`: symbols of the hybridized blocks that were called, by the names that the calls have in the record;
+        their operators stand in the calls' places.
+        """
+        self.nodes = list[Node]()
+        self._hybrids = hybrids
+        (self.top,) = self._add(json.loads(autograd.get_symbol(head).tojson()), None)
 
-    def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], bool]) -> list[bool]:
-        """Of each node, whether it `begins` there, or in one that it is made of, `through` nothing but such."""
+    def _add(self, graph: Any, inputs: Sequence[int] | None) -> list[int]:
+        """Which of the nodes are this graph's outputs. `inputs`: which are its inputs, where it is a block's."""
+        made = list[Sequence[int]]()  # of each node of the graph: by which of ours its outputs are made
+        given = iter(inputs or ())
+        for node in graph["nodes"]:
+            below = tuple(_output(made[at], which) for at, which, *_ in node["inputs"])
+            if node["op"] in LENGTHS and self.nodes[below[0]].op in SHAPES and _begins(node) != 0:
+                below = ()  # not the batch's: it is the same number in each worker's share
+            if inputs is not None and node["op"] == "null":
+                made.append([next(given)])
+            elif node["op"] == CALL and node["name"] in self._hybrids:
+                made.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
+            else:
+                self.nodes.append(Node(node["op"], node["name"], node.get("attrs") or {}, below))
+                made.append([len(self.nodes) - 1])
+        return [_output(made[at], which) for at, which, *_ in graph["heads"]]
+
+    def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
+        """Of each node, whether it `begins` there, or in one of those inputs that are looked `through`."""
         found = list[bool]()
         for at, node in enumerate(self.nodes):
-            found.append(begins(at, node) or (through(node) and any(found[i] for i in node.inputs)))
+            found.append(begins(at, node) or any(found[i] for i in through(node)))
         return found
 
     @cached_property
     def data(self) -> list[bool]:
         """Whether it depends on anything but weights: these have a gradient of their own, and are called var."""
-        return self.where(lambda at, node: node.op == "null" and not node.name.startswith("var"), lambda node: True)
+        return self.where(lambda at, node: node.op == "null" and not node.name.startswith("var"), _inputs)
 
     @cached_property
     def weights(self) -> list[bool]:
-        return self.where(lambda at, node: node.op == "null" and node.name.startswith("var"), lambda node: True)
+        return self.where(lambda at, node: node.op == "null" and node.name.startswith("var"), lambda node: node.numbers)
 
     @cached_property
     def elementwise(self) -> list[bool]:
@@ -126,10 +116,10 @@ class Graph:
         return found
 
     def reduces(self, at: int, node: Node) -> bool:
-        """Over the batch."""
-        return node.op in REDUCTIONS and not node.of_each and self.data[at]
+        """Over the batch; how many samples it has is such a number, too."""
+        return (node.op in SHAPES or (node.op in REDUCTIONS and not node.of_each)) and self.data[at]
 
-    def below(self, at: int, inputs: Callable[[Node], Sequence[int]] = lambda node: node.inputs) -> list[int]:
+    def below(self, at: int, inputs: Callable[[Node], Sequence[int]] = _inputs) -> list[int]:
         """All that it is made of, and itself, by way of these `inputs` of each."""
         waiting, seen = [at], set[int]()
         while waiting:
@@ -137,3 +127,14 @@ class Graph:
                 seen.add(number)
                 waiting += inputs(self.nodes[number])
         return sorted(seen)
+
+
+def _output(made: Sequence[int], which: int) -> int:
+    """An operator is one node whatever it puts out; a block's outputs are made by several."""
+    return made[which] if len(made) > 1 else made[0]
+
+
+def _begins(node: Any) -> int | None:
+    """The first place that a slice takes; None: it does not say."""
+    found = re.search(r"-?\d+", node.get("attrs", {}).get("begin", ""))
+    return int(found.group()) if found else None

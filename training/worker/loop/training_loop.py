@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+import dyntrain.training.worker.loop.hybrids  # looks at which blocks are called
 import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at what is written to
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal

@@ -1,0 +1,59 @@
+"""By which numbers the terms of a loss are multiplied, as MXNet recorded them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dyntrain.training.worker.loop.operators import (
+    DIVIDES,
+    LINEAR,
+    MEANS,
+    MULTIPLIES,
+    PRODUCTS,
+    PROPORTIONAL,
+    RATIOS,
+)
+from dyntrain.training.worker.loop.recorded import Graph, Node
+
+MOST = 64  # of one node
+
+
+def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
+    """(operator, number): by what the terms, which begin with these operators, are multiplied all in all, to five
+    digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given. `constants`:
+    arrays of one number, by their names in the record; a term that has a NaN among them is left out.
+    """
+    found, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
+    for at in range(graph.top, -1, -1):  # what is made of others comes before them
+        if at not in reaches:
+            continue
+        node = graph.nodes[at]
+        by, inputs = _times(graph, node, constants or {})
+        mine = {each * by for each in reaches[at]}
+        if not inputs:
+            found |= {(node.op, f"{each:.5g}") for each in mine if not math.isnan(each)}
+        for below in inputs:
+            reaches[below] = reaches.get(below, set()) | mine
+            if len(reaches[below]) > MOST:
+                return set()
+    return found
+
+
+def _times(graph: Graph, node: Node, constants: Mapping[str, float]) -> tuple[float, Sequence[int]]:
+    """By what it multiplies which of its inputs."""
+    if node.op in MULTIPLIES:
+        return abs(float(node.attributes.get("scalar", "1"))), node.inputs
+    if node.op in DIVIDES:
+        return _inverse(float(node.attributes.get("scalar", "1"))), node.inputs
+    known = [constants.get(graph.nodes[at].name) for at in node.inputs]
+    if node.op in RATIOS:
+        return _inverse(1.0 if (by := known[-1]) is None else by), node.inputs[:1]
+    if node.op in PRODUCTS:
+        unknown = [at for at, number in zip(node.inputs, known, strict=True) if number is None]
+        return abs(math.prod(number for number in known if number is not None)), unknown
+    return 1.0, node.inputs if node.op in LINEAR | MEANS | PROPORTIONAL else ()
+
+
+def _inverse(number: float) -> float:
+    return abs(1 / number) if number else math.inf

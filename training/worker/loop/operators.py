@@ -1,0 +1,45 @@
+"""What MXNet's operators are to a loss, by the names that they have in its record: those of 1.9.1."""
+
+SUMS = {"sum", "sum_axis", "_np_sum"}
+MEANS = {"mean", "_npi_mean"}
+EXTREMES = {"max", "min", "norm", "prod", "_np_max", "_np_min", "_np_prod", "_npi_norm"}
+REDUCTIONS = SUMS | MEANS | EXTREMES
+RATIOS = {"elemwise_div", "broadcast_div", "_npi_true_divide", "_div"}
+QUOTIENTS = RATIOS | {"_npi_rtrue_divide_scalar", "_rdiv_scalar"}
+TERMS = {"elemwise_add", "broadcast_add", "elemwise_sub", "broadcast_sub", "_npi_add", "_npi_subtract", "add_n"}
+MULTIPLIES, DIVIDES = {"_mul_scalar", "_npi_multiply_scalar"}, {"_div_scalar", "_npi_true_divide_scalar"}
+ALIKE = MULTIPLIES | DIVIDES | {
+    "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_npi_add_scalar", "_npi_subtract_scalar",
+    "_npi_rsubtract_scalar", "negative", "_npi_negative", "Reshape", "_np_reshape", "expand_dims", "squeeze",
+    "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy", "identity", "_copy",
+}  # fmt: skip
+STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
+PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
+LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
+DOTS = {"dot", "batch_dot", "_np_dot"}  # of weights with weights: no layer
+MASKS = {"_contrib_boolean_mask", "_npi_boolean_mask"}
+TAKES = {"take", "_npi_take"}
+PICKS = {"gather_nd"}
+OWN_BACKWARD = {"_CustomFunction", "Custom"}  # an autograd.Function, a CustomOp
+CALL = "_CachedOp"  # of a hybridized block
+LENGTHS = {"slice_axis", "slice", "SliceChannel", "_split_v2"}  # of a shape: some of them
+SHAPES = {"shape_array", "size_array"}
+LIKE = {"reshape_like", "broadcast_like", "slice_like"}  # another's shape, not its numbers
+# Twice as much of what they are made of is twice as much of them
+PROPORTIONAL = {
+    "slice", "slice_axis", "slice_like", "_npi_slice", "transpose", "_np_transpose", "SwapAxis",
+    "Flatten", "broadcast_to", "broadcast_like", "broadcast_axis", "tile", "reverse", "pick", "take", "where",
+    "_npi_where", "relu", "_npx_relu", "abs", "_npi_absolute", "SequenceMask", "SliceChannel", "_split_v2",
+}  # fmt: skip
+COMPARISONS = {
+    f"{kind}{which}{end}"
+    for kind, end in (("_", ""), ("_", "_scalar"), ("broadcast_", ""), ("_npi_", ""), ("_npi_", "_scalar"))
+    for which in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "less", "less_equal")
+}
+# Of a number by itself: a term that is made of nothing else has no layer in it
+ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick", "take"}) | {
+    "square", "_npi_square", "sqrt", "_npi_sqrt", "abs", "_npi_absolute", "exp", "_npi_exp", "log", "_npi_log", "log1p",
+    "_power_scalar", "_npi_power_scalar", "_rpower_scalar", "smooth_l1", "relu", "sigmoid", "Activation",
+    "clip", "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum", "broadcast_minimum",
+    "sign", "zeros_like", "ones_like", "BlockGrad",
+}  # fmt: skip
