@@ -186,6 +186,7 @@ class Conductor:
                 joiner.state.install(self.members[0].state.pack(position))
             self.members.append(joiner)
         for number, member in enumerate(self.members):
+            member.expects(position, number, wanted)
             member.kvstore.rank, member.kvstore.num_workers = number, wanted
             member.aborted, member.first_step = False, position.step
         self.position = position

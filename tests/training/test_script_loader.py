@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dyntrain.training.ledger import Intent
 from dyntrain.training.worker.data.loader import Load, Loader, LoaderBroken, SampleError
 from dyntrain.training.worker.data.loader_processes import LoaderProcesses, sweep
 from dyntrain.training.worker.data.shards import Shards
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, labels, mlp, numbers, weights
 from mxnet import autograd
 from mxnet.gluon.data import RecordFileDataset
 from mxnet.gluon.data.vision import transforms
@@ -207,6 +208,42 @@ def test_what_a_generation_will_want_is_loaded_while_it_forms_and_not_loaded_twi
     assert loader.take(loads((2,), (4,)))[0].asnumpy().tolist() == [2]
     assert [packed for _, packed in loader._queue] == begun[1:]
     assert loader.take(loads((4,)))[0].asnumpy().tolist() == [4]
+
+
+def loaded(job: Any, dataset: Any) -> list[Any]:
+    net = mlp()
+    trainer, loader = job.trainer(net.collect_params(), "sgd"), job.loader(dataset, BATCH, shuffle=True)
+    for _ in job.epochs(EPOCHS):
+        for x, y in loader:
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+@pytest.mark.parametrize("changes", [({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1), ({0: 3, 5: 2}, [], None)])
+def test_a_generation_begins_with_the_batches_that_were_loaded_while_it_formed(
+    changes: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each change of the membership loads twice, and nothing but the job's speed would say so."""
+    took, ahead, agree = Loader.take, dict[Loader, Load](), list[bool]()
+
+    def expect(self: Loader, loads: Iterator[Load]) -> None:
+        ahead[self] = next(loads)
+
+    def take(self: Loader, loads: Iterator[Load]) -> Any:
+        first = next(loads)
+        if self in ahead:
+            agree.append(ahead.pop(self).same(first))
+        return took(self, chain([first], loads))
+
+    monkeypatch.setattr(Loader, "expect", expect)
+    monkeypatch.setattr(Loader, "take", take)
+    conductor = Conductor(*changes)
+    conductor.run(lambda job: loaded(job, data()))
+    assert len(agree) >= conductor.reformed
+    assert all(agree), agree
 
 
 def test_a_failing_sample_is_named_and_a_lost_process_ends_the_wait() -> None:
