@@ -64,7 +64,7 @@ def test_t2_with_the_whole_batch_the_padded_length_is_that_of_one_process() -> N
 
 
 def check(samples: list[Any], batchify: Callable[[list[Any]], Any]) -> None:
-    Padding(asks=True).check(samples, batchify(samples), batchify)
+    Padding(batchify, None).check(samples, batchify(samples), batchify)
 
 
 def column(samples: list[Any]) -> Any:
@@ -181,7 +181,7 @@ def test_what_becomes_of_a_sample_alike_in_every_share_need_not_be_said(
 ) -> None:
     assert check(samples, batchify) is None
     with pytest.raises(ValueError, match="whole_batch"):
-        Padding(asks=True).check(WORDS, column(WORDS), column)
+        Padding(column, None).check(WORDS, column(WORDS), column)
 
 
 def to_a_multiple_of_four(samples: list[Any]) -> Any:
@@ -189,12 +189,21 @@ def to_a_multiple_of_four(samples: list[Any]) -> Any:
 
 
 def test_batches_that_happen_to_be_padded_alike_do_not_answer_for_those_that_follow() -> None:
-    padding = Padding(asks=True)
+    padding = Padding(to_a_multiple_of_four, None)
     padding.check(WORDS, to_a_multiple_of_four(WORDS), to_a_multiple_of_four)
     longer = [*WORDS, [1, 2, 3, 4, 5]]
     with pytest.raises(ValueError, match="whole_batch"):
         padding.check(longer, to_a_multiple_of_four(longer), to_a_multiple_of_four)
 
 
-def test_what_was_said_is_not_asked_for() -> None:
-    assert Padding(asks=False).check(WORDS, column(WORDS), column) is None
+@pytest.mark.parametrize("said", [True, False])
+def test_what_was_said_is_not_asked_for(said: bool) -> None:
+    tried = list[list[Any]]()
+
+    def batchify(samples: list[Any]) -> Any:
+        tried.append(samples)
+        return column(samples)
+
+    Padding(batchify, said).check(WORDS, batchify(WORDS), batchify)
+    Padding(None, None).check(WORDS, batchify(WORDS), batchify)  # Gluon's own stacks
+    assert tried == [WORDS, WORDS]

@@ -80,7 +80,7 @@ class Loader:
         sampler: Any = None,
         whole_batch: bool | None = False,
     ) -> None:
-        self._padding = Padding(asks=batchify is not None and whole_batch is None)  # Gluon's own stacks
+        self._padding = Padding(batchify, whole_batch)
         self._dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
         self._processes, self._prefetch = processes, prefetch
         self._timeout, self._pinned = timeout, pinned

@@ -55,7 +55,7 @@ class LoaderProcesses:
             (mx.util.is_np_shape(), mx.util.is_np_array()),
             self._folder,
             bool(whole_batch),
-            Padding(asks=batchify is not None and whole_batch is None),
+            Padding(batchify, whole_batch),
         )
         mx.nd.waitall()  # nothing may be under way in the engine when it is copied
         self._executor = ProcessPoolExecutor(count, context, work.begin)

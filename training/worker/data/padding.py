@@ -27,9 +27,10 @@ MOST_LOOKS, MOST_TRIALS = 1000, 16  # batches in each process: later ones are ta
 
 
 class Padding:
-    """What was seen of one `batchify_fn`."""
+    """What was seen of one `batchify_fn`; None: Gluon's own, which stacks. `whole_batch` None: nobody said."""
 
-    def __init__(self, asks: bool) -> None:
+    def __init__(self, batchify: Callable[[list[Any]], Any] | None, whole_batch: bool | None) -> None:
+        asks = batchify is not None and whole_batch is None
         self._looks, self._trials = (MOST_LOOKS, MOST_TRIALS) if asks else (0, 0)
 
     def check(self, samples: Sequence[Any], made: Any, batchify: Callable[[list[Any]], Any]) -> None:
