@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import mxnet as mx  # isort: skip
+from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from mxnet.contrib.amp.amp import unscale
 from mxnet.gluon.utils import clip_global_norm  # as a script that imports it by its name
+from test_script_idioms import all_close
 
 
 def train(change: Callable[[Any, Any], Any], net: Any = None) -> list[Any]:
@@ -102,3 +104,43 @@ def test_once_a_job_has_broken_off_its_nets_gradients_are_the_scripts_own() -> N
     with pytest.raises(ValueError, match="are changed"):
         train(halves, net)
     halves([net[0].weight.grad()], None)
+
+
+def tempered() -> None:
+    """A temperature beside the trainer: its gradient is that of the share, and nobody sums it."""
+    temperature = mx.nd.ones(1)
+    temperature.attach_grad()
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(mx.nd.broadcast_mul(net(x), temperature), y)
+            loss.backward()
+            trainer.step(BATCH)
+            temperature[:] = temperature - 0.1 * temperature.grad / BATCH
+
+
+def test_an_array_that_is_trained_by_hand_is_refused_in_the_first_batch() -> None:
+    with pytest.raises(ValueError, match=r"array that no trainer has.*gluon\.Parameter"):
+        tempered()
+
+
+def attacked(job: Any) -> list[Any]:
+    """Samples that are moved by their own gradients, in place."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            x.attach_grad()
+            for _ in range(2):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                x += 0.1 * x.grad
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def test_t2_samples_that_are_moved_by_their_own_gradients_train_as_in_one_process() -> None:
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(attacked), attacked(Plain()))

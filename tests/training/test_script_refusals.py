@@ -29,13 +29,14 @@ import mxnet as mx  # isort: skip
 
 def job_of(net: Any, **options: Any) -> tuple[ElasticJob, Any]:
     job = ElasticJob.join()
-    return job, job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, **options)
+    return job, job.trainer(net.collect_params(), **{"optimizer": "sgd", **options})
 
 
 @pytest.mark.parametrize(
     ("options", "instead"),
     [
         ({"update_on_kvstore": True}, "leave it out"),
+        ({"optimizer": "sgld"}, "draws its noise anew on each worker"),
         ({"compression_params": {"type": "2bit"}}, "leave compression_params out"),
         ({"kvstore": object()}, "leave kvstore= out"),
         ({"kvstore": "dist_async"}, "leave kvstore= out"),

@@ -20,7 +20,8 @@ class Shares:
     each epoch takes them out of so many, whole batches of the script's; which are left out is drawn with the order.
     `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `shift`:
     from an epoch's place in the job to the number that the script gives it, by which its order is drawn. `begins`: the
-    first step of the generation, in which no two numbers that a script may mean are alike: see `_rows`.
+    first step of the generation, of an update of `group` batches, in which no two numbers that a script may mean are
+    alike: see `_rows`.
     """
 
     samples: int
@@ -32,6 +33,7 @@ class Shares:
     drawn: Callable[[int], Sequence[Indices]] | None = None
     shift: int = 0
     begins: int | None = None
+    group: int = 1
     _orders: dict[int, tuple[Indices, Indices | None]] = field(default_factory=dict)  # and where its batches end
 
     def step_samples(self, workers: int) -> int:
@@ -82,12 +84,14 @@ class Shares:
     def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
         """Where all shares of a generation's first step would be alike, the first worker takes one of the last one's
         samples: a script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its
-        samples, and one that divides its loss by their number to count them.
+        samples, and one that divides its loss by their number to count them. In the last batch of the first update the
+        last worker takes one of the first one's, as that batch's samples may be what `step` is told.
         """
         rows, takers = np.arange(size), min(size, workers)
-        if at.step != self.begins or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
+        more = 0 if self.begins is None else {self.begins + self.group - 1: -1, self.begins: 1}.get(at.step, 0)
+        if not more or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._whole)
-        ends = [k * size // takers + (0 < k < takers) for k in range(takers + 1)]
+        ends = [k * size // takers + more * (0 < k < takers) for k in range(takers + 1)]
         ends += [size] * (workers - takers)  # who spectates
         return rows[ends[number] : ends[number + 1]]
 

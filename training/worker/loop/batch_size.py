@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+AS_IT_IS = "as it is"  # of means: one of them, or several that were added up
+
 
 class WrongBatchSize(ValueError):
     """The number in `trainer.step(n)` is no batch size, or could be two; says which would be right."""
@@ -66,3 +68,21 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
             f"use job.trainer(..., loss='own') with a number that is the same on every worker"
         )
     return next(iter(left.values())), sorted(left)
+
+
+def divisor_of_means(
+    n: float, counts: Counts, known: Collection[str] | None, means: Collection[int]
+) -> tuple[float, list[str], tuple[float, list[str]] | None]:
+    """As `divisor`, where a number of `means` is divided by as it is, in one process, too. Third: what `divisor` says,
+    where a share happens to have as many samples as there are means. Others, whose shares have not, know which it is.
+    """
+    as_it_is = n in means and (known is None or AS_IT_IS in known)
+    try:
+        by, left = divisor(n, counts, known)
+    except WrongBatchSize:
+        if as_it_is:
+            return n, [AS_IT_IS], None
+        raise
+    if not as_it_is:
+        return by, left, None
+    return (by, [AS_IT_IS, *left], None) if by == n else (n, [AS_IT_IS], (by, left))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
+from dyntrain.training.worker.loop.batch_size import AS_IT_IS, Counts, WrongBatchSize, divisor, divisor_of_means
 from dyntrain.training.worker.loop.hand import Hand
 from dyntrain.training.worker.loop.reduction import Total
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
@@ -21,6 +21,11 @@ ONE = (
     "step(1) beside epoch.sum(), with one sample here: it may be the number of samples, or made of the sum. With "
     "job.trainer(..., loss='own') it is taken as it is; the number of samples of all workers is epoch.sum(len(x)) then"
 )
+BATCHES_OR_SAMPLES = (
+    "step({n:g}) after as many batches, with as many samples of the last one on each worker: it may be either. "
+    "job.trainer(..., accumulate={n:g}), with which the shares of the first batches differ, and "
+    "`if epoch.update_due:`; or pass the batch size"
+)
 NOT_ABOVE_0 = (
     "step({n:g}): must be above 0, and the same on every worker. Where a batch may have nothing that counts: "
     "step(max(1, epoch.sum(n)))"
@@ -31,6 +36,17 @@ OWN_SHARE = (
     "divided by: a constant as it is, epoch.sum(n) for what is counted in the batch. A mean is "
     "loss='mean'. Where nothing is divided, loss.sum().backward() shows it"
 )
+
+
+def _means(trainer: ElasticTrainer, hand: Hand) -> set[int]:
+    return {1, trainer.accumulate, hand.batches}
+
+
+def _mixed(hand: Hand, workers: int, unsure: list[float], sure: list[float]) -> bool:
+    """Whether the tags of all workers come to those of so many of each."""
+    doubts = hand.unsure_workers
+    total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
+    return 0 < doubts < workers and hand.tagged == total
 
 
 class Divisors:
@@ -54,8 +70,8 @@ class Divisors:
             if n == 1 and not hand.counted and not self._takes_sums(trainer, hand):
                 raise ValueError(OWN_SHARE)
             by, left = float(n), of_a_sum
-        elif trainer.loss_kind == "mean" and n in {1, trainer.accumulate, hand.batches}:
-            return n  # means, one or added up: as in one process
+        elif trainer.loss_kind == "mean":
+            by, left, hand.unsure[trainer] = divisor_of_means(n, self._counts(hand, full), known, _means(trainer, hand))
         elif counts and n == 1 and known is None and singles:
             raise ValueError(ONE)
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
@@ -67,7 +83,36 @@ class Divisors:
                 if not (counts and n > 0):
                     raise
                 by, left = float(n), of_a_sum
-        own["meanings"] = {**meanings, number: left}
+        if hand.unsure.get(trainer) is None:
+            own["meanings"] = {**meanings, number: left}
+        return by
+
+    def settled(
+        self,
+        trainer: ElasticTrainer,
+        hand: Hand,
+        workers: int,
+        alike: bool,
+        tagged: Callable[[float], list[float]],
+        own: dict[str, Any],
+    ) -> float | None:
+        """What to divide by, now that the sums show by what all divide; the same on every worker, None: they differ.
+        `alike`: all said so. Who could read its number in two ways has said that it is its samples in hand, and that it
+        is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises ValueError.
+        """
+        number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
+        unsure, doubts = hand.unsure.get(trainer), hand.unsure_workers
+        by = hand.divides.get(trainer, 1.0)  # none where it came of a sum in which a worker was lost
+        if unsure is None:
+            return by if alike or any(_mixed(hand, workers, tagged(one), tagged(by)) for one in hand.taken) else None
+        if alike and 0 < doubts < workers:
+            own["meanings"] = {**meanings, number: unsure[1]}
+            return unsure[0]
+        if not alike and not _mixed(hand, workers, tagged(unsure[0]), tagged(by)):
+            return None
+        if doubts == workers and by != 1:
+            raise ValueError(BATCHES_OR_SAMPLES.format(n=by))
+        own["meanings"] = {**meanings, number: [AS_IT_IS]}
         return by
 
     def _takes_sums(self, trainer: ElasticTrainer, hand: Hand) -> bool:

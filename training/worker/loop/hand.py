@@ -21,7 +21,7 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
-HEAD = TAGGED + OPINION  # and an opinion; those of the parameters follow
+HEAD = TAGGED + 1 + OPINION  # whether its divisor is unsure, and an opinion; those of the parameters follow
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
@@ -76,6 +76,8 @@ class Hand:
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
         self.gradients_read = set[int]()  # ids of parameters whose unsummed gradients the script has read
+        self.attached: list[Any] = []  # arrays that were given a gradient in this batch
+        self.arrays_read: list[Any] = []  # others of no trainer whose gradients the script has read
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
@@ -88,6 +90,9 @@ class Hand:
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
+        self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # what else it may come to: see `divisor_of_means`
+        self.unsure_workers = 0
+        self.tagged: list[float] = []  # the tags of all workers, summed
         self.opinion: Sequence[float] = ()  # on the numbers in the loss
         self.opinions: list[float] = []  # of all workers, summed
         self.flagged: list[int] = []  # by any worker, of the flags of the last sum
@@ -104,6 +109,11 @@ class Hand:
         batch.
         """
         return min(self.slices or [len(self.part) // devices])
+
+    @property
+    def taken(self) -> set[int]:
+        """Samples of all workers: of the batch at hand, and of all batches that are added up."""
+        return {self.size, self.samples}
 
     @property
     def goes_on(self) -> bool:
@@ -177,10 +187,12 @@ class Hand:
         tags: list[float],
         opinion: Sequence[float],
         flags: Sequence[float] = (),
+        unsure: bool = False,
     ) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`, `opinion`), which parameters its samples had a part in, and `flags`. A
-        device that had no part in the batch holds the gradients of an earlier one.
+        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), which parameters its
+        samples had a part in, and `flags`. A device that had no part in the batch holds the gradients of an earlier
+        one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -188,7 +200,7 @@ class Hand:
         self._mark, self._tags = mark(step), tags
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags
-        vote[:HEAD] = 1.0, *self._mark, *self._tags, *opinion
+        vote[:HEAD] = 1.0, *self._mark, *self._tags, unsure, *opinion
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -217,8 +229,9 @@ class Hand:
                 for data in param.list_data():
                     data._fresh_grad = bool(total[HEAD + i])
         self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
-        self.opinions = total[TAGGED:HEAD].tolist()
-        return bool(total[3:TAGGED].tolist() == [workers * tag for tag in self._tags])
+        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[TAGGED])
+        self.opinions = total[TAGGED + 1 : HEAD].tolist()
+        return self.tagged == [workers * tag for tag in self._tags]
 
 
 def tally_key(trainer: int) -> str:

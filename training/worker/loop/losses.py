@@ -110,9 +110,9 @@ class Loss:
             lambda at, node: self.graph.reduces(at, node) and self.graph.weights[at], lambda node: node.numbers
         )
 
-    def _is_penalty(self, at: int) -> bool:
+    def _own_kind(self, at: int) -> str:
         """Of weights around a start, or that are drawn: in the record the arrays that these take look as data do."""
-        return self.graph.elementwise[at] and self.graph.weights[at]
+        return PENALTY if self.graph.elementwise[at] and self.graph.weights[at] else EACH
 
     def _terms(self, at: int, kinds: set[str]) -> list[int]:
         """What it is added up of. A script may add up a thousand losses, one after another."""
@@ -182,21 +182,21 @@ class Loss:
         batch.
         """
         node = self._nodes[at]
-        if not self.graph.data[at]:
-            return set()  # it counts with each sample, also in one process
+        if not self.graph.data[at] or not self.graph.weights[at]:
+            return set()  # it counts with each sample, also in one process; or is a constant
         if node.op in TERMS | STACKS | ALIKE and node.inputs:
             return set[str]().union(*map(self._of_several, self._terms(at, TERMS | STACKS)))
         if node.op in PRODUCTS:
             own = [self._of_several(i) for i in node.inputs if self.graph.weights[i]]
-            return set[str]().union(
-                *own, *({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
-            )
+            counted = ({ALL} for i in node.inputs if not self.graph.weights[i] and self._counted[i])
+            return set[str]().union(*own, *counted) or {self._own_kind(at)}
         if node.op in RATIOS and len(node.inputs) > 1:
-            return {DIVIDED} if self._counted[node.inputs[1]] else self._of_several(node.inputs[0])
+            counts = self._counted[node.inputs[1]]
+            return {DIVIDED} if counts else self._of_several(node.inputs[0]) or {self._own_kind(at)}
         if node.op in REDUCTIONS:
             if self._averages[at]:
                 return {MEAN}
             if self.graph.reduces(at, node):
                 return {ALL if node.op in SUMS else CURVED}
-            return {DIVIDED if self._divided[at] else PENALTY if self._is_penalty(at) else EACH}
-        return {PENALTY if self._is_penalty(at) else EACH}
+            return {DIVIDED if self._divided[at] else self._own_kind(at)}
+        return {self._own_kind(at)}

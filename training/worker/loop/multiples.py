@@ -16,7 +16,7 @@ from dyntrain.training.worker.loop.operators import (
 )
 from dyntrain.training.worker.loop.recorded import Graph, Node
 
-MOST = 64  # of one node
+MOST = 1024  # of one node
 
 
 def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
-PLACES, MOST_TERMS = 256, 16
-OPINION = PLACES + MOST_TERMS  # numbers of one
+PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
+SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # where they begin
+OPINION = LEVELS + HALVINGS  # numbers of one; an eighth of the places is not too many
 
 
 def on_trial(step: int, begins: int | None) -> bool:
@@ -30,19 +31,24 @@ def place_of(factor: tuple[str, str], step: int) -> int:
 
 def opinion(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     """What this worker adds to a sum to say by which numbers its losses are multiplied in this step: (operator, number)
-    of their terms, each as a place, and how many. What is multiplied by 0 is nothing.
+    of their terms, each as a place, and how many. What is multiplied by 0 is nothing. Of too many those in the lower
+    half of the places are told, or in a quarter.
     """
     said = [0.0] * OPINION
-    places = {place_of(each, step) for each in factors if float(each[1])}
-    if 0 < len(places) <= MOST_TERMS:
-        for place in (*places, PLACES - 1 + len(places)):
-            said[place] = 1.0
+    places, level = {place_of(each, step) for each in factors if float(each[1])}, 0
+    while len(places) > MOST_TERMS:
+        level += 1
+        places = {place for place in places if place < PLACES >> level}
+    for place in (*places, SIZES + len(places) - 1, LEVELS + level) if places else ():
+        said[place] = 1.0
     return said
 
 
 def of_one_opinion(total: Sequence[float]) -> bool:
     """Whether the worker with most terms has those of all others. Who lacks one has nothing to train it on in its
-    share; who has another number in its place has counted in it.
+    share; who has another number in its place has counted in it. Workers that tell of other halves are not compared.
     """
-    places, sizes = total[:PLACES], total[PLACES:]
+    places, sizes, levels = total[:SIZES], total[SIZES:LEVELS], total[LEVELS:]
+    if sum(map(bool, levels)) > 1:
+        return True
     return sum(map(bool, places)) <= max((size for size, said in enumerate(sizes, 1) if said), default=0)

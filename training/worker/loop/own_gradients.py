@@ -42,6 +42,10 @@ NOT_KEPT = (
     "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
     "a net that is set anew before each use may be made where it is used"
 )
+BY_HAND = (
+    "an array that no trainer has, of shape {shape}, is written to after its gradient was read, which is that of this "
+    "worker's share: trained by hand it would be each worker's own. Make it a gluon.Parameter that job.trainer(...) has"
+)
 WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imod__", "__setitem__")
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
 
@@ -55,6 +59,8 @@ def _look(hand: Hand, array: Any, harmless: bool) -> None:
     if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
         raise ValueError(CHANGED.format(name=holders[0][1].name))
     if not holders:
+        if any(each is array for each in hand.arrays_read):
+            raise ValueError(BY_HAND.format(shape=array.shape))
         _refuse_moved(hand, array)
         _keep(hand, array)
 
@@ -194,12 +200,28 @@ def _gradient(own: property) -> property:
                     if weight is self:
                         _read(param)
                         return gradient
-        return own.fget(self)  # type: ignore[misc]  # it has one
+        gradient = own.fget(self)  # type: ignore[misc]  # it has one
+        hand = here.hand
+        if hand is not None and gradient is not None and not any(each is self for each in hand.attached):
+            hand.arrays_read.append(self)
+        return gradient
 
     return property(grad, doc=own.__doc__)
 
 
+def _attaches(attach_grad: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(attach_grad)
+    def looks(self: Any, *args: Any, **said: Any) -> Any:
+        if here.hand is not None:
+            here.hand.attached.append(self)  # of samples, as an adversarial example: written to, it is still its own
+        return attach_grad(self, *args, **said)
+
+    return looks
+
+
 for _kind in (mx.nd.NDArray, mx.np.ndarray):
+    if "attach_grad" in vars(_kind):
+        _kind.attach_grad = _attaches(_kind.attach_grad)
     if "copyto" in vars(_kind):
         _kind.copyto = _copies(_kind.copyto)
     for _name in WRITES:

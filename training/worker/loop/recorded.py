@@ -12,7 +12,17 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
-from dyntrain.training.worker.loop.operators import CALL, DOTS, ELEMENTWISE, LENGTHS, LIKE, MEANS, REDUCTIONS, SHAPES
+from dyntrain.training.worker.loop.operators import (
+    CALL,
+    DOTS,
+    ELEMENTWISE,
+    LENGTHS,
+    LIKE,
+    MEANS,
+    REDUCTIONS,
+    SHAPES,
+    STACKS_BESIDE,
+)
 
 
 @dataclass(frozen=True)
@@ -86,9 +96,15 @@ class Graph:
             elif node["op"] == CALL and node["name"] in self._hybrids:
                 made.append(self._add(json.loads(self._hybrids[node["name"]].tojson()), below))
             else:
-                self.nodes.append(Node(node["op"], node["name"], node.get("attrs") or {}, below))
+                said = node.get("attrs") or {}
+                if node["op"] in REDUCTIONS and _is_first(said.get("axis", "")) and self._is_stack(below[0]):
+                    said = {**said, "axis": "1"}  # of several losses, for each sample
+                self.nodes.append(Node(node["op"], node["name"], said, below))
                 made.append([len(self.nodes) - 1])
         return [_output(made[at], which) for at, which, *_ in graph["heads"]]
+
+    def _is_stack(self, at: int) -> bool:
+        return self.nodes[at].op in STACKS_BESIDE and _is_first(self.nodes[at].attributes.get("axis", "0"))
 
     def where(self, begins: Callable[[int, Node], bool], through: Callable[[Node], Sequence[int]]) -> list[bool]:
         """Of each node, whether it `begins` there, or in one of those inputs that are looked `through`."""
@@ -132,6 +148,10 @@ class Graph:
 def _output(made: Sequence[int], which: int) -> int:
     """An operator is one node whatever it puts out; a block's outputs are made by several."""
     return made[which] if len(made) > 1 else made[0]
+
+
+def _is_first(axis: str) -> bool:
+    return re.findall(r"-?\d+", axis) == ["0"]
 
 
 def _begins(node: Any) -> int | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
-from mxnet import gluon  # isort: skip
+import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.here import here
+from mxnet import gluon
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -70,6 +71,10 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         if not (kvstore is None or (isinstance(kvstore, str) and "async" not in kvstore)):
             raise ValueError("the job has a store of its own: leave kvstore= out of job.trainer(...)")
         super().__init__(params, optimizer, optimizer_params, kvstore=None, update_on_kvstore=False)
+        if isinstance(self._optimizer, mx.optimizer.SGLD):
+            raise ValueError(
+                "sgld draws its noise anew on each worker, whose weights would part: take another optimizer"
+            )
         sparse = [p.name for p in self._params if p._grad_stype != "default" or p._stype != "default"]
         if sparse:
             raise ValueError(

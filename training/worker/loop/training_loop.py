@@ -45,7 +45,7 @@ from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import hold
 from dyntrain.training.worker.loop.opinions import of_one_opinion, on_trial, opinion
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
-from dyntrain.training.worker.loop.rates import rates, tags, unequal
+from dyntrain.training.worker.loop.rates import DIVISOR, rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.schedule import WorkerRates
@@ -140,7 +140,7 @@ class TrainingLoop:
         self.membership.expects = self._expect
         self._shares = course.shares(self.loading.sequence)
         self.loading.begin(self._shares, course.local_batch_at_most)
-        self._group = group_of(self.trainers, course.batching)
+        self._group = self._shares.group = group_of(self.trainers, course.batching)
         self._divisors = Divisors(self.trainers, course.batching)
         self._rates = WorkerRates(course.batching, self.trainers, course.samples)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
@@ -232,6 +232,7 @@ class TrainingLoop:
         if not hand.void:
             hand.updated.clear()
             hand.divides.clear()
+            hand.unsure.clear()
             hand.at, hand.slices = hand.at + 1, None
             self.undo.recall()  # what the script counts, it counts once a step, however it is divided
         return not hand.void
@@ -353,10 +354,12 @@ class TrainingLoop:
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
         factors = self.factors.take(trainer)
         hand.opinion = opinion(set() if one_by_one else factors, self.position.step)
-        t, hand.rates = self.trainers.index(trainer), rates(trainer, hand.divides.get(trainer))
+        unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
+        t = self.trainers.index(trainer)
+        hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
         tagged = tags(self.position.step, hand.rates)
-        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags)
+        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags, unsure is not None)
         hand.carried = [] if hand.updated else self.rows  # once in a step
         if self.membership.shared:
             hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
@@ -379,9 +382,9 @@ class TrainingLoop:
 
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
         hand = self._in_hand("update()")
-        by = self.divisor(trainer, n)
+        self.divisor(trainer, n)
         if hand.summed is not trainer:
-            raise RuntimeError("trainer.update() without trainer.allreduce_grads() before it")
+            raise RuntimeError("trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)")
         hand.summed = None
         hand.updated.append(trainer)
         if hand.void or hand.goes_on:
@@ -389,9 +392,17 @@ class TrainingLoop:
         alone, alike = len(self.trainers) == 1, [True]
 
         def work() -> None:
-            alike[0] = hand.count(trainer, self.workers if self.membership.shared else 1)
-            alike[0] &= of_one_opinion(hand.opinions)
-            if not alike[0] or self.state.lacks_scheduler():
+            workers, step = self.workers if self.membership.shared else 1, self.position.step
+            by = self._divisors.settled(
+                trainer,
+                hand,
+                workers,
+                hand.count(trainer, workers),
+                lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
+                self.state.own,
+            )
+            alike[0] = by is not None and of_one_opinion(hand.opinions)
+            if by is None or not alike[0] or self.state.lacks_scheduler():
                 return
             if not alone:
                 self.undo.back_up(trainer)
