@@ -8,13 +8,14 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
-from conducted import Conductor, Death
+from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import epoch_order, is_boundary
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from mxnet.gluon.data.dataloader import default_batchify_fn
+from test_script_idioms import all_close
 
 GROUP = 3  # of the four batches of an epoch: three, and one
 OPTIMIZER = ("adam", {"learning_rate": 0.03})
@@ -93,6 +94,28 @@ def test_workers_come_and_go_between_updates_alone() -> None:
         joined.run(elastically(GROUP, 1))
         assert 3 in (steps := {position.step for position in joined.blocks})
         assert steps <= {0, 3, 4, 7, 8, 11, 12}
+
+
+def counting_anew(job: Any) -> list[Any]:
+    """GluonCV's recognizer: the batches are counted anew in each epoch, and what is left over is added to."""
+    net = mlp()
+    params = net.collect_params()
+    params.setattr("grad_req", "add")
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for i, (x, y) in epoch.enumerate(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            if (i + 1) % GROUP == 0:
+                trainer.step(GROUP * BATCH)
+                params.zero_grad()
+    return weights(net)
+
+
+@pytest.mark.parametrize("plan", [({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1), ({0: 3}, [], None)])
+def test_t2_a_constant_of_several_batches_stays_one_where_an_epochs_rest_is_added_to(plan: tuple[Any, ...]) -> None:
+    all_close(Conductor(*plan).run(counting_anew), counting_anew(Plain()))
 
 
 def steps_always(job: Any, epoch: Any, trainer: Any) -> None:

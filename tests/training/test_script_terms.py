@@ -7,9 +7,11 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Plain
+from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.opinions import MOST_TERMS, of_one_opinion, opinion
 from dyntrain.training.worker.loop.rates import UnequalRates
-from idioms import BATCH, CROSS
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd
 from test_script_heads import CHANGES, Loss, script
 from test_script_idioms import all_close
 
@@ -66,9 +68,55 @@ def gaussian_prior(net: Any, x: Any, y: Any) -> Any:
     return CROSS(net(x), y).mean() - mx.nd.sum(-0.9 - mx.nd.log(sigma) - weight**2 / (2 * sigma**2))
 
 
+def mean_and_sum(net: Any, x: Any, y: Any) -> Any:
+    out = net(x)
+    return CROSS(out, y).mean() + (out**2).sum() / 8
+
+
+@pytest.mark.parametrize("loss", [None, "mean", "own"])
+def test_a_mean_with_a_sum_beside_it_is_not_sent_from_one_word_to_the_other(loss: Any) -> None:
+    with pytest.raises(ValueError, match=r"a mean over the batch, and a sum beside it.*loss='own'"):
+        script(ElasticJob.join(), mean_and_sum, 1, loss)
+
+
+def as_it_says(job: Any) -> list[Any]:
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss="own")
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                out = net(x)
+                loss = CROSS(out, y).sum() / epoch.sum(len(x)) + (out**2).sum() / 8
+            loss.backward()
+            trainer.step(1)
+    return weights(net)
+
+
+def in_one_process(job: Any) -> list[Any]:
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = mean_and_sum(net, x, y)
+            loss.backward()
+            trainer.step(1)
+    return weights(net)
+
+
+def test_t2_a_mean_with_a_sum_beside_it_trains_as_the_sentence_says() -> None:
+    all_close(Conductor(*CHANGES).run(as_it_says), in_one_process(Plain()))
+
+
+def by_own_words(net: Any, x: Any, y: Any) -> Any:
+    """GluonNLP's skip-gram: what each sample is divided by is its own, and the whole is not divided again."""
+    return ((net(x) ** 2).sum(axis=1) / ((x > 0).sum(axis=1) + 1)).sum()
+
+
 @pytest.mark.parametrize(
     ("loss_of", "step", "loss"),
     [
+        (by_own_words, 1, "own"),
         (the_mean_of_two, BATCH, None),
         (the_smaller_of_two, BATCH, None),
         (the_smaller_on_average, 1, "mean"),

@@ -33,8 +33,11 @@ class Counts:
     per_worker: bool = False
     group: int = 1
 
-    def meanings(self) -> dict[str, tuple[int | None, int]]:
-        """Meaning: (the number that says it here, what the summed gradients are divided by then)."""
+    def meanings(self, n: float) -> dict[str, tuple[int | None, int]]:
+        """Meaning: (the number that says it here, what the summed gradients are divided by then). Where batches are
+        added up `n` may be of so many of them, whether or not they are as many now: a script may count them anew in
+        each epoch, and go on adding.
+        """
         found: dict[str, tuple[int | None, int]] = {}
         for which, span in enumerate(("last", "all")):
             taken = self.all_[which]
@@ -45,6 +48,9 @@ class Counts:
             )
             found[f"{span}: samples here"] = (self.own[which], taken)
             found[f"{span}: samples of all workers"] = (taken, taken)
+        if n > 0 and self.all_[1] > self.all_[0] and n % self.nominal[0] == 0 and not self.per_worker:
+            batches = int(n) // self.nominal[0]
+            found[f"batch size of {batches} batches"] = (int(n), self.full[0] * batches)
         if self.group > 1:
             found["group: batch size"] = (self.nominal[0] * self.group, self.full[0] * self.group)
         return found
@@ -52,7 +58,7 @@ class Counts:
 
 def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[int, list[str]]:
     """(what to divide the summed gradients by, the meanings that are left). `known`: those of the steps before."""
-    meanings = counts.meanings()
+    meanings = counts.meanings(n)
     left = {name: by for name, (number, by) in meanings.items() if number == n and (known is None or name in known)}
     if not left:
         raise WrongBatchSize(

@@ -39,6 +39,11 @@ OF_ARRAYS = (
     "weights that are drawn: it would count once for each worker. Make the rest a .mean(), the term what it is beside "
     f"that, and {HOW_MEAN}. Where the term is made of the batch: job.trainer(..., loss='sum')"
 )
+OF_BOTH = (
+    "the loss is a mean over the batch, and a sum beside it: make each term a sum, divided by what it is a mean over, "
+    "on all workers, or by a constant: one.sum() / epoch.sum(len(x)) + other.sum() / 8, with job.trainer(..., "
+    "loss='own') and trainer.step(1)"
+)
 SAYS = {
     ("sum", MEAN): f"the loss is a mean over the batch, and its trainer was not told: {HOW_MEAN}. {OF_ONE}",
     ("own", MEAN): f"the loss is a mean over this worker's samples, with loss='own': {HOW_MEAN}",
@@ -99,6 +104,8 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
     """
     if told == "sum" and said:
         return None
+    if found == {MEAN, SUM}:
+        return OF_BOTH
     if found == {PENALTY}:  # of the batch, then: a linear model that is written by hand
         return SAYS["mean", SUM] if told == "mean" and whole else None
     weights = [WEIGHTS] if len(found) > 1 or whole else []
