@@ -5,6 +5,7 @@ the number says two things, of which the other workers, and the steps before, kn
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -87,15 +88,10 @@ def test_t2_what_means_are_divided_by_is_the_same_whoever_has_as_many_samples_as
     all_close(elastic, before(samples, batch, number, accumulate))
 
 
-def by_turns(x: Any) -> float:
-    by_turns.steps += 1  # type: ignore[attr-defined]
-    return 1 if by_turns.steps % 2 else len(x)  # type: ignore[attr-defined]
-
-
 def test_a_number_that_is_now_a_mean_and_now_the_samples_is_refused() -> None:
-    by_turns.steps = 0  # type: ignore[attr-defined]
+    turns = cycle([1, 12])
     with pytest.raises(ValueError, match=r"pass the batch size \(12\)"):
-        Conductor({0: 1}).run(lambda job: script(job, 36, 12, by_turns))
+        Conductor({0: 1}).run(lambda job: script(job, 36, 12, lambda x: next(turns)))
 
 
 def by_hand(job: Any, number: Number) -> list[Any]:

@@ -14,7 +14,7 @@ ALIKE = MULTIPLIES | DIVIDES | {
     "_np_squeeze", "Cast", "amp_cast", "_copyto", "_np_copy", "identity", "_copy",
 }  # fmt: skip
 STACKS_BESIDE = {"stack", "_npi_stack"}  # along an axis of their own
-STACKS = {"stack", "Concat", "concat", "_npi_stack", "_npi_concatenate"}
+STACKS = STACKS_BESIDE | {"Concat", "concat", "_npi_concatenate"}
 PRODUCTS = {"elemwise_mul", "broadcast_mul", "_npi_multiply"}
 LINEAR = SUMS | TERMS | ALIKE | STACKS | PRODUCTS  # through which a mean below stays one
 DOTS = {"dot", "batch_dot", "_np_dot"}  # of weights with weights: no layer
