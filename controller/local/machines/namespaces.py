@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +31,7 @@ NETWORKS = (
 )
 COMMAND_SECONDS = 20.0
 BUCKET = ("burst", "256kb", "latency", "50ms")  # of the filter that makes a link slow
+LOCK = "/run/dyntrain-networks.lock"  # held for milliseconds, and freed by the kernel when its owner dies
 CLONE_NEWNET = 0x40000000  # of sched.h; Python has os.setns from 3.12 on
 OWNED = re.compile(r"dt([0-9a-f]+)-[0-9a-f]+(v\d+)?$")  # an interface's name has 15 characters at most
 _numbers = itertools.count()
@@ -70,13 +73,14 @@ class Namespaces:
         if not available():
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
         sweep()
-        self._prefix = _free_prefix(os.getpid())
         try:
-            _ip(
-                f"link add name {self.name} type bridge",
-                f"address add {self.gateway}/24 dev {self.name}",
-                f"link set dev {self.name} up",
-            )
+            with _one_at_a_time():
+                self._prefix = _free_prefix(os.getpid())
+                _ip(
+                    f"link add name {self.name} type bridge",
+                    f"address add {self.gateway}/24 dev {self.name}",
+                    f"link set dev {self.name} up",
+                )
         except NamespacesUnavailable:
             self.stop()
             raise
@@ -220,6 +224,16 @@ def _remove(name: str) -> None:
     """The link first: it ends at once, while a namespace stays until its last process and socket are gone."""
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Between the look for a free network and its taking nobody else on this host looks. The kernel lets two bridges
+    have one address, and answers would go to the wrong one.
+    """
+    with open(LOCK, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def _free_prefix(start: int) -> str:
