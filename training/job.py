@@ -289,6 +289,7 @@ class ElasticJob:
         seed: int = 0,
         average_statistics: bool = True,
         changes: Changes = "any",
+        probe: bool = True,
         name: str | None = None,
     ) -> Iterator[Epoch]:
         """Yields the epochs that are left, from the first one this worker takes part in. `start`: the number of the
@@ -315,6 +316,9 @@ class ElasticJob:
         `changes="epoch"`: workers join and leave at ends of epochs alone, also where the cluster has boundaries within
         them, which then commit nothing either; for scripts that carry something from batch to batch. A loss makes a
         change wherever it happens.
+
+        `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
+        processes of their own: ValueError where the parts' gradients are not those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
@@ -344,6 +348,7 @@ class ElasticJob:
             average_statistics=average_statistics,
             changes=changes,
             size=self._size,
+            probe=probe,
         )
         if not loop.trainers:
             raise ValueError(

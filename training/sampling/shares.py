@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from dyntrain.training.protocol.messages import Position
@@ -116,3 +116,17 @@ class Shares:
         else:
             order = epoch_order(self.drawn_from or self.samples, self.seed, epoch)
         return order[: self.samples], None
+
+
+class Excerpt(Shares):
+    """Of others, as if each batch were `batch`, and this worker's share its `rows`."""
+
+    def __init__(self, of: Shares, batch: Indices, rows: Indices) -> None:
+        super().__init__(**{each.name: getattr(of, each.name) for each in fields(of)})
+        self._batch, self._share = batch, rows
+
+    def divide(self, at: Position, number: int, workers: int) -> tuple[Indices, Indices, bool]:
+        return self._batch, self._share, False
+
+    def size(self, at: Position, workers: int) -> int:
+        return len(self._batch)

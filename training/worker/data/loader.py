@@ -165,6 +165,10 @@ class Loader:
         for load in wanted[len(self._queue) :]:
             self._queue.append((load, self._submit(processes, load)))
 
+    def load_here(self) -> None:
+        """From now on, without the processes, which are another process' children."""
+        self._processes = None
+
     def drop(self) -> None:
         """What was loaded ahead is not wanted."""
         if self._processes is not None:

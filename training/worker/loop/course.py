@@ -37,6 +37,7 @@ class Course:
     average_statistics: bool = True
     changes: Changes = "any"
     size: int = 1  # workers that the script's numbers are for
+    probe: bool = True
 
     @property
     def end(self) -> int:
@@ -91,6 +92,7 @@ def course_of(
     average_statistics: bool,
     changes: Changes,
     size: int,
+    probe: bool,
 ) -> Course:
     """Raises ValueError with what is wrong, or said twice and differently."""
     drawn = loading.sampled(max(seed, 0))
@@ -126,6 +128,7 @@ def course_of(
         average_statistics,
         changes,
         size,
+        probe,
     )
 
 

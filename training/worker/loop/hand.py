@@ -122,7 +122,7 @@ class Hand:
 
     def set_aside(self, trainer: Any) -> None:
         """The gradients of the part at hand, until those of the last one are there."""
-        leans = self._leans(trainer)
+        leans = self.leans(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
         self._aside.add(trainer, [share * lean for lean in leans])
         if not self.goes_on:
@@ -158,7 +158,7 @@ class Hand:
                         gradient *= before / weight
         self.weights[number] = weight
 
-    def _leans(self, trainer: Any) -> list[float]:
+    def leans(self, trainer: Any) -> list[float]:
         """What the gradients of each device are multiplied by, so that its samples count as those of the others do: a
         mean over fewer samples makes more of each.
         """
@@ -196,7 +196,7 @@ class Hand:
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
-        leans = self._leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
+        leans = self.leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
         self._mark, self._tags = mark(step), tags
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags

@@ -21,7 +21,7 @@ import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at wha
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
-from dyntrain.training.sampling.shares import Shares
+from dyntrain.training.sampling.shares import Excerpt, Shares
 from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.data.loading import Loading
@@ -45,6 +45,7 @@ from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import hold
 from dyntrain.training.worker.loop.opinions import of_one_opinion, on_trial, opinion
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
+from dyntrain.training.worker.loop.probing import Probing, probed
 from dyntrain.training.worker.loop.rates import DIVISOR, rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
@@ -83,6 +84,9 @@ class TrainingLoop:
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
+        self.probing: Probing | None = None  # in a child that tries the first batch
+        self.not_additive: str | None = None  # what that came to
+        self._probed = False
 
     @property
     def state(self) -> TrainingState:
@@ -207,6 +211,12 @@ class TrainingLoop:
     def indices(self, number: int) -> Iterator[Indices]:
         self._enter(number)
         try:
+            if self._to_probe:
+                self._probed = True
+                for part in probed(self):  # in children of this process alone
+                    yield part
+                    assert self.probing is not None
+                    self.probing.end(self, self._in_hand("a batch"))
             while self.position.epoch == number and not self.membership.over:
                 if self._all_steps_made:  # a worker was lost in the last one, and a generation has formed
                     self.membership.stopping = True
@@ -221,6 +231,27 @@ class TrainingLoop:
                 self._put_down(hand)
         finally:
             hold(None)
+
+    @property
+    def _to_probe(self) -> bool:
+        """Whether the loop begins here, with nothing that a part of its first batch would have to bring."""
+        wanted = self.membership.probes and self._course.probe and not self._probed
+        return wanted and self.position == self._start and not self.rows and not self.membership.over
+
+    @property
+    def first_batch(self) -> Indices:
+        """Samples of all workers, at hand or the next."""
+        return self._shares.divide(self.position, 0, 1)[0]
+
+    def take_part(self, probing: Probing, batch: Indices, rows: Indices) -> Hand:
+        """In a child: `batch` is all that there is, and `rows` are this one's."""
+        self.membership.forked()
+        self.probing = probing
+        self._shares = Excerpt(self._shares, batch, rows)
+        self.loading.begin(self._shares, None)
+        self.hand = hand = Hand(batch[rows], len(batch), spectates=False)
+        hold(hand, self)
+        return hand
 
     def _has_next(self, hand: Hand) -> bool:
         """Another part of the batch. False: the step is void already."""
@@ -238,6 +269,8 @@ class TrainingLoop:
         return not hand.void
 
     def _load(self, loader: Loader) -> Any:
+        if self.probing is not None:
+            loader.load_here()
         part = 0 if self.hand is None else self.hand.at
         return self.loading.take(loader, self.position, self.rank, self.workers, part)
 
@@ -329,6 +362,8 @@ class TrainingLoop:
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
         """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
         hand = self._in_hand("step()")
+        if self.probing is not None:
+            return 1.0
         n = float(n.asnumpy().item()) if isinstance(n, mx.nd.NDArray) else n
         if hand.void or (math.isnan(n) and self.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
@@ -347,6 +382,9 @@ class TrainingLoop:
         if not self.update_due:
             raise RuntimeError(NOT_DUE.format(group=self._group))
         judge(trainer)
+        if self.probing is not None:
+            self.probing.summed(self, hand, trainer)
+            return
         if len(hand.parts) > 1:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
@@ -387,7 +425,7 @@ class TrainingLoop:
             raise RuntimeError("trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)")
         hand.summed = None
         hand.updated.append(trainer)
-        if hand.void or hand.goes_on:
+        if hand.void or hand.goes_on or self.probing is not None:
             return
         alone, alike = len(self.trainers) == 1, [True]
 
@@ -402,7 +440,7 @@ class TrainingLoop:
                 self.state.own,
             )
             alike[0] = by is not None and of_one_opinion(hand.opinions)
-            if by is None or not alike[0] or self.state.lacks_scheduler():
+            if by is None or not alike[0] or self.not_additive or self.state.lacks_scheduler():
                 return
             if not alone:
                 self.undo.back_up(trainer)
@@ -419,6 +457,8 @@ class TrainingLoop:
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
+        if not hand.void and self.not_additive:
+            raise ValueError(self.not_additive)
         if not hand.void and (lacks := self.state.lacks_scheduler()):
             raise ValueError(lacks)
 
@@ -503,6 +543,8 @@ class TrainingLoop:
         epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
         comes through what precedes the batches alone.
         """
+        if self.probing is not None:
+            return total if count is None else total / count
         if self.membership.over:
             return math.nan
         begins = self.hand is None and self.position.step == self.membership.first_step
@@ -521,6 +563,8 @@ class TrainingLoop:
             raise RuntimeError(SUMMED_OUTSIDE)
         if self._course.local_batch_at_most is not None:
             raise RuntimeError(REDUCED_WITHIN)
+        if self.probing is not None:
+            return self.probing.total(value)
         if self.anchor == self._after:
             raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
         self.hand.counted = True

@@ -66,6 +66,7 @@ log = logging.getLogger(__name__)
 
 class CoordinatedMembership(Membership):
     shared = True
+    probes = True
 
     def __init__(self, control: ControlFile, engine: Engine) -> None:
         self._control = control
@@ -454,6 +455,9 @@ class CoordinatedMembership(Membership):
             before(kind, error, trace)
 
         sys.excepthook = tell
+
+    def forked(self) -> None:
+        self._connection, self.told_failure = None, True
 
     def close(self) -> None:
         self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it

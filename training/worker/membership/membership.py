@@ -27,6 +27,7 @@ class Membership:
     """Alone: one worker, for ever. Each method is what a coordinated worker overrides."""
 
     shared = False  # whether there can be others
+    probes = False  # whether the first batch is tried in children of this process
     stopping = False  # whether the script wants the job to end at the next boundary
     told_failure = False  # whether the coordinator knows what the script raised
     over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
@@ -135,6 +136,9 @@ class Membership:
         """Make BatchNorm's running statistics those of all workers' samples since the last boundary. All workers must
         come, at one boundary.
         """
+
+    def forked(self) -> None:
+        """In a child of this process, for which nobody waits: nothing must be said to anybody."""
 
     @property
     def generation(self) -> int:

@@ -68,6 +68,8 @@ class TrainingState:
                     f"parameter {param.name} is not initialised: call net.initialize() and pass one example "
                     "through the net before job.epochs()"
                 )
+            if param.shape is None:  # SymbolBlock.imports gives it numbers, and no shape
+                param.shape = param.list_data()[0].shape
         self._equal = [p for p in in_trainers.values() if differentiable(p)]
         self._each = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
         self._others: list[tuple[Any, Any, str]] = []  # (trainer, its scheduler, the kind that was received instead)

@@ -1,0 +1,360 @@
+"""Scripts whose first batch is probed, one after another in a process of their own, which may fork: run by
+`test_script_probe`. Each prints one line of JSON: its name, what it raised, and what was logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop import probing
+from dyntrain.training.worker.membership.membership import Membership
+from mxnet import autograd, gluon, nd
+
+SAMPLES, BATCH, INPUTS, CLASSES = 32, 16, 6, 3
+RANDOM = np.random.RandomState(3)
+X = RANDOM.randn(SAMPLES, INPUTS).astype("float32")
+Y = RANDOM.randint(0, CLASSES, SAMPLES).astype("float32")
+cross_entropy, squares = gluon.loss.SoftmaxCrossEntropyLoss(), gluon.loss.L2Loss()
+Scripted = Callable[[], Any]
+SCRIPTS: dict[str, Scripted] = {}
+
+
+def script(run: Scripted) -> Scripted:
+    SCRIPTS[run.__name__] = run
+    return run
+
+
+def mlp(*layers: gluon.nn.HybridBlock, outputs: int = CLASSES) -> Any:
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(16, in_units=INPUTS, activation="tanh"), *layers, gluon.nn.Dense(outputs, in_units=16))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
+def train(
+    loss_of: Callable[..., Any],
+    net: Any = None,
+    loss: Any = None,
+    told: Callable[..., Any] = lambda *_: BATCH,
+    data: Any = (X, Y),
+    loader: Any = None,
+    **epochs: Any,
+) -> None:
+    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is."""
+    net = net or mlp()
+    job = ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss=loss)
+    batches = job.loader(gluon.data.ArrayDataset(*data), BATCH, **(loader or {}))
+    for epoch in job.epochs(1, steps=1, **epochs):
+        for x, y in batches:
+            x, y = x.as_in_context(mx.cpu()), y.as_in_context(mx.cpu())
+            with autograd.record():
+                value = loss_of(net, epoch, x, y)
+            value.backward()
+            trainer.step(told(epoch, y))
+
+
+# ---- what each share would have another number of
+
+
+def weights_of_classes(y: Any) -> Any:
+    counts = np.bincount(y.asnumpy().astype(int), minlength=CLASSES)
+    return nd.array(1 / np.maximum(counts, 1)).take(y)
+
+
+@script
+def classes_counted_in_the_batch() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y))
+
+
+@script
+def accepted() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y), probe=False)
+
+
+@script
+def weights_divided_by_their_mean() -> None:
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        with autograd.pause():
+            weights = x[:, 0].abs() / x[:, 0].abs().mean()
+        return cross_entropy(net(x), y) * weights
+
+    train(weighed)
+
+
+@script
+def mean_over_picked_places() -> None:
+    def of_positives(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(net(x), y).take(nd.array(np.flatnonzero(y.asnumpy() > 0))).mean()
+
+    train(of_positives, loss="mean", told=lambda *_: 1)
+
+
+@script
+def outputs_with_the_time_first() -> None:
+    """Gluon's losses take axis 0 for the batch's."""
+
+    def of_steps(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return squares(net(x).T.expand_dims(2), nd.zeros((4, len(x), 1)))
+
+    train(of_steps, mlp(outputs=4))
+
+
+@script
+def target_of_the_whole_batch() -> None:
+    """As in deep embedded clustering: it is sharpened by what all samples of a cluster come to."""
+
+    def divergence(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        q = nd.softmax(net(x))
+        with autograd.pause():
+            p = q**2 / q.sum(axis=0)
+            p = p / p.sum(axis=1, keepdims=True)
+        return (p * (p.log() - q.log())).sum(axis=1)
+
+    train(divergence)
+
+
+@script
+def divided_within_a_product() -> None:
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return nd.dot(nd.ones((1, len(x))) / float(len(x)) ** 0.5, cross_entropy(net(x), y).expand_dims(1)).sum()
+
+    train(weighed)
+
+
+@script
+def mean_of_the_largest() -> None:
+    train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y).topk(k=3, ret_typ="value").mean(),
+        loss="mean",
+        told=lambda *_: 1,
+    )
+
+
+@script
+def norm_of_the_scripts_own() -> None:
+    def normed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        out = net(x)
+        return cross_entropy((out - out.mean(axis=0, keepdims=True)) * 3, y)
+
+    train(normed)
+
+
+# ---- what adds up
+
+
+@script
+def sum_of_losses() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y))
+
+
+@script
+def mean_of_losses() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y).mean(), loss="mean", told=lambda *_: 1)
+
+
+@script
+def layers_of_the_batch() -> None:
+    net = mlp(gluon.nn.BatchNorm(in_channels=16), gluon.nn.Dropout(0.5))
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y), net)
+
+
+@script
+def layers_of_the_batch_by_numpys_names() -> None:
+    mx.npx.set_np()
+    try:
+        net = mlp(gluon.nn.BatchNorm(in_channels=16), gluon.nn.Dropout(0.5))
+        train(lambda net, epoch, x, y: cross_entropy(net(x), y), net)
+    finally:
+        mx.npx.reset_np()
+
+
+class Recurrent(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.lstm = gluon.rnn.LSTM(5, 2, layout="NTC", dropout=0.4, input_size=1)
+            self.out = gluon.nn.Dense(CLASSES, in_units=5 * INPUTS)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        return self.out(self.lstm(x.expand_dims(2)))
+
+
+@script
+def recurrent_layers() -> None:
+    net = Recurrent()
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y), net)
+
+
+@script
+def loaded_by_processes() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y), loader={"num_workers": 1})
+
+
+@script
+def counted_over_all_workers() -> None:
+    train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),
+        told=lambda epoch, y: epoch.sum((y > 0).sum().asscalar()),
+    )
+
+
+@script
+def divided_by_what_all_workers_counted() -> None:
+    def own(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        n = epoch.sum((y > 0).sum().asscalar())
+        return (cross_entropy(net(x), y) * (y > 0)).sum() / n
+
+    train(own, loss="own", told=lambda *_: 1)
+
+
+@script
+def one_draw_for_the_batch() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x * np.random.uniform(0.5, 2)), y))
+
+
+@script
+def two_networks() -> None:
+    generator, critic, job = mlp(outputs=INPUTS), mlp(outputs=1), ElasticJob.join()
+    both = [job.trainer(each.collect_params(), "adam", {"learning_rate": 0.01}) for each in (critic, generator)]
+    batches = job.loader(gluon.data.ArrayDataset(X), BATCH)
+    judged = gluon.loss.SigmoidBinaryCrossEntropyLoss()
+    for _ in job.epochs(1, steps=1):
+        for x in batches:
+            with autograd.record():
+                made = generator(x)
+                loss = judged(critic(x), nd.ones(len(x))) + judged(critic(made.detach()), nd.zeros(len(x)))
+            loss.backward()
+            both[0].step(BATCH)
+            with autograd.record():
+                loss = judged(critic(generator(x)), nd.ones(len(x)))
+            loss.backward()
+            both[1].step(BATCH)
+
+
+@script
+def generator_that_counts() -> None:
+    """What the second trainer sums is looked at, too."""
+    nets, job = [mlp(), mlp()], ElasticJob.join()
+    both = [job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}) for net in nets]
+    batches = job.loader(gluon.data.ArrayDataset(X, Y), BATCH)
+    for _ in job.epochs(1, steps=1):
+        for x, y in batches:
+            for net, trainer, weights in zip(nets, both, (nd.ones(len(x)), weights_of_classes(y)), strict=True):
+                with autograd.record():
+                    loss = cross_entropy(net(x), y) * weights
+                loss.backward()
+                trainer.step(BATCH)
+
+
+@script
+def several_batches_an_update() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, accumulate=2)
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=8, steps=2):
+        for x, y in epoch.batches(gluon.data.ArrayDataset(X, Y)):
+            with autograd.record():
+                loss = cross_entropy(net(x), y) * weights_of_classes(y)
+            loss.backward()
+            if epoch.update_due:
+                trainer.step(16)
+
+
+# ---- what cannot be said, or fails
+
+
+@script
+def noise_of_each_sample() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x + nd.random.normal(shape=x.shape)), y))
+
+
+@script
+def only_whole_batches() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+
+        def fixed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+            return cross_entropy(net(x.reshape((BATCH, INPUTS))), y)
+
+        try:
+            train(fixed)
+        finally:
+            assert Path(folder).exists()
+
+
+@script
+def imported_net() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y), imported(gluon.nn.BatchNorm(in_channels=16)))
+
+
+@script
+def imported_net_with_a_norm_over_devices() -> None:
+    net = imported(gluon.contrib.nn.SyncBatchNorm(in_channels=16, num_devices=1))
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y), net)
+
+
+def imported(norm: Any) -> Any:
+    net = mlp(norm, gluon.nn.Dropout(0.5))
+    net(nd.array(X))
+    with tempfile.TemporaryDirectory() as folder:
+        net.export(f"{folder}/net")
+        return gluon.SymbolBlock.imports(f"{folder}/net-symbol.json", ["data"], f"{folder}/net-0000.params")
+
+
+@script
+def numbers_without_end() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x) * 1e38 * 1e38, y) * 0)
+
+
+@script
+def crash() -> None:
+    begun = os.getpid()
+
+    def crashes(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        if os.getpid() != begun:
+            os.abort()
+        return cross_entropy(net(x), y)
+
+    train(crashes)
+
+
+class Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+def main() -> None:
+    Membership.probes = True
+    heard = Heard()
+    probing.log.addHandler(heard)
+    probing.log.setLevel(logging.INFO)
+    for name in sys.argv[1:] or SCRIPTS:
+        heard.said, raised = [], None
+        try:
+            SCRIPTS[name]()
+        except ValueError as error:
+            raised = str(error)
+        sys.stdout.write(json.dumps([name, raised, heard.said]) + "\n")
+        sys.stdout.flush()  # a fork would copy what waits here
+
+
+if __name__ == "__main__":
+    main()

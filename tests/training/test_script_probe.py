@@ -1,0 +1,89 @@
+"""The first batch, tried in parts before the first step: what adds up trains, what does not is refused in a sentence,
+and what cannot be tried is said in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dyntrain.controller.local.pace import patient
+
+SCRIPTS = Path(__file__).with_name("probed_scripts.py")
+DIFFER = [
+    "classes_counted_in_the_batch",
+    "weights_divided_by_their_mean",
+    "mean_over_picked_places",
+    "outputs_with_the_time_first",
+    "target_of_the_whole_batch",
+    "divided_within_a_product",
+    "mean_of_the_largest",
+    "norm_of_the_scripts_own",
+    "generator_that_counts",
+    "several_batches_an_update",
+]
+ADD_UP = [
+    "sum_of_losses",
+    "mean_of_losses",
+    "layers_of_the_batch",
+    "layers_of_the_batch_by_numpys_names",
+    "recurrent_layers",
+    "loaded_by_processes",
+    "counted_over_all_workers",
+    "divided_by_what_all_workers_counted",
+    "one_draw_for_the_batch",
+    "two_networks",
+    "imported_net",
+]
+UNTRIED = {
+    "noise_of_each_sample": "the script draws other numbers for other samples",
+    "only_whole_batches": "MXNetError: ",
+    "imported_net_with_a_norm_over_devices": "MovesOn: ",
+    "numbers_without_end": "gradients are not finite",
+    "crash": "or crashed",
+}
+Outcome = tuple[str | None, list[str]]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS)], capture_output=True, text=True, timeout=patient(240), check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {name: (raised, said) for name, raised, said in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("name", DIFFER)
+def test_t2_what_each_share_has_another_number_of_is_refused(outcomes: dict[str, Outcome], name: str) -> None:
+    raised, _ = outcomes[name]
+    assert raised is not None
+    assert "the gradients of" in raised
+    assert "together they are" in raised
+
+
+@pytest.mark.parametrize("name", ADD_UP)
+def test_what_adds_up_trains(outcomes: dict[str, Outcome], name: str) -> None:
+    raised, said = outcomes[name]
+    assert raised is None
+    assert [line.split(":")[0] for line in said] == ["the first batch is probed"]
+
+
+@pytest.mark.parametrize(("name", "why"), UNTRIED.items())
+def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], name: str, why: str) -> None:
+    raised, said = outcomes[name]
+    assert raised is None
+    assert len(said) == 1
+    assert said[0].startswith("the first batch is not probed: ")
+    assert why in said[0]
+
+
+def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["accepted"] == (None, [])
+
+
+def test_every_script_is_looked_at(outcomes: dict[str, Outcome]) -> None:
+    assert set(outcomes) == {*DIFFER, *ADD_UP, *UNTRIED, "accepted"}
