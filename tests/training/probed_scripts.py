@@ -18,7 +18,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop import probing
+from dyntrain.training.worker.loop import first_batch
 from dyntrain.training.worker.membership.membership import Membership
 from mxnet import autograd, gluon, nd
 
@@ -228,6 +228,37 @@ def one_draw_for_the_batch() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x * np.random.uniform(0.5, 2)), y))
 
 
+class Thrice:
+    """Its end is no error where a loop goes through it."""
+
+    def __init__(self) -> None:
+        self._left = 3
+
+    def __iter__(self) -> Thrice:
+        return self
+
+    def __next__(self) -> int:
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        return self._left
+
+
+@script
+def loops_within_the_loop() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches = job.loader(gluon.data.ArrayDataset(X, Y), BATCH)
+    for _ in job.epochs(1, steps=1):
+        for x, y in batches:
+            for at in Thrice():
+                x = x + at
+            with autograd.record():
+                loss = cross_entropy(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+
+
 @script
 def two_networks() -> None:
     generator, critic, job = mlp(outputs=INPUTS), mlp(outputs=1), ElasticJob.join()
@@ -275,7 +306,142 @@ def several_batches_an_update() -> None:
                 trainer.step(16)
 
 
+@script
+def reduced_over_all_workers() -> None:
+    def own(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return (cross_entropy(net(x), y) * (y > 0)).sum() / epoch.reduce("n", (y > 0).sum().asscalar())
+
+    train(own, loss="own", told=lambda *_: 1)
+
+
+class InAFile:
+    """Samples that are read one by one from a file that is open: a process that reads moves its place for all."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(X.tobytes())
+        self._file = path.open("rb")
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        self._file.seek(index * INPUTS * 4)
+        found = np.frombuffer(self._file.read(INPUTS * 4), np.float32)
+        assert np.array_equal(found, X[index]), "the file's place was moved"
+        return found, Y[index]
+
+
+@script
+def read_from_an_open_file() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        train_on(InAFile(Path(folder, "samples")))
+
+
+def train_on(dataset: Any) -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches = job.loader(dataset, BATCH)
+    for _ in job.epochs(1):
+        for x, y in batches:
+            with autograd.record():
+                loss = cross_entropy(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+
+
 # ---- what cannot be said, or fails
+
+
+@script
+def noise_of_a_generator_of_its_own() -> None:
+    own = np.random.default_rng(0)
+    train(lambda net, epoch, x, y: cross_entropy(net(x + nd.array(own.normal(size=x.shape))), y))
+
+
+@script
+def noise_of_a_new_generator() -> None:
+    def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(net(x + nd.array(np.random.default_rng().normal(size=x.shape))), y)
+
+    train(noisy)
+
+
+class Augmented(gluon.data.Dataset):
+    def __init__(self) -> None:
+        self._own = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index] + self._own.normal(size=INPUTS).astype("float32"), Y[index]
+
+
+@script
+def samples_that_differ_each_time() -> None:
+    train_on(Augmented())
+
+
+@script
+def short_batches_without_a_step() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches = job.loader(gluon.data.ArrayDataset(X, Y), BATCH)
+    for _ in job.epochs(1, steps=1):
+        for x, y in batches:
+            if len(x) < BATCH:
+                continue
+            with autograd.record():
+                loss = cross_entropy(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+
+
+def whole(batches: Any) -> Any:
+    for batch in batches:
+        if len(batch[0]) < BATCH:
+            return
+        yield batch
+
+
+@script
+def short_batches_end_the_epoch() -> None:
+    """In a child the script comes to the end of its epoch, where it must not close what is its parent's."""
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches, others = (job.loader(gluon.data.ArrayDataset(X, Y), BATCH, num_workers=1) for _ in range(2))
+    for epoch in job.epochs(2):
+        for x, y in whole(others if epoch else batches):
+            with autograd.record():
+                loss = cross_entropy(net(x.as_in_context(mx.cpu())), y.as_in_context(mx.cpu()))
+            loss.backward()
+            trainer.step(BATCH)
+
+
+@script
+def an_iterator_that_ends_early() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+
+        def picked(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+            assert next(place for place in range(SAMPLES) if place == len(x) - BATCH) == 0
+            return cross_entropy(net(x), y)
+
+        try:
+            train(picked)
+        finally:
+            assert Path(folder).exists()
+
+
+@script
+def loaded_by_the_script() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH, steps=1):
+        for indices in epoch.indices():
+            with autograd.record():
+                loss = cross_entropy(net(nd.array(X[indices])), nd.array(Y[indices]))
+            loss.backward()
+            trainer.step(BATCH)
 
 
 @script
@@ -344,8 +510,8 @@ class Heard(logging.Handler):
 def main() -> None:
     Membership.probes = True
     heard = Heard()
-    probing.log.addHandler(heard)
-    probing.log.setLevel(logging.INFO)
+    first_batch.log.addHandler(heard)
+    first_batch.log.setLevel(logging.INFO)
     for name in sys.argv[1:] or SCRIPTS:
         heard.said, raised = [], None
         try:

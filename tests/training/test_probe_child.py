@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.host.parentage import ended
 
@@ -39,15 +40,58 @@ finally:
     open(sys.argv[1], "a").write("cleaned up\\n")
 assert came == {"failed": "KeyError: 'absent'"}, came
 """
-SILENT = """
-came = fork(1)
-if isinstance(came, Home):
-    time.sleep(3600)
-assert "within 1 s" in came["failed"]
+NO_CHILD_IS_LEFT = """
 try:
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
     print("no child is left")
+"""
+WAITS = """
+from dyntrain.training.worker.probe import child
+child.IDLE = 1
+came = fork(3600)
+if isinstance(came, Home):
+    time.sleep(3600)
+assert "did not compute" in came["failed"], came
+"""
+COMPUTES = """
+came = fork(1)
+while isinstance(came, Home):
+    pass
+assert "too long" in came["failed"], came
+"""
+CRASHES = """
+came = fork(3600)
+if isinstance(came, Home):
+    os.write(came._pipe, b"half a wo")
+    os.abort()
+assert "crashed" in came["failed"], came
+"""
+REFUSED = """
+def none():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+os.fork, before = none, len(os.listdir("/proc/self/fd"))
+came = fork(3600)
+assert "Resource temporarily unavailable" in came["failed"], came
+assert len(os.listdir("/proc/self/fd")) == before
+"""
+HAS_A_CHILD = """
+came = fork(3600)
+if isinstance(came, Home):
+    if not (grandchild := os.fork()):
+        time.sleep(3600)
+    came.say({"grandchild": grandchild})
+print(came["grandchild"])
+"""
+MANY_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+files = [open(os.devnull) for _ in range(1100)]
+came = fork(3600)
+if isinstance(came, Home):
+    came.say({"norm": 1.0})
+assert came == {"norm": 1.0}
 """
 ORPHANED = """
 came = fork(3600)
@@ -75,10 +119,21 @@ def test_an_error_in_a_child_leaves_what_is_its_parents_to_clean_up(tmp_path: Pa
     assert (tmp_path / "log").read_text() == "cleaned up\n"
 
 
-def test_a_child_that_says_nothing_is_killed_and_reaped() -> None:
-    done = run(SILENT)
+@pytest.mark.parametrize(
+    "code",
+    [WAITS, COMPUTES, CRASHES, REFUSED, MANY_FILES],
+    ids=["waits", "computes", "crashes", "refused", "many files"],
+)
+def test_whatever_becomes_of_a_child_its_parent_goes_on_and_has_none(code: str) -> None:
+    done = run(code + NO_CHILD_IS_LEFT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "no child is left\n"
+
+
+def test_what_a_child_has_started_ends_with_it() -> None:
+    done = run(HAS_A_CHILD)
+    assert done.returncode == 0, done.stderr
+    assert ended(int(done.stdout), patient(30)), "it has the other end of all that its parents have open"
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:

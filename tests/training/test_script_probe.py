@@ -35,15 +35,25 @@ ADD_UP = [
     "counted_over_all_workers",
     "divided_by_what_all_workers_counted",
     "one_draw_for_the_batch",
+    "loops_within_the_loop",
     "two_networks",
     "imported_net",
+    "reduced_over_all_workers",
+    "read_from_an_open_file",
 ]
 UNTRIED = {
     "noise_of_each_sample": "the script draws other numbers for other samples",
     "only_whole_batches": "MXNetError: ",
     "imported_net_with_a_norm_over_devices": "MovesOn: ",
     "numbers_without_end": "gradients are not finite",
-    "crash": "or crashed",
+    "crash": "its process crashed",
+    "noise_of_a_generator_of_its_own": "the script draws other numbers for other samples",
+    "noise_of_a_new_generator": "not compute the same of the same samples twice",
+    "samples_that_differ_each_time": "not compute the same of the same samples twice",
+    "short_batches_without_a_step": "the script does not step in it",
+    "short_batches_end_the_epoch": "GeneratorExit",
+    "an_iterator_that_ends_early": "StopIteration",
+    "loaded_by_the_script": "the script loads its batches itself",
 }
 Outcome = tuple[str | None, list[str]]
 

@@ -20,7 +20,7 @@ from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, div
 from dyntrain.training.worker.loop.hand import HEAD, Hand
 from dyntrain.training.worker.loop.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
 from mxnet import autograd, gluon
 from waiting import wait_for
 
@@ -257,6 +257,39 @@ def test_workers_at_one_step_are_told_from_those_at_several_however_long_the_job
         added_up([step] * workers)
         with pytest.raises(RuntimeError, match="at different batches"):
             added_up([step + 1, *[step] * (workers - 1)])
+
+
+def test_t2_what_one_worker_refuses_none_has_trained_on() -> None:
+    """Its probe of the first batch came to an end, another one's had no time."""
+    after = []
+
+    def script(job: Any) -> None:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        before = weights(net)
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(Rows(numbers(SAMPLES, 4), labels(3))):
+                if epoch.rank == 1:
+                    job._loop.not_additive = "class weights"
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                try:
+                    trainer.step(BATCH)
+                finally:
+                    after.append((before, weights(net)))
+
+    conductor = Conductor({0: 3})
+    with pytest.raises(ValueError, match=r"class weights|another worker"):
+        conductor.run(script)
+    assert sorted(str(error)[:14] for error in conductor.errors) == [
+        "another worker",
+        "another worker",
+        "class weights",
+    ]
+    for before, now in after:
+        for mine, theirs in zip(before, now, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_what_is_reduced_is_one_number_on_every_worker() -> None:

@@ -133,16 +133,25 @@ class Loader:
         ahead for another membership is dropped.
         """
         if self._processes is None:
-            load, dataset = next(loads), SeededDataset(self._dataset)
-            samples = [dataset[key] for key in load.keys]
-            if self.whole_batch:
-                dataset.seed(together(load.keys))
-            made = self._batchify(samples)
-            self._padding.check(samples, made, self._batchify)
-            return self._pin(load.cut(made))
+            return self._load_here(next(loads))
         self._load_ahead(self._processes, loads)
         load, packed = self._queue.popleft()
         return self._pin(self._result(self._processes, load, packed))
+
+    def load(self, load: Load) -> Any:
+        """Beside what is loaded ahead."""
+        if self._processes is None:
+            return self._load_here(load)
+        return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
+
+    def _load_here(self, load: Load) -> Any:
+        dataset = SeededDataset(self._dataset)
+        samples = [dataset[key] for key in load.keys]
+        if self.whole_batch:
+            dataset.seed(together(load.keys))
+        made = self._batchify(samples)
+        self._padding.check(samples, made, self._batchify)
+        return self._pin(load.cut(made))
 
     def expect(self, loads: Iterator[Load]) -> None:
         """These will be taken next: loading them begins now, beside whatever the caller has to wait for. Where a batch
@@ -164,10 +173,6 @@ class Loader:
         self._dropped = release(self._dropped)
         for load in wanted[len(self._queue) :]:
             self._queue.append((load, self._submit(processes, load)))
-
-    def load_here(self) -> None:
-        """From now on, without the processes, which are another process' children."""
-        self._processes = None
 
     def drop(self) -> None:
         """What was loaded ahead is not wanted."""

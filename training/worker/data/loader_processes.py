@@ -42,6 +42,7 @@ class LoaderProcesses:
 
     def __init__(self, dataset: Any, batchify: Batchify | None, count: int, whole_batch: bool | None = False) -> None:
         context = multiprocessing.get_context("fork")
+        self._owner = os.getpid()
         self._ticket = context.RawValue("Q", 0)
         sweep(Path(tempfile.gettempdir()))
         # multiprocessing hands the descriptors of batches over by a socket file of each process. A process that is
@@ -76,7 +77,9 @@ class LoaderProcesses:
         return [future for future in futures if not future.cancel()]
 
     def close(self) -> None:
-        """At once, also when a process hangs in its dataset."""
+        """At once, also when a process hangs in its dataset. Nothing in a child of who has made them."""
+        if os.getpid() != self._owner:
+            return
         processes = list((self._executor._processes or {}).values())
         self._executor.shutdown(wait=False, cancel_futures=True)
         for process in processes:

@@ -11,7 +11,7 @@ from typing import Any
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shard_order import ShardOrder
-from dyntrain.training.sampling.sharding import parts
+from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.randomness import seed_generators
@@ -54,6 +54,10 @@ class Loading:
             seed_generators(self._shares.seed, position.step, number, part)
         return batch
 
+    def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:
+        """These rows of a batch, of the script's epoch of that number."""
+        return loader.load(self._load(loader, epoch, batch, rows))
+
     def expect(self, position: Position, number: int, workers: int) -> None:
         """Of a generation that is being formed: its first batches are loaded meanwhile. A joiner has nothing in use
         yet; which one of several loaders it will begin with, only the script knows.
@@ -69,7 +73,8 @@ class Loading:
     def _loads(self, loader: Loader, position: Position, number: int, workers: int) -> Iterator[Load]:
         for epoch, batch, own in self._shares.ahead(position, number, workers):
             for rows in parts(own, self._at_most):
-                if loader.whole_batch:
-                    yield Load(self._shares.seed, epoch, batch, rows)
-                else:
-                    yield Load(self._shares.seed, epoch, batch[rows])
+                yield self._load(loader, epoch, batch, rows)
+
+    def _load(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Load:
+        seed = self._shares.seed
+        return Load(seed, epoch, batch, rows) if loader.whole_batch else Load(seed, epoch, batch[rows])

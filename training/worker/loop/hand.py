@@ -21,7 +21,8 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
-HEAD = TAGGED + 1 + OPINION  # whether its divisor is unsure, and an opinion; those of the parameters follow
+DOUBTS = TAGGED + 2  # whether its divisor is unsure, and whether it refuses the script
+HEAD = DOUBTS + OPINION  # and an opinion; those of the parameters follow
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
@@ -92,6 +93,7 @@ class Hand:
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
         self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # what else it may come to: see `divisor_of_means`
         self.unsure_workers = 0
+        self.refused = False  # by any worker
         self.tagged: list[float] = []  # the tags of all workers, summed
         self.opinion: Sequence[float] = ()  # on the numbers in the loss
         self.opinions: list[float] = []  # of all workers, summed
@@ -188,11 +190,12 @@ class Hand:
         opinion: Sequence[float],
         flags: Sequence[float] = (),
         unsure: bool = False,
+        refuses: bool = False,
     ) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), which parameters its
-        samples had a part in, and `flags`. A device that had no part in the batch holds the gradients of an earlier
-        one.
+        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), whether it `refuses`
+        the script, which parameters its samples had a part in, and `flags`. A device that had no part in the batch
+        holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -200,7 +203,7 @@ class Hand:
         self._mark, self._tags = mark(step), tags
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags
-        vote[:HEAD] = 1.0, *self._mark, *self._tags, unsure, *opinion
+        vote[:HEAD] = 1.0, *self._mark, *self._tags, unsure, refuses, *opinion
         for i, param in enumerate(trainer._params):
             if not differentiable(param) or param.grad_req == "null":
                 continue
@@ -230,7 +233,8 @@ class Hand:
                     data._fresh_grad = bool(total[HEAD + i])
         self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
         self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[TAGGED])
-        self.opinions = total[TAGGED + 1 : HEAD].tolist()
+        self.refused = bool(total[TAGGED + 1])
+        self.opinions = total[DOUBTS:HEAD].tolist()
         return self.tagged == [workers * tag for tag in self._tags]
 
 

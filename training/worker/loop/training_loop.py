@@ -30,6 +30,7 @@ from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.devices import refuse_means
 from dyntrain.training.worker.loop.divisors import Divisors
 from dyntrain.training.worker.loop.factors import Factors
+from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER, probed
 from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
 from dyntrain.training.worker.loop.hand import (
     ADDS_UP_BESIDE,
@@ -45,7 +46,7 @@ from dyntrain.training.worker.loop.heads import judge
 from dyntrain.training.worker.loop.here import hold
 from dyntrain.training.worker.loop.opinions import of_one_opinion, on_trial, opinion
 from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
-from dyntrain.training.worker.loop.probing import Probing, probed
+from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.rates import DIVISOR, rates, tags, unequal
 from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
 from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
@@ -205,18 +206,19 @@ class TrainingLoop:
             raise ValueError(
                 f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
             )
-        for indices in self.indices(number):
-            yield self._load(dataset) if isinstance(dataset, Loader) else fetch_samples(dataset, indices)
+        for indices in self._indices(number, dataset):
+            yield self._load(dataset, indices)
 
     def indices(self, number: int) -> Iterator[Indices]:
+        return self._indices(number, None)
+
+    def _indices(self, number: int, dataset: Dataset | Loader | None) -> Iterator[Indices]:
+        """`dataset` None: the script loads its batches itself."""
         self._enter(number)
         try:
             if self._to_probe:
                 self._probed = True
-                for part in probed(self):  # in children of this process alone
-                    yield part
-                    assert self.probing is not None
-                    self.probing.end(self, self._in_hand("a batch"))
+                yield from probed(self, dataset)
             while self.position.epoch == number and not self.membership.over:
                 if self._all_steps_made:  # a worker was lost in the last one, and a generation has formed
                     self.membership.stopping = True
@@ -243,12 +245,15 @@ class TrainingLoop:
         """Samples of all workers, at hand or the next."""
         return self._shares.divide(self.position, 0, 1)[0]
 
+    def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
+        if isinstance(dataset, Loader):
+            return self.loading.part(dataset, self._shares.shift + self.position.epoch, batch, rows)
+        return fetch_samples(dataset, batch[rows])
+
     def take_part(self, probing: Probing, batch: Indices, rows: Indices) -> Hand:
         """In a child: `batch` is all that there is, and `rows` are this one's."""
-        self.membership.forked()
         self.probing = probing
         self._shares = Excerpt(self._shares, batch, rows)
-        self.loading.begin(self._shares, None)
         self.hand = hand = Hand(batch[rows], len(batch), spectates=False)
         hold(hand, self)
         return hand
@@ -268,11 +273,13 @@ class TrainingLoop:
             self.undo.recall()  # what the script counts, it counts once a step, however it is divided
         return not hand.void
 
-    def _load(self, loader: Loader) -> Any:
+    def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:
         if self.probing is not None:
-            loader.load_here()
+            return self.probing.batch
+        if not isinstance(dataset, Loader):
+            return fetch_samples(dataset, indices)
         part = 0 if self.hand is None else self.hand.at
-        return self.loading.take(loader, self.position, self.rank, self.workers, part)
+        return self.loading.take(dataset, self.position, self.rank, self.workers, part)
 
     def _enter(self, number: int) -> None:
         """The script's own beginning of the epoch (a new rate, layers that are unfrozen) has run. Where the epoch was
@@ -397,7 +404,8 @@ class TrainingLoop:
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
         tagged = tags(self.position.step, hand.rates)
-        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags, unsure is not None)
+        refuses = self.not_additive is not None
+        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags, unsure is not None, refuses)
         hand.carried = [] if hand.updated else self.rows  # once in a step
         if self.membership.shared:
             hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
@@ -440,7 +448,7 @@ class TrainingLoop:
                 self.state.own,
             )
             alike[0] = by is not None and of_one_opinion(hand.opinions)
-            if by is None or not alike[0] or self.not_additive or self.state.lacks_scheduler():
+            if by is None or not alike[0] or hand.refused or self.state.lacks_scheduler():
                 return
             if not alone:
                 self.undo.back_up(trainer)
@@ -457,8 +465,8 @@ class TrainingLoop:
         hand.void = not self.membership.apply(self._after, work, reaches=alone)
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
-        if not hand.void and self.not_additive:
-            raise ValueError(self.not_additive)
+        if not hand.void and hand.refused:
+            raise ValueError(self.not_additive or REFUSED_BY_ANOTHER)
         if not hand.void and (lacks := self.state.lacks_scheduler()):
             raise ValueError(lacks)
 
@@ -544,7 +552,7 @@ class TrainingLoop:
         comes through what precedes the batches alone.
         """
         if self.probing is not None:
-            return total if count is None else total / count
+            return self.probing.total(total if count is None else total / count if count else math.nan)
         if self.membership.over:
             return math.nan
         begins = self.hand is None and self.position.step == self.membership.first_step

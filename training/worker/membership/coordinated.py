@@ -456,9 +456,6 @@ class CoordinatedMembership(Membership):
 
         sys.excepthook = tell
 
-    def forked(self) -> None:
-        self._connection, self.told_failure = None, True
-
     def close(self) -> None:
         self._engine.abandon()  # after an error something may be in flight for ever: the exit must not wait for it
         self._handover.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dyntrain.training.engine import engine_name, make_engine
 from dyntrain.training.protocol.messages import START, Position
@@ -17,6 +17,10 @@ from dyntrain.training.worker.membership.handover import JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 
 Key = tuple[str, tuple[int, ...], str]  # name, shape, dtype
+SAID = (
+    "enter", "boundary", "rejoin", "step", "exchange", "apply", "all_have_it", "reach", "average_statistics", "intend",
+    "stepped", "finished", "script_ended", "failed", "close",
+)  # fmt: skip
 
 
 class PastHelp(Exception):
@@ -137,8 +141,12 @@ class Membership:
         come, at one boundary.
         """
 
-    def forked(self) -> None:
-        """In a child of this process, for which nobody waits: nothing must be said to anybody."""
+    def forked(self, leave: Callable[..., NoReturn]) -> None:
+        """In a child of this process, for which nobody waits: whatever would be said to others, `leave` comes in its
+        place.
+        """
+        for name in SAID:
+            setattr(self, name, leave)
 
     @property
     def generation(self) -> int:

@@ -6,12 +6,15 @@ coordinator's, is not there.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import dis
 import json
 import logging
 import os
 import select
 import signal
+import struct
 import sys
 import time
 from types import FrameType
@@ -23,6 +26,12 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.host.parentage import die_with_parent
 
 PIECE = 1 << 16
+HEAD = struct.Struct("!Q")  # before what is said: how long it is
+IDLE = 10.0  # seconds without computing: a child waits for a thread that it has not got
+LOOK = 0.5  # seconds between two looks at that
+TICKS = os.sysconf("SC_CLK_TCK")
+GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
+Answer = dict[str, Any]  # with `failed` where it came to nothing
 
 
 class Home:
@@ -31,74 +40,110 @@ class Home:
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
 
-    def say(self, answer: dict[str, Any]) -> NoReturn:
+    def say(self, answer: Answer) -> NoReturn:
         """And end, without a single line more of the script's, not even its `finally`."""
         try:
             words = json.dumps(answer).encode()
+            words = HEAD.pack(len(words)) + words
             while words:
                 words = words[os.write(self._pipe, words) :]
         finally:
             os._exit(0)
+
+    def leave(self, *_: object, **__: object) -> NoReturn:
+        """In place of what is for the parent alone."""
+        self.say({"failed": "the script went on without asking for the next batch"})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
         """An error that comes up to `frame` or to whoever called it ends the child there, before the script cleans up
         what is its parent's.
         """
 
-        def traced(_: FrameType, event: str, what: Any) -> Any:
-            if event == "exception" and not issubclass(what[0], StopIteration | GeneratorExit):
+        def traced(at: FrameType, event: str, what: Any) -> Any:
+            if event == "exception" and not (issubclass(what[0], StopIteration) and _goes_on(at)):
                 said = str(what[1]).split("\n")[-1]  # MXNet's begin with a trace of its own
                 self.say({"failed": f"{what[0].__name__}: {said}"})
             return traced
 
+        sys.excepthook = self.leave
+        atexit.register(self.leave)  # before all others
         sys.settrace(lambda *_: None)
         while frame is not None:
             frame.f_trace, frame = traced, frame.f_back
 
 
-def fork(seconds: float) -> Home | dict[str, Any]:
-    """`Home` in the child. In the parent what the child said, with `failed` where it came to nothing; who says nothing
-    within `seconds` is killed.
+def _goes_on(frame: FrameType) -> bool:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in GOES_ON
+
+
+def fork(seconds: float) -> Home | Answer:
+    """`Home` in the child. In the parent what the child said; who says nothing within `seconds`, or does not compute
+    for a while, is killed with all that it has started.
     """
     mx.nd.waitall()  # nothing may be under way in the engine when it is copied
     read, write = os.pipe()
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(read)
+        os.close(write)
+        return {"failed": f"no process can be made: {error}"}
     if not pid:
         os.close(read)
         _settle_down(parent)
         return Home(write)
     os.close(write)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)  # as the child does: whoever is first
     try:
-        if words := _all_of(read, time.monotonic() + seconds):
-            return dict(json.loads(words))
-        return {"failed": f"it came to no end within {seconds:.0f} s, or crashed"}
+        return _heard(pid, read, time.monotonic() + seconds)
     finally:
         os.close(read)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
 
 
-def _all_of(pipe: int, until: float) -> bytes:
-    """What is said before the pipe is closed; nothing where that is too late."""
-    words = bytearray()
-    while (left := until - time.monotonic()) > 0:
-        if select.select([pipe], [], [], left)[0]:
+def _heard(pid: int, pipe: int, until: float) -> Answer:
+    """Another process may hold the pipe's other end: what is said has a length."""
+    poll, words = select.poll(), bytearray()
+    poll.register(pipe, select.POLLIN)
+    computed, moved = 0.0, time.monotonic()
+    while (now := time.monotonic()) < until:
+        if poll.poll(LOOK * 1000):
             if not (piece := os.read(pipe, PIECE)):
-                return bytes(words)
+                return {"failed": "its process crashed, or was killed for want of memory"}
             words += piece
-    return b""
+            if len(words) >= HEAD.size and len(words) == HEAD.size + HEAD.unpack_from(words)[0]:
+                return dict(json.loads(words[HEAD.size :]))
+        if (seconds := _computed(pid)) != computed:
+            computed, moved = seconds, now
+        elif now - moved > IDLE:
+            return {"failed": f"it did not compute for {IDLE:g} s: it may wait for a thread, of which it has none"}
+    return {"failed": "it took too long"}
+
+
+def _computed(pid: int) -> float:
+    """Seconds of a processor's."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _settle_down(parent: int) -> None:
-    die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    logging.disable()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # where memory is short, this process goes, not the worker
+    try:
+        os.setpgid(0, 0)
+        die_with_parent(parent)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        logging.disable()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nowhere, standard)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write("1000")  # where memory is short, this process goes, not the worker
+    except BaseException:  # noqa: BLE001  # nothing may unwind the script here
+        os._exit(1)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLOCKS = 256  # of one gradient
+PIECE = 1 << 20  # numbers
 # A gradient that cancels out, as that of a bias below a norm, is what rounding left of it: below this, against the
 # largest one, nothing is compared
 NOISE = 1e-4
@@ -26,14 +28,16 @@ class Sketch:
     sums: tuple[float, ...]
 
 
-def sketch(gradient: NDArray[np.float64]) -> Sketch:
-    """Of an array of any shape."""
+def sketch(gradient: NDArray[Any]) -> Sketch:
+    """Of an array of any shape. It may be as large as a model: of no more than a piece there is a copy."""
     flat = gradient.reshape(-1)
     if not flat.size:
         return Sketch(0.0, ())
     starts = np.linspace(0, flat.size, min(flat.size, BLOCKS), endpoint=False).astype(np.int64)
+    pieces = (flat[at : at + PIECE].astype(np.float64) for at in range(0, flat.size, PIECE))
     with np.errstate(all="ignore"):
-        return Sketch(float(np.linalg.norm(flat)), tuple(np.add.reduceat(flat, starts).tolist()))
+        square = sum(float(piece @ piece) for piece in pieces)
+        return Sketch(math.sqrt(square), tuple(np.add.reduceat(flat, starts, dtype=np.float64).tolist()))
 
 
 @dataclass(frozen=True)

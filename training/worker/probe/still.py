@@ -5,12 +5,13 @@ running statistics. In a child alone: it is for the whole process, and for ever.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import json
 import pickle
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -24,6 +25,7 @@ DROPOUTS = ("Dropout", "dropout")
 RNNS = ("RNN", "rnn")
 ACROSS = ("SyncBatchNorm", "BatchNorm_v1")  # without a switch
 DRAWN = 4096  # numbers that show whether others were drawn before
+OWN = (random.Random, np.random.Generator, np.random.RandomState)
 
 
 class MovesOn(RuntimeError):
@@ -101,10 +103,32 @@ def _refused(operator: Callable[..., Any]) -> Callable[..., Any]:
     return moves_on
 
 
-def drawn() -> str:
-    """Differs where other numbers were drawn since the generators were seeded alike. MXNet has two that cannot be read:
-    most of its operators draw from one for each of many parts of an array, those like `shuffle` from a single one.
-    """
-    several, single = mx.nd.random.uniform(shape=DRAWN), mx.nd.shuffle(mx.nd.arange(DRAWN))
-    states = (several.asnumpy().tobytes(), single.asnumpy().tobytes(), np.random.get_state(), random.getstate())
-    return hashlib.sha256(pickle.dumps(states)).hexdigest()
+def generators() -> list[Any]:
+    """Those that a script has made for itself."""
+    return [each for each in gc.get_objects() if issubclass(type(each), OWN)]
+
+
+class Draws:
+    """What is drawn from now on, when the global generators have been seeded alike; `own`: those that are not."""
+
+    def __init__(self, own: Sequence[Any]) -> None:
+        self._own = [(each, _state(each)) for each in own]
+
+    def digest(self) -> str:
+        """Differs where other numbers were drawn, also by generators of the script's own. MXNet has two that cannot be
+        read: most of its operators draw from one for each of many parts of an array, those like `shuffle` from a single
+        one.
+        """
+        several, single = mx.nd.random.uniform(shape=DRAWN), mx.nd.shuffle(mx.nd.arange(DRAWN))
+        moved = sorted(after for each, before in self._own if (after := _state(each)) != before)
+        states = [several.asnumpy().tobytes(), single.asnumpy().tobytes(), *moved]
+        return hashlib.sha256(b"".join(states)).hexdigest()
+
+
+def _state(generator: Any) -> bytes:
+    if isinstance(generator, np.random.Generator):
+        return pickle.dumps(generator.bit_generator.state)
+    try:
+        return pickle.dumps(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
+    except NotImplementedError:  # the system's, which has none
+        return b""

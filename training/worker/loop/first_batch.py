@@ -1,0 +1,163 @@
+"""The first batch of a loop, tried before its first step: are the gradients of some samples those of two parts of them?
+
+MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
+were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
+two shares of them, in processes of their own. What is not the same would be another training over several workers.
+
+Layers are held still meanwhile: what BatchNorm does to a batch is its own matter. Where the script draws numbers for
+each sample nothing can be said. The samples are loaded here, as a child that reads a file would move its place for this
+process, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.data.batches import Dataset
+from dyntrain.training.worker.data.loader import Loader
+from dyntrain.training.worker.data.randomness import seed_generators
+from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.probe.child import Home, fork
+from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
+from dyntrain.training.worker.probe.still import generators, hold_still
+from dyntrain.training.worker.state.training_state import gradient_key
+from mxnet.contrib.amp import amp
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+SAMPLES, FEWEST = 12, 4  # of the excerpt
+FIRST = 5 / 12  # of it is the first part: neither of the two is a multiple of the other
+SECONDS = 60.0  # for all of it: a script that takes longer begins without
+TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
+TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
+UNTRIED = "the first batch is not probed: %s"
+NOT_ADDITIVE = (
+    "the gradients of {whole} samples are not those of {first} and of {rest} of them together: that of {name} differs "
+    "by {share:.1%} (together they are {times:.3g} times it). So over several workers, which have a share each, the "
+    "script would train otherwise than in one process. Something is counted, averaged or compared in the batch that "
+    "is another number in each share: leave a division by it out, and tell trainer.step() the number, by "
+    "epoch.sum(n); make what is for the whole batch before it is divided, in a batchify_fn, with "
+    "job.loader(..., whole_batch=True); a mean is job.trainer(..., loss='mean'), of time-first outputs with "
+    "batch_axis=1. Where each worker's share is meant, as for a norm of the script's own: job.epochs(..., probe=False)"
+)
+REFUSED_BY_ANOTHER = (
+    "another worker has probed the first batch: the gradients of its samples are not those of two parts of them. That "
+    "worker's log says which, and what to write"
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a child said: `gradients` by their keys, the sums that `epoch.sum` came to, and what shows what it drew."""
+
+    gradients: dict[str, Sketch]
+    totals: list[float]
+    drawn: str
+
+
+def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Indices]:
+    """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.not_additive` is
+    what is wrong, if anything is.
+    """
+    batch = loop.first_batch[:SAMPLES]
+    if dataset is None:
+        return log.info(UNTRIED, "the script loads its batches itself, by epoch.indices()")
+    if len(batch) < FEWEST:
+        return log.info(UNTRIED, f"it has {len(batch)} samples")
+    if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
+        return log.info(UNTRIED, "what is on a GPU is not there after a fork")
+    probe = Probe(loop, dataset, batch)
+    try:
+        yield from probe.run()
+    except Untried as why:
+        log.info(UNTRIED, why)
+
+
+class Untried(Exception):
+    """Nothing can be said; says why."""
+
+
+class Probe:
+    """Of the samples `batch`."""
+
+    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices) -> None:
+        self._loop, self._dataset, self._batch = loop, dataset, batch
+        self._until, self._own = time.monotonic() + SECONDS, generators()
+
+    def run(self) -> Iterator[Indices]:
+        """Raises Untried."""
+        size = len(self._batch)
+        rows, first = np.arange(size), int(size * FIRST)
+        whole = yield from self._try(rows, None)
+        parts = []
+        for part in (rows[:first], rows[first:]):
+            parts.append((part, (yield from self._try(part, whole.totals))))
+        if len({whole.drawn, *(tried.drawn for _, tried in parts)}) > 1:
+            raise Untried("the script draws other numbers for other samples")
+        sizes = {"whole": size, "first": first, "rest": size - first}
+        if wrong := self._difference(whole, parts):
+            again = yield from self._try(rows, None)
+            if self._difference(whole, [(rows, again)]):
+                raise Untried("the script does not compute the same of the same samples twice")
+            self._loop.not_additive = NOT_ADDITIVE.format(**sizes, **vars(wrong))
+        else:
+            log.info(TRIED, sizes)
+
+    def _try(self, rows: Indices, totals: Sequence[float] | None) -> Generator[Indices, None, Tried]:
+        """Raises Untried."""
+        try:
+            samples = self._loop.load_part(self._dataset, self._batch, rows)
+        except Exception as error:  # which comes again when the script has its batch
+            raise Untried(f"its samples: {error}") from error
+        came = fork(self._until - time.monotonic())
+        if isinstance(came, Home):
+            came.leave_at_errors(sys._getframe())
+            self._loop.membership.forked(came.leave)
+            hold_still()
+            seed_generators(self._loop.seed, self._loop.position.step, 0)
+            probing = Probing(came, samples, totals, self._own)
+            hand = self._loop.take_part(probing, self._batch, rows)
+            try:
+                yield hand.part
+            except GeneratorExit:
+                came.leave()
+            probing.end(self._loop, hand)
+        if "failed" in came:
+            raise Untried(came["failed"])
+        found = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
+        if not found:
+            raise Untried("the script does not step in it")
+        return Tried(found, came["totals"], came["drawn"])
+
+    def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
+        """Raises Untried."""
+        for t, trainer in enumerate(self._loop.trainers):
+            names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
+            for each in (whole, *(tried for _, tried in parts)):
+                names = {key: name for key, name in names.items() if key in each.gradients}
+            weighed = [
+                (len(rows) / len(self._batch) if trainer.loss_kind == "mean" else 1.0, tried.gradients)
+                for rows, tried in parts
+            ]
+            try:
+                wrong = difference(whole.gradients, weighed, names, OF_HALVES if _has_halves(trainer) else TOLERANCE)
+            except ValueError as error:
+                raise Untried(str(error)) from error
+            if wrong is not None:
+                return wrong
+        return None
+
+
+def _has_halves(trainer: Any) -> bool:
+    """Among its numbers, or between them where AMP casts."""
+    return amp._amp_initialized or any(np.dtype(p.dtype) == np.float16 for p in trainer._params)
