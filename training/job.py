@@ -28,9 +28,9 @@ from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
 from dyntrain.training.worker.data.shards import Shards
+from dyntrain.training.worker.loop.batch.rows import Rows
 from dyntrain.training.worker.loop.course import Changes, Course, course_of
 from dyntrain.training.worker.loop.epoch import Epoch
-from dyntrain.training.worker.loop.rows import Rows
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.membership import Membership

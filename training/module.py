@@ -31,7 +31,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import MODULE, Position
 from dyntrain.training.worker.data.randomness import seed_generators
-from dyntrain.training.worker.loop.schedule import SampleSchedule
+from dyntrain.training.worker.loop.agreed.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole

@@ -17,7 +17,7 @@ from dyntrain.training.protocol.messages import Abort, Broken, Position, StepSta
 from dyntrain.training.protocol.wire import FromWorker
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.session.orders import ToWorker
-from dyntrain.training.worker.loop.reduction import reduce
+from dyntrain.training.worker.loop.agreed.reduction import reduce
 from dyntrain.training.worker.membership.step import StepGuard
 
 AT = Position(epoch=0, offset=4, step=2)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
-from dyntrain.training.worker.loop.factors import Factors
-from dyntrain.training.worker.loop.hand import Hand
-from dyntrain.training.worker.loop.here import here
-from dyntrain.training.worker.loop.opinions import OPINION, of_one_opinion, opinion, place_of
-from dyntrain.training.worker.loop.rates import UnequalRates
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates
+from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.record.opinions import OPINION, of_one_opinion, opinion, place_of
+from dyntrain.training.worker.loop.watched.factors import Factors
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers, weights

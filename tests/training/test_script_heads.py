@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop import losses, operators
-from dyntrain.training.worker.loop.multiples import multiples
+from dyntrain.training.worker.loop.record import losses, operators
+from dyntrain.training.worker.loop.record.multiples import multiples
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close

@@ -11,7 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.rates import UnequalRates
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd, gluon
 from test_script_factors import count

@@ -18,7 +18,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START, ScriptFailed
 from dyntrain.training.session.orders import Journal
-from dyntrain.training.worker.loop.rates import UnequalRates, tags
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags
 from dyntrain.training.worker.membership.membership import PastHelp
 from hypothesis import given
 from hypothesis import strategies as st

@@ -16,9 +16,9 @@ import pytest
 from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.batch_size import Counts, WrongBatchSize, divisor
-from dyntrain.training.worker.loop.hand import HEAD, Hand
-from dyntrain.training.worker.loop.opinions import OPINION
+from dyntrain.training.worker.loop.agreed.batch_size import Counts, WrongBatchSize, divisor
+from dyntrain.training.worker.loop.batch.hand import HEAD, Hand
+from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
 from mxnet import autograd, gluon

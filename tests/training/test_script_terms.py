@@ -8,8 +8,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.opinions import MOST_TERMS, of_one_opinion, opinion
-from dyntrain.training.worker.loop.rates import UnequalRates
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates
+from dyntrain.training.worker.loop.record.opinions import MOST_TERMS, of_one_opinion, opinion
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_heads import CHANGES, Loss, script

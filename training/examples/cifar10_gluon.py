@@ -17,7 +17,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.examples.cifar10_data import SIDE, load_binary
 from dyntrain.training.examples.cifar10_net import resnet
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.contexts import choose_contexts, spread
+from dyntrain.training.worker.loop.watched.contexts import choose_contexts, spread
 from mxnet import autograd, gluon
 
 

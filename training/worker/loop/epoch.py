@@ -10,7 +10,7 @@ import numpy as np
 from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import drawn_for, shared_generator
-from dyntrain.training.worker.loop.reduction import Total
+from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
-from dyntrain.training.worker.loop.hand import Hand, summed
-from dyntrain.training.worker.loop.reduction import Total
+from dyntrain.training.worker.loop.agreed.reduction import Total
+from dyntrain.training.worker.loop.batch.hand import Hand, summed
 from dyntrain.training.worker.probe.child import Home
 from dyntrain.training.worker.probe.sketches import Sketch, sketch
 from dyntrain.training.worker.probe.still import Draws

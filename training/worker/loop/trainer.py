@@ -11,7 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.batch.here import here
 from mxnet import gluon
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import dyntrain.training.numpy_aliases  # before mxnet
 
 import mxnet as mx  # isort: skip
 
-import dyntrain.training.worker.loop.hybrids  # looks at which blocks are called
-import dyntrain.training.worker.loop.own_gradients  # noqa: F401  # looks at what is written to
+import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
+import dyntrain.training.worker.loop.watched.own_gradients  # noqa: F401  # looks at what is written to
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
@@ -26,13 +26,12 @@ from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.data.loading import Loading
 from dyntrain.training.worker.data.randomness import seed_generators
-from dyntrain.training.worker.loop.course import Course
-from dyntrain.training.worker.loop.devices import refuse_means
-from dyntrain.training.worker.loop.divisors import Divisors
-from dyntrain.training.worker.loop.factors import Factors
-from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER, probed
-from dyntrain.training.worker.loop.groups import NOT_DUE, group_of
-from dyntrain.training.worker.loop.hand import (
+from dyntrain.training.worker.loop.agreed.divisors import Divisors
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.reduction import REDUCE, Total, reduce, sum_up
+from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
+from dyntrain.training.worker.loop.batch.groups import NOT_DUE, group_of
+from dyntrain.training.worker.loop.batch.hand import (
     ADDS_UP_BESIDE,
     HEAD,
     NOT_STEPPED,
@@ -42,17 +41,18 @@ from dyntrain.training.worker.loop.hand import (
     summed,
     tally_key,
 )
-from dyntrain.training.worker.loop.heads import judge
-from dyntrain.training.worker.loop.here import hold
-from dyntrain.training.worker.loop.opinions import of_one_opinion, on_trial, opinion
-from dyntrain.training.worker.loop.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
+from dyntrain.training.worker.loop.batch.here import hold
+from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
+from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
+from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER, probed
 from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.rates import DIVISOR, rates, tags, unequal
-from dyntrain.training.worker.loop.reduction import REDUCE, Total, reduce, sum_up
-from dyntrain.training.worker.loop.rows import ROWS_ADD_UP, Rows, refuse_rows
-from dyntrain.training.worker.loop.schedule import WorkerRates
+from dyntrain.training.worker.loop.record.opinions import of_one_opinion, on_trial, opinion
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
-from dyntrain.training.worker.loop.undo import Undo
+from dyntrain.training.worker.loop.undone.undo import Undo
+from dyntrain.training.worker.loop.watched.devices import refuse_means
+from dyntrain.training.worker.loop.watched.factors import Factors
+from dyntrain.training.worker.loop.watched.heads import judge
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.loop.complaints import complaint
-from dyntrain.training.worker.loop.here import here
-from dyntrain.training.worker.loop.losses import GIVEN, Loss
-from dyntrain.training.worker.loop.multiples import multiples
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.record.complaints import complaint
+from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
+from dyntrain.training.worker.loop.record.multiples import multiples
 from mxnet import autograd
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyntrain.training.worker.loop.losses import (
+from dyntrain.training.worker.loop.record.losses import (
     CHOSEN,
     CURVED,
     DIVIDED,

@@ -11,7 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import gluon  # isort: skip
 
-from dyntrain.training.worker.loop.hand import Hand
+from dyntrain.training.worker.loop.batch.hand import Hand
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop

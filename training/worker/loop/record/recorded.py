@@ -12,7 +12,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet import autograd  # isort: skip
-from dyntrain.training.worker.loop.operators import (
+from dyntrain.training.worker.loop.record.operators import (
     CALL,
     DOTS,
     ELEMENTWISE,

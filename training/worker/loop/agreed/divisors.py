@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.batch_size import AS_IT_IS, Counts, WrongBatchSize, divisor, divisor_of_means
-from dyntrain.training.worker.loop.hand import Hand
-from dyntrain.training.worker.loop.reduction import Total
+from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, WrongBatchSize, divisor, divisor_of_means
+from dyntrain.training.worker.loop.agreed.reduction import Total
+from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 ADDS_UP = (

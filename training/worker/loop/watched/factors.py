@@ -18,8 +18,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 import numpy as np
-from dyntrain.training.worker.loop.hand import Hand, summed
-from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.batch.hand import Hand, summed
+from dyntrain.training.worker.loop.batch.here import here
 from mxnet import autograd
 
 OPERATORS = ("broadcast_mul", "broadcast_div", "elemwise_mul", "elemwise_div")

@@ -12,9 +12,9 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.loop.factors import name_of, remember
-from dyntrain.training.worker.loop.heads import looks
-from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.factors import name_of, remember
+from dyntrain.training.worker.loop.watched.heads import looks
 from mxnet import autograd, gluon
 
 

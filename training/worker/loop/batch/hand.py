@@ -13,8 +13,8 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.sampling.sharding import Indices, parts
-from dyntrain.training.worker.loop.opinions import OPINION
-from dyntrain.training.worker.loop.parts import Aside
+from dyntrain.training.worker.loop.batch.parts import Aside
+from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dyntrain.training.worker.loop.operators import (
+from dyntrain.training.worker.loop.record.operators import (
     DIVIDES,
     LINEAR,
     MEANS,
@@ -14,7 +14,7 @@ from dyntrain.training.worker.loop.operators import (
     PROPORTIONAL,
     RATIOS,
 )
-from dyntrain.training.worker.loop.recorded import Graph, Node
+from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
 MOST = 1024  # of one node
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from dyntrain.training.worker.loop.operators import (
+from dyntrain.training.worker.loop.record.operators import (
     ALIKE,
     ELEMENTWISE,
     LINEAR,
@@ -23,7 +23,7 @@ from dyntrain.training.worker.loop.operators import (
     TAKES,
     TERMS,
 )
-from dyntrain.training.worker.loop.recorded import Graph, Node
+from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
 SUM, MEAN, WEIGHTS, DIVIDED, UNKNOWN = "a sum", "a mean", "weights alone", "a quotient", "unknown"
 EACH, CHOSEN, GIVEN = "a number for each sample", "a mean over chosen places", "gradients that are given"

@@ -22,8 +22,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.loop.hand import Hand
-from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
 

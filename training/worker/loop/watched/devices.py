@@ -15,7 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet.gluon import utils  # isort: skip
 
-from dyntrain.training.worker.loop.here import here
+from dyntrain.training.worker.loop.batch.here import here
 
 MEANS_ADD_UP = (
     "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, whose slices are not equally "

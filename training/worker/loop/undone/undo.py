@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dyntrain.training.worker.loop.forwards import Forwards
-from dyntrain.training.worker.loop.hand import forget_gradients
-from dyntrain.training.worker.loop.here import here
-from dyntrain.training.worker.loop.rollback import Backup, Mark, Overwritten
+from dyntrain.training.worker.loop.batch.hand import forget_gradients
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.undone.forwards import Forwards
+from dyntrain.training.worker.loop.undone.rollback import Backup, Mark, Overwritten
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 

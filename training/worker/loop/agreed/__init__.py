@@ -1,0 +1,1 @@
+"""What all workers must mean alike: what a step divides by, rates, sums of numbers."""

@@ -1,0 +1,1 @@
+"""What is set back with a step that is void."""
