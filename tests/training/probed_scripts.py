@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop import first_batch
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.probe import child
 from mxnet import autograd, gluon, nd
 
 SAMPLES, BATCH, INPUTS, CLASSES = 32, 16, 6, 3
@@ -153,6 +155,38 @@ def norm_of_the_scripts_own() -> None:
     train(normed)
 
 
+@script
+def a_count_below_many_norms() -> None:
+    """With the statistics that a norm begins with, such a net's outputs grow with each layer, until they are no
+    numbers.
+    """
+    net = mlp(*[Residual() for _ in range(40)])
+
+    def divided(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return nd.dot((y > 0).expand_dims(0) / (y > 0).sum(), cross_entropy(net(x), y).expand_dims(1)).sum()
+
+    train(divided, net, loss="own", told=lambda *_: 1)
+
+
+class Residual(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.norm = gluon.nn.BatchNorm(in_channels=16)
+            self.layer = gluon.nn.Dense(16, in_units=16, weight_initializer=mx.init.Normal(3.0))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        return x + self.layer(self.norm(x) * 20)
+
+
+@script
+def classes_counted_beside_noise() -> None:
+    def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(net(x + nd.random.normal(shape=x.shape)), y) * weights_of_classes(y)
+
+    train(noisy)
+
+
 # ---- what adds up
 
 
@@ -257,6 +291,36 @@ def loops_within_the_loop() -> None:
                 loss = cross_entropy(net(x), y)
             loss.backward()
             trainer.step(BATCH)
+
+
+@script
+def noise_of_each_sample() -> None:
+    def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        drawn = nd.random.normal(0, 1, x.shape) + nd.random_uniform(shape=x.shape) + nd.random.randn(*x.shape)
+        drawn = drawn + nd.array(np.random.randn(*x.shape) + np.random.uniform(size=(len(x), 1)))
+        return cross_entropy(net(x + drawn), y)
+
+    train(noisy)
+
+
+class Autoencoder(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.encoder = gluon.nn.Dense(4, in_units=INPUTS)
+            self.decoder = gluon.nn.Dense(INPUTS, in_units=2)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        mean, variance = F.split(self.encoder(x), axis=1, num_outputs=2)
+        noise = F.random_normal(loc=0, scale=1, shape=(len(x), 2))
+        return self.decoder(mean + F.exp(0.5 * variance) * noise)
+
+
+@script
+def variational_autoencoder() -> None:
+    net = Autoencoder()
+    net.initialize(mx.init.Xavier())
+    train(lambda net, epoch, x, y: squares(net(x), x), net)
 
 
 @script
@@ -433,6 +497,38 @@ def an_iterator_that_ends_early() -> None:
 
 
 @script
+def a_queue_of_another_process() -> None:
+    """Who takes from it, takes it from the parent."""
+    numbers: Any = multiprocessing.get_context("fork").SimpleQueue()
+    for number in range(2):
+        numbers.put(number)
+    taken = []
+
+    def takes(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        taken.append(numbers.get())
+        return cross_entropy(net(x), y)
+
+    train(takes)
+    assert taken == [0]
+
+
+@script
+def a_second_loader_of_gluons() -> None:
+    """What its processes have loaded can be fetched once."""
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches, others = job.loader(gluon.data.ArrayDataset(X, Y), BATCH), iter(gluon.data.DataLoader(X, 4, num_workers=1))
+    next(others)
+    for _ in job.epochs(1):
+        for x, y in batches:
+            beside = next(others).as_in_context(mx.cpu())
+            with autograd.record():
+                loss = cross_entropy(net(x + 0 * beside[:1]), y)
+            loss.backward()
+            trainer.step(BATCH)
+
+
+@script
 def loaded_by_the_script() -> None:
     net, job = mlp(), ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -445,8 +541,8 @@ def loaded_by_the_script() -> None:
 
 
 @script
-def noise_of_each_sample() -> None:
-    train(lambda net, epoch, x, y: cross_entropy(net(x + nd.random.normal(shape=x.shape)), y))
+def samples_that_are_mixed() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x + x[nd.array(np.random.permutation(len(x)))]), y))
 
 
 @script
@@ -509,6 +605,7 @@ class Heard(logging.Handler):
 
 def main() -> None:
     Membership.probes = True
+    first_batch.SECONDS = child.IDLE = 600  # no outcome hangs on how busy the machine is
     heard = Heard()
     first_batch.log.addHandler(heard)
     first_batch.log.setLevel(logging.INFO)

@@ -24,6 +24,8 @@ DIFFER = [
     "norm_of_the_scripts_own",
     "generator_that_counts",
     "several_batches_an_update",
+    "a_count_below_many_norms",
+    "classes_counted_beside_noise",
 ]
 ADD_UP = [
     "sum_of_losses",
@@ -36,13 +38,15 @@ ADD_UP = [
     "divided_by_what_all_workers_counted",
     "one_draw_for_the_batch",
     "loops_within_the_loop",
+    "noise_of_each_sample",
+    "variational_autoencoder",
     "two_networks",
     "imported_net",
     "reduced_over_all_workers",
     "read_from_an_open_file",
 ]
 UNTRIED = {
-    "noise_of_each_sample": "the script draws other numbers for other samples",
+    "samples_that_are_mixed": "the script draws other numbers for other samples",
     "only_whole_batches": "MXNetError: ",
     "imported_net_with_a_norm_over_devices": "MovesOn: ",
     "numbers_without_end": "gradients are not finite",
@@ -53,6 +57,8 @@ UNTRIED = {
     "short_batches_without_a_step": "the script does not step in it",
     "short_batches_end_the_epoch": "GeneratorExit",
     "an_iterator_that_ends_early": "StopIteration",
+    "a_queue_of_another_process": "talks to another process",
+    "a_second_loader_of_gluons": "talks to another process",
     "loaded_by_the_script": "the script loads its batches itself",
 }
 Outcome = tuple[str | None, list[str]]

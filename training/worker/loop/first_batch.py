@@ -25,9 +25,11 @@ from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.probe.alone import cut_off
 from dyntrain.training.worker.probe.child import Home, fork
+from dyntrain.training.worker.probe.draws import draw_for_all, generators
 from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
-from dyntrain.training.worker.probe.still import generators, hold_still
+from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from dyntrain.training.worker.state.training_state import gradient_key
 from mxnet.contrib.amp import amp
 
@@ -40,6 +42,8 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
 UNTRIED = "the first batch is not probed: %s"
+WENT_ON = "the script went on without asking for the next batch"
+TALKS = "the script talks to another process before its step"
 NOT_ADDITIVE = (
     "the gradients of {whole} samples are not those of {first} and of {rest} of them together: that of {name} differs "
     "by {share:.1%} (together they are {times:.3g} times it). So over several workers, which have a share each, the "
@@ -47,7 +51,8 @@ NOT_ADDITIVE = (
     "is another number in each share: leave a division by it out, and tell trainer.step() the number, by "
     "epoch.sum(n); make what is for the whole batch before it is divided, in a batchify_fn, with "
     "job.loader(..., whole_batch=True); a mean is job.trainer(..., loss='mean'), of time-first outputs with "
-    "batch_axis=1. Where each worker's share is meant, as for a norm of the script's own: job.epochs(..., probe=False)"
+    "batch_axis=1; each sample's draws are epoch.per_sample(...). Where each worker's share is meant, as "
+    "for a norm of the script's own: job.epochs(..., probe=False)"
 )
 REFUSED_BY_ANOTHER = (
     "another worker has probed the first batch: the gradients of its samples are not those of two parts of them. That "
@@ -58,10 +63,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tried:
-    """What a child said: `gradients` by their keys, the sums that `epoch.sum` came to, and what shows what it drew."""
+    """What a child said: `gradients` by their keys, the sums that `epoch.sum` came to, the statistics of its norms, and
+    what shows what it drew.
+    """
 
     gradients: dict[str, Sketch]
     totals: list[float]
+    norms: list[Moments]
     drawn: str
 
 
@@ -101,7 +109,7 @@ class Probe:
         whole = yield from self._try(rows, None)
         parts = []
         for part in (rows[:first], rows[first:]):
-            parts.append((part, (yield from self._try(part, whole.totals))))
+            parts.append((part, (yield from self._try(part, whole))))
         if len({whole.drawn, *(tried.drawn for _, tried in parts)}) > 1:
             raise Untried("the script draws other numbers for other samples")
         sizes = {"whole": size, "first": first, "rest": size - first}
@@ -113,8 +121,8 @@ class Probe:
         else:
             log.info(TRIED, sizes)
 
-    def _try(self, rows: Indices, totals: Sequence[float] | None) -> Generator[Indices, None, Tried]:
-        """Raises Untried."""
+    def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
+        """`whole`: what is given to a part of it. Raises Untried."""
         try:
             samples = self._loop.load_part(self._dataset, self._batch, rows)
         except Exception as error:  # which comes again when the script has its batch
@@ -122,22 +130,25 @@ class Probe:
         came = fork(self._until - time.monotonic())
         if isinstance(came, Home):
             came.leave_at_errors(sys._getframe())
-            self._loop.membership.forked(came.leave)
-            hold_still()
+            self._loop.membership.forked(came.instead(WENT_ON))
+            cut_off(came.instead(TALKS))
+            statistics = Statistics(None if whole is None else whole.norms)
+            hold_still(statistics)
+            draw_for_all(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
-            probing = Probing(came, samples, totals, self._own)
+            probing = Probing(came, samples, None if whole is None else whole.totals, statistics, self._own)
             hand = self._loop.take_part(probing, self._batch, rows)
             try:
                 yield hand.part
             except GeneratorExit:
-                came.leave()
+                came.say({"failed": WENT_ON})
             probing.end(self._loop, hand)
         if "failed" in came:
             raise Untried(came["failed"])
         found = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
         if not found:
             raise Untried("the script does not step in it")
-        return Tried(found, came["totals"], came["drawn"])
+        return Tried(found, came["totals"], came["norms"], came["drawn"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
         """Raises Untried."""

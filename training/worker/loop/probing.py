@@ -11,8 +11,9 @@ import numpy as np
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.hand import Hand, summed
 from dyntrain.training.worker.probe.child import Home
+from dyntrain.training.worker.probe.draws import Draws
 from dyntrain.training.worker.probe.sketches import Sketch, sketch
-from dyntrain.training.worker.probe.still import Draws
+from dyntrain.training.worker.probe.still import Statistics
 from dyntrain.training.worker.state.training_state import gradient_key
 
 if TYPE_CHECKING:
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 class Probing:
     """In a child, which has `batch`, a part of the excerpt. `totals`: what `epoch.sum` says, in order, as the whole
-    excerpt came to; None: it is the whole, and says what it counts itself.
+    excerpt came to; None: it is the whole, and says what it counts itself. `own`: see `Draws`.
     """
 
-    def __init__(self, home: Home, batch: Any, totals: Sequence[float] | None, own: Sequence[Any]) -> None:
+    def __init__(
+        self, home: Home, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
+    ) -> None:
         self.batch = batch
         self._home, self._given, self._draws = home, None if totals is None else iter(totals), Draws(own)
+        self._statistics = statistics
         self._totals: list[float] = []
         self._gradients: dict[str, Sketch] = {}
         self._summed = set[Any]()
@@ -51,7 +55,8 @@ class Probing:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.summed(loop, hand, trainer)
         found = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
-        self._home.say({"gradients": found, "totals": self._totals, "drawn": self._draws.digest()})
+        drawn = self._draws.digest()
+        self._home.say({"gradients": found, "totals": self._totals, "norms": self._statistics.seen, "drawn": drawn})
 
 
 def _sketch_of(param: Any, leans: Sequence[float]) -> Sketch:

@@ -17,6 +17,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -50,9 +51,9 @@ class Home:
         finally:
             os._exit(0)
 
-    def leave(self, *_: object, **__: object) -> NoReturn:
-        """In place of what is for the parent alone."""
-        self.say({"failed": "the script went on without asking for the next batch"})
+    def instead(self, why: str) -> Callable[..., NoReturn]:
+        """Of what is for the parent alone."""
+        return lambda *_, **__: self.say({"failed": why})
 
     def leave_at_errors(self, frame: FrameType | None) -> None:
         """An error that comes up to `frame` or to whoever called it ends the child there, before the script cleans up
@@ -65,8 +66,8 @@ class Home:
                 self.say({"failed": f"{what[0].__name__}: {said}"})
             return traced
 
-        sys.excepthook = self.leave
-        atexit.register(self.leave)  # before all others
+        sys.excepthook = self.instead("an error")
+        atexit.register(self.instead("the script has ended"))  # before all others
         sys.settrace(lambda *_: None)
         while frame is not None:
             frame.f_trace, frame = traced, frame.f_back

@@ -1,15 +1,12 @@
-"""Nets whose layers do to each sample what they do to it in any batch: no numbers are drawn, and BatchNorm takes its
-running statistics. In a child alone: it is for the whole process, and for ever.
+"""Nets whose layers do to each sample what they do to it in any batch: nothing is dropped, and BatchNorm takes the
+statistics of the whole excerpt as constants; an imported net's, its running ones. In a child alone: it is for the whole
+process, and for ever.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
-import hashlib
 import json
-import pickle
-import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,23 +15,46 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
-from mxnet import gluon
+from mxnet import autograd, gluon
 
 NORMS = ("BatchNorm", "BatchNormWithReLU", "batch_norm")
 DROPOUTS = ("Dropout", "dropout")
 RNNS = ("RNN", "rnn")
 ACROSS = ("SyncBatchNorm", "BatchNorm_v1")  # without a switch
-DRAWN = 4096  # numbers that show whether others were drawn before
-OWN = (random.Random, np.random.Generator, np.random.RandomState)
+ARRAYS = 5  # of a norm: what it is of, gamma, beta, the running mean and variance
+Moments = list[list[float]]  # a mean and a variance for each channel
 
 
 class MovesOn(RuntimeError):
     """A layer that cannot be held still."""
 
 
-def hold_still() -> None:
+class Statistics:
+    """Those that norms take, one after another: of their own batch, `seen`, or `given`."""
+
+    def __init__(self, given: Sequence[Moments] | None) -> None:
+        self._given = None if given is None else iter(given)
+        self.seen: list[Moments] = []
+
+    def of(self, data: Any, axis: int, like: Any) -> list[Any]:
+        """As arrays `like` the running ones. Raises MovesOn where the net has taken another way."""
+        if self._given is None:
+            numbers = data.asnumpy().astype(np.float64)
+            others = tuple(i for i in range(numbers.ndim) if i != axis % numbers.ndim)
+            self.seen.append([numbers.mean(others).tolist(), numbers.var(others).tolist()])
+            found: Moments | None = self.seen[-1]
+        else:
+            found = next(self._given, None)
+        if found is None or any((len(each),) != like.shape for each in found):
+            raise MovesOn("a norm that the whole batch did not come to")
+        make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
+        return [make(each, dtype=like.dtype, ctx=data.ctx) for each in found]
+
+
+def hold_still(statistics: Statistics) -> None:
+    normed = functools.partial(_normed, statistics)
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
-        for names, holds in ((NORMS, _normed), (DROPOUTS, _kept), (RNNS, _undropped), (ACROSS, _refused)):
+        for names, holds in ((NORMS, normed), (DROPOUTS, _kept), (RNNS, _undropped), (ACROSS, _refused)):
             for name in names:
                 if hasattr(module, name):
                     setattr(module, name, holds(getattr(module, name)))
@@ -71,12 +91,14 @@ def _held(symbol: str) -> str:
     return json.dumps(graph, indent=2)
 
 
-def _normed(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _normed(statistics: Statistics, operator: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operator)
-    def by_running_statistics(*args: Any, **said: Any) -> Any:
+    def by_constants(*args: Any, **said: Any) -> Any:
+        if autograd.is_training() and len(args) == ARRAYS and not said.get("use_global_stats"):
+            args = (*args[:3], *statistics.of(args[0], said.get("axis", 1), args[3]))
         return operator(*args, **{**said, "use_global_stats": True})
 
-    return by_running_statistics
+    return by_constants
 
 
 def _kept(operator: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,34 +123,3 @@ def _refused(operator: Callable[..., Any]) -> Callable[..., Any]:
         raise MovesOn(operator.__name__)
 
     return moves_on
-
-
-def generators() -> list[Any]:
-    """Those that a script has made for itself."""
-    return [each for each in gc.get_objects() if issubclass(type(each), OWN)]
-
-
-class Draws:
-    """What is drawn from now on, when the global generators have been seeded alike; `own`: those that are not."""
-
-    def __init__(self, own: Sequence[Any]) -> None:
-        self._own = [(each, _state(each)) for each in own]
-
-    def digest(self) -> str:
-        """Differs where other numbers were drawn, also by generators of the script's own. MXNet has two that cannot be
-        read: most of its operators draw from one for each of many parts of an array, those like `shuffle` from a single
-        one.
-        """
-        several, single = mx.nd.random.uniform(shape=DRAWN), mx.nd.shuffle(mx.nd.arange(DRAWN))
-        moved = sorted(after for each, before in self._own if (after := _state(each)) != before)
-        states = [several.asnumpy().tobytes(), single.asnumpy().tobytes(), *moved]
-        return hashlib.sha256(b"".join(states)).hexdigest()
-
-
-def _state(generator: Any) -> bytes:
-    if isinstance(generator, np.random.Generator):
-        return pickle.dumps(generator.bit_generator.state)
-    try:
-        return pickle.dumps(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
-    except NotImplementedError:  # the system's, which has none
-        return b""

@@ -1,0 +1,38 @@
+"""What a child must not touch: a connection, a queue or a pool of its parent's has one other end. Who takes something
+from there takes it from the parent, and who is killed while it waits may hold a lock for ever.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.connection
+import multiprocessing.pool
+import multiprocessing.queues
+import multiprocessing.resource_sharer
+import multiprocessing.synchronize
+import socket
+import ssl
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import NoReturn
+
+TAKES = ("send", "sendall", "sendto", "sendmsg", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")
+ENDS: dict[type, tuple[str, ...]] = {
+    multiprocessing.connection.Connection: ("send", "recv", "send_bytes", "recv_bytes", "recv_bytes_into", "poll"),
+    multiprocessing.queues.Queue: ("get", "put"),
+    multiprocessing.queues.JoinableQueue: ("put", "task_done"),
+    multiprocessing.queues.SimpleQueue: ("get", "put"),
+    multiprocessing.synchronize.SemLock: ("__enter__",),
+    multiprocessing.pool.Pool: ("_check_running",),  # the first thing that each of its methods does
+    multiprocessing.pool.ApplyResult: ("get", "wait"),
+    multiprocessing.resource_sharer.DupFd: ("detach",),  # of an array that another process has loaded
+    ProcessPoolExecutor: ("submit",),
+    socket.socket: TAKES,
+    ssl.SSLSocket: (*TAKES, "read", "write"),
+}
+
+
+def cut_off(leave: Callable[..., NoReturn]) -> None:
+    """From now on, in this process, `leave` is called in the place of all that has another end."""
+    for kind, names in ENDS.items():
+        for name in names:
+            setattr(kind, name, leave)

@@ -1,0 +1,91 @@
+"""What a script draws in a child: the same for a sample in whichever part it is, where it can be; else it is seen."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.sampling.sharding import Indices
+
+DRAWN = 4096  # numbers that show whether others were drawn before
+OWN = (random.Random, np.random.Generator, np.random.RandomState)
+MODULES = (mx.nd, mx.nd.random, mx.random, mx.np.random, np.random)
+KINDS = (
+    "uniform", "normal", "poisson", "exponential", "gamma", "negative_binomial", "generalized_negative_binomial",
+    "randint",
+)  # fmt: skip
+NUMPYS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
+BY_LENGTH = ("rand", "randn", "random", "random_sample")  # whose first argument is one
+SIZES = ("shape", "size")
+
+
+def draw_for_all(part: Indices, size: int) -> None:
+    """From now on, in this process: what is drawn for as many samples as are in the `part` is drawn for all `size`, of
+    which these have their own.
+    """
+    if len(part) == size:
+        return
+    rows = slice(int(part[0]), int(part[-1]) + 1)
+    for module in MODULES:
+        for name in (*KINDS, *NUMPYS, *BY_LENGTH, *(f"random_{kind}" for kind in KINDS)):
+            if callable(draw := getattr(module, name, None)):
+                setattr(module, name, _cut(draw, len(part), size, rows, name in BY_LENGTH))
+
+
+def _cut(draw: Callable[..., Any], few: int, all_: int, rows: slice, by_length: bool) -> Callable[..., Any]:
+    def larger(shape: Any) -> Any:
+        if isinstance(shape, tuple) and shape[:1] == (few,):
+            return (all_, *shape[1:])
+        return shape
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **said: Any) -> Any:
+        sizes = {name: all_ if said[name] == few else larger(said[name]) for name in SIZES if name in said}
+        places = [all_ if by_length and not at and each == few else larger(each) for at, each in enumerate(args)]
+        is_larger = any(said[name] is not size for name, size in sizes.items())
+        if said.get("out") is not None or not (is_larger or any(a is not b for a, b in zip(args, places, strict=True))):
+            return draw(*args, **said)
+        return draw(*places, **{**said, **sizes})[rows]
+
+    return drawn
+
+
+def generators() -> list[Any]:
+    """Those that a script has made for itself."""
+    return [each for each in gc.get_objects() if issubclass(type(each), OWN)]
+
+
+class Draws:
+    """What is drawn from now on, when the global generators have been seeded alike; `own`: those that are not."""
+
+    def __init__(self, own: Sequence[Any]) -> None:
+        self._own = [(each, _state(each)) for each in own]
+        self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
+
+    def digest(self) -> str:
+        """Differs where other numbers were drawn, also by generators of the script's own. MXNet has two that cannot be
+        read: most of its operators draw from one for each of many parts of an array, those like `shuffle` from a single
+        one.
+        """
+        several, single = self._uniform(shape=DRAWN), self._shuffle(mx.nd.arange(DRAWN))
+        moved = sorted(after for each, before in self._own if (after := _state(each)) != before)
+        states = [several.asnumpy().tobytes(), single.asnumpy().tobytes(), *moved]
+        return hashlib.sha256(b"".join(states)).hexdigest()
+
+
+def _state(generator: Any) -> bytes:
+    if isinstance(generator, np.random.Generator):
+        return pickle.dumps(generator.bit_generator.state)
+    try:
+        return pickle.dumps(generator.getstate() if isinstance(generator, random.Random) else generator.get_state())
+    except NotImplementedError:  # the system's, which has none
+        return b""
