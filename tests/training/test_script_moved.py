@@ -107,7 +107,31 @@ def test_t2_gradients_of_one_net_are_no_reason_to_refuse_a_clip_of_another() -> 
     all_close(conductor.run(logs_the_other), logs_the_other(Plain()))
 
 
-def teacher(job: Any, keeps: bool) -> list[Any]:
+Follow = Callable[[Any, Any], None]  # a parameter of the teacher, and what it becomes
+
+
+def by_set_data(p: Any, becomes: Any) -> None:
+    p.set_data(becomes)
+
+
+def in_its_place(p: Any, becomes: Any) -> None:
+    p.data()[:] = becomes
+
+
+def on_every_device(p: Any, becomes: Any) -> None:
+    for weight in p.list_data():
+        becomes.copyto(weight)
+
+
+def step_by_step(p: Any, becomes: Any) -> None:
+    weight = p.data()
+    weight += becomes - weight
+
+
+FOLLOWS = (by_set_data, in_its_place, on_every_device, step_by_step)
+
+
+def teacher(job: Any, keeps: bool, follow: Follow = by_set_data) -> list[Any]:
     """A mean teacher, whose weights follow the student's, and whose answers the student learns from."""
     net, mean = mlp(), mlp(seed=3)
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
@@ -120,15 +144,17 @@ def teacher(job: Any, keeps: bool) -> list[Any]:
             loss.backward()
             trainer.step(BATCH)
             for p, followed in zip(mean.collect_params().values(), net.collect_params().values(), strict=True):
-                p.set_data(0.9 * p.data() + 0.1 * followed.data())
+                follow(p, 0.9 * p.data() + 0.1 * followed.data())
     return weights(net, mean)
 
 
-def test_a_net_that_a_script_changes_and_nobody_keeps_is_refused_by_its_name() -> None:
-    with pytest.raises(ValueError, match=r"set_data\(\) of dense\d+_weight in a batch.*job\.keep\(net\)"):
-        teacher(ElasticJob.join(), keeps=False)
+@pytest.mark.parametrize("follow", FOLLOWS)
+def test_a_net_that_a_script_changes_and_nobody_keeps_is_refused_by_its_name(follow: Follow) -> None:
+    with pytest.raises(ValueError, match=r"dense\d+_weight is written to in a batch.*job\.keep\(net\)"):
+        teacher(ElasticJob.join(), keeps=False, follow=follow)
 
 
-def test_t2_a_teacher_that_the_job_keeps_is_that_of_one_process() -> None:
+@pytest.mark.parametrize("follow", FOLLOWS)
+def test_t2_a_teacher_that_the_job_keeps_is_that_of_one_process(follow: Follow) -> None:
     conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1), Death(8, 0)], 1)
-    all_close(conductor.run(lambda job: teacher(job, keeps=True)), teacher(Plain(), keeps=True))
+    all_close(conductor.run(lambda job: teacher(job, True, follow)), teacher(Plain(), True, follow))

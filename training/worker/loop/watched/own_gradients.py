@@ -38,7 +38,7 @@ MOVED = (
     "write it before backward() or after trainer.step(); what does (SAM, adversarial weights) cannot be trained here"
 )
 NOT_KEPT = (
-    "set_data() of {name} in a batch, which no trainer has and the job does not keep: a worker that joins would have "
+    "{name} is written to in a batch, no trainer has it, and the job does not keep it: a worker that joins would have "
     "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
     "a net that is set anew before each use may be made where it is used"
 )
@@ -61,6 +61,9 @@ def _look(hand: Hand, array: Any, harmless: bool) -> None:
     if not holders:
         if any(each is array for each in hand.arrays_read):
             raise ValueError(BY_HAND.format(shape=array.shape))
+        for weight, param in hand.not_kept:
+            if weight is array:
+                raise ValueError(NOT_KEPT.format(name=param.name))
         _refuse_moved(hand, array)
         _keep(hand, array)
 
@@ -161,14 +164,33 @@ def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
 def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(set_data)
     def looks(self: Any, data: Any) -> Any:
-        if here.hand is not None and not here.in_block and not _caller(1).startswith("dyntrain."):
-            state = here.loop.state
-            known = any(each is self for each in [*state.parameters, *state.kept.parameters])
-            if not known and _made_in.get(self) != here.loop.position.step:
-                raise ValueError(NOT_KEPT.format(name=self.name))
+        hand = None if here.in_block or _caller(1).startswith("dyntrain.") else here.hand
+        if hand is not None and _is_not_kept(hand, self):
+            raise ValueError(NOT_KEPT.format(name=self.name))
         return set_data(self, data)
 
     return looks
+
+
+def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
+    """Weights to a script, which may write to them."""
+
+    @functools.wraps(data)
+    def looks(self: Any, *args: Any, **said: Any) -> Any:
+        found, hand = data(self, *args, **said), here.hand
+        if hand is not None and not here.in_block and not hand.updates and _is_not_kept(hand, self):
+            hand.not_kept += [(each, self) for each in (found if isinstance(found, list) else [found])]
+        return found
+
+    return looks
+
+
+def _is_not_kept(hand: Hand, param: Any) -> bool:
+    """Whether neither a trainer nor the job has it, and it was not made for this batch."""
+    if hand.kept is None:
+        state = here.loop.state
+        hand.kept = {id(each) for each in [*state.parameters, *state.kept.parameters]}
+    return id(param) not in hand.kept and _made_in.get(param) != here.loop.position.step
 
 
 _made_in: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the step of a parameter that was made in one
@@ -232,5 +254,6 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
     if "grad" in vars(_kind):
         _kind.grad = _gradient(vars(_kind)["grad"])
 gluon.Parameter.grad, gluon.Parameter.list_grad = _reads(gluon.Parameter.grad), _reads(gluon.Parameter.list_grad)
+gluon.Parameter.data, gluon.Parameter.list_data = _gives(gluon.Parameter.data), _gives(gluon.Parameter.list_data)
 gluon.Parameter.set_data = _sets(gluon.Parameter.set_data)
 gluon.Parameter._init_impl = _makes(gluon.Parameter._init_impl)
