@@ -298,6 +298,7 @@ def noise_of_each_sample() -> None:
     def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         drawn = nd.random.normal(0, 1, x.shape) + nd.random_uniform(shape=x.shape) + nd.random.randn(*x.shape)
         drawn = drawn + nd.array(np.random.randn(*x.shape) + np.random.uniform(size=(len(x), 1)))
+        drawn = drawn * np.random.gamma(shape=5, scale=0.1)  # that is none of its sizes
         return cross_entropy(net(x + drawn), y)
 
     train(noisy)

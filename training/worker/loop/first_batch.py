@@ -4,9 +4,9 @@ MXNet's record does not show everything that a script counts in its batch: weigh
 were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
 two shares of them, in processes of their own. What is not the same would be another training over several workers.
 
-Layers are held still meanwhile: what BatchNorm does to a batch is its own matter. Where the script draws numbers for
-each sample nothing can be said. The samples are loaded here, as a child that reads a file would move its place for this
-process, too.
+Layers are held still meanwhile: what BatchNorm does to a batch is its own matter. What is drawn for each sample is the
+same in each process, as far as it shows whose it is; else nothing can be said. The samples are loaded here, as a child
+that reads a file would move its place for this process, too.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ from dyntrain.training.sampling.sharding import Indices
 
 DRAWN = 4096  # numbers that show whether others were drawn before
 OWN = (random.Random, np.random.Generator, np.random.RandomState)
-MODULES = (mx.nd, mx.nd.random, mx.random, mx.np.random, np.random)
+# By which name each takes the size of what is drawn: NumPy's gamma has a parameter of its own that is called shape
+MODULES = ((mx.nd, "shape"), (mx.nd.random, "shape"), (mx.random, "shape"), (mx.np.random, "size"), (np.random, "size"))
 KINDS = (
     "uniform", "normal", "poisson", "exponential", "gamma", "negative_binomial", "generalized_negative_binomial",
     "randint",
 )  # fmt: skip
 NUMPYS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel", "logistic")
 BY_LENGTH = ("rand", "randn", "random", "random_sample")  # whose first argument is one
-SIZES = ("shape", "size")
 
 
 def draw_for_all(part: Indices, size: int) -> None:
@@ -35,13 +35,15 @@ def draw_for_all(part: Indices, size: int) -> None:
     if len(part) == size:
         return
     rows = slice(int(part[0]), int(part[-1]) + 1)
-    for module in MODULES:
+    for module, said_as in MODULES:
         for name in (*KINDS, *NUMPYS, *BY_LENGTH, *(f"random_{kind}" for kind in KINDS)):
             if callable(draw := getattr(module, name, None)):
-                setattr(module, name, _cut(draw, len(part), size, rows, name in BY_LENGTH))
+                setattr(module, name, _cut(draw, said_as, len(part), size, rows, name in BY_LENGTH))
 
 
-def _cut(draw: Callable[..., Any], few: int, all_: int, rows: slice, by_length: bool) -> Callable[..., Any]:
+def _cut(
+    draw: Callable[..., Any], said_as: str, few: int, all_: int, rows: slice, by_length: bool
+) -> Callable[..., Any]:
     def larger(shape: Any) -> Any:
         if isinstance(shape, tuple) and shape[:1] == (few,):
             return (all_, *shape[1:])
@@ -49,12 +51,13 @@ def _cut(draw: Callable[..., Any], few: int, all_: int, rows: slice, by_length: 
 
     @functools.wraps(draw)
     def drawn(*args: Any, **said: Any) -> Any:
-        sizes = {name: all_ if said[name] == few else larger(said[name]) for name in SIZES if name in said}
+        size = said.get(said_as)
+        more = all_ if size == few else larger(size)
         places = [all_ if by_length and not at and each == few else larger(each) for at, each in enumerate(args)]
-        is_larger = any(said[name] is not size for name, size in sizes.items())
-        if said.get("out") is not None or not (is_larger or any(a is not b for a, b in zip(args, places, strict=True))):
+        is_larger = more is not size or any(a is not b for a, b in zip(args, places, strict=True))
+        if said.get("out") is not None or not is_larger:
             return draw(*args, **said)
-        return draw(*places, **{**said, **sizes})[rows]
+        return draw(*places, **(said if more is size else {**said, said_as: more}))[rows]
 
     return drawn
 
