@@ -79,16 +79,16 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Ind
     """
     batch = loop.first_batch[:SAMPLES]
     if dataset is None:
-        return log.info(UNTRIED, "the script loads its batches itself, by epoch.indices()")
+        return log.warning(UNTRIED, "the script loads its batches itself, by epoch.indices()")
     if len(batch) < FEWEST:
-        return log.info(UNTRIED, f"it has {len(batch)} samples")
+        return log.warning(UNTRIED, f"it has {len(batch)} samples")
     if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
-        return log.info(UNTRIED, "what is on a GPU is not there after a fork")
+        return log.warning(UNTRIED, "what is on a GPU is not there after a fork")
     probe = Probe(loop, dataset, batch)
     try:
         yield from probe.run()
     except Untried as why:
-        log.info(UNTRIED, why)
+        log.warning(UNTRIED, why)
 
 
 class Untried(Exception):
