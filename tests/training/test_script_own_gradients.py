@@ -38,6 +38,11 @@ def clips_each(gradients: Any, trainer: Any) -> None:
         gradient[:] = mx.nd.clip(gradient, -1, 1)
 
 
+def clips_into(gradients: Any, trainer: Any) -> None:
+    for gradient in gradients:
+        mx.nd.clip(gradient, -1, 1, out=gradient)
+
+
 def halves(gradients: Any, trainer: Any) -> None:
     gradients[0] *= 0.5
 
@@ -55,11 +60,12 @@ def adds_noise(gradients: Any, trainer: Any) -> None:
     [
         (lambda gradients, trainer: clip_global_norm(gradients, 1e9), "weight"),  # which leaves them as they are
         (clips_each, "weight"),
+        (clips_into, "weight"),
         (halves, "weight"),
         (divides_all_of_it, "weight"),
         (adds_noise, "bias"),
     ],
-    ids=["clip_global_norm", "clips each", "halves", "divides", "adds noise"],
+    ids=["clip_global_norm", "clips each", "clips into", "halves", "divides", "adds noise"],
 )
 def test_gradients_that_are_changed_before_the_sum_are_refused_in_the_first_batch(change: Any, name: str) -> None:
     with pytest.raises(ValueError, match=rf"gradients of \w+{name} are changed .*trainer\.allreduce_grads\(\), then"):
@@ -87,6 +93,7 @@ def zeroes(gradients: Any, trainer: Any) -> None:
         param.data()[:] += 1
     gradients[0][:] = 0
     trainer._params[0].zero_grad()
+    mx.nd.zeros_like(gradients[1], out=gradients[1])
 
 
 def scales_back(gradients: Any, trainer: Any) -> None:

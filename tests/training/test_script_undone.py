@@ -52,6 +52,12 @@ def copied(net: Any, schedule: Decaying) -> None:
         (p.data() * 0.97).copyto(p.data())
 
 
+def by_out(net: Any, schedule: Decaying) -> None:
+    for p in net.collect_params().values():
+        mx.nd.clip(p.data(), -0.3, 0.3, out=p.data())
+        mx.nd.sgd_update(p.data(), p.data(), lr=0.03, wd=0, out=p.data())
+
+
 def a_part(net: Any, schedule: Decaying) -> None:
     for p in net.collect_params().values():
         p.data()[:1] *= 0.9
@@ -86,7 +92,7 @@ def script(job: Any, change: Callable[[Any, Decaying], None], before: bool) -> l
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the step", "after it"])
 @pytest.mark.parametrize(
-    "change", [shrink, in_place, copied, a_part, multipliers, cools], ids=lambda change: change.__name__
+    "change", [shrink, in_place, copied, by_out, a_part, multipliers, cools], ids=lambda change: change.__name__
 )
 @pytest.mark.parametrize("deaths", list(DEATHS))
 def test_t2_what_a_script_does_to_weights_and_schedules_it_does_once_a_step(

@@ -55,8 +55,7 @@ NOT_ADDITIVE = (
     "for a norm of the script's own: job.epochs(..., probe=False)"
 )
 REFUSED_BY_ANOTHER = (
-    "another worker has probed the first batch: the gradients of its samples are not those of two parts of them. That "
-    "worker's log says which, and what to write"
+    "another worker refuses the script for what it does with a batch: that worker's log says what to write"
 )
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ class Tried:
 
 
 def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Indices]:
-    """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.not_additive` is
+    """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
     what is wrong, if anything is.
     """
     batch = loop.first_batch[:SAMPLES]
@@ -117,7 +116,7 @@ class Probe:
             again = yield from self._try(rows, None)
             if self._difference(whole, [(rows, again)]):
                 raise Untried("the script does not compute the same of the same samples twice")
-            self._loop.not_additive = NOT_ADDITIVE.format(**sizes, **vars(wrong))
+            self._loop.refusal = NOT_ADDITIVE.format(**sizes, **vars(wrong))
         else:
             log.info(TRIED, sizes)
 

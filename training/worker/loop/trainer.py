@@ -11,7 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.batch.here import here, within
 from mxnet import gluon
 
 if TYPE_CHECKING:
@@ -108,10 +108,12 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         self.update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
-        self.loop.exchange(self)
+        with within("in_job"):
+            self.loop.exchange(self)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        self.loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
+        with within("in_job"):
+            self.loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
 
     def _init_kvstore(self) -> None:
         """None: the sums are made before Gluon's update, which then has nothing to exchange."""

@@ -17,7 +17,7 @@ import dyntrain.training.numpy_aliases  # before mxnet
 import mxnet as mx  # isort: skip
 
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
-import dyntrain.training.worker.loop.watched.own_gradients  # noqa: F401  # looks at what is written to
+import dyntrain.training.worker.loop.watched.invoked  # noqa: F401  # looks at operators
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.sharding import Indices, is_boundary
@@ -53,6 +53,7 @@ from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.heads import judge
+from dyntrain.training.worker.loop.watched.origins import begin
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -86,7 +87,7 @@ class TrainingLoop:
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
-        self.not_additive: str | None = None  # what that came to
+        self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
         self._probed = False
 
     @property
@@ -119,6 +120,11 @@ class TrainingLoop:
         """Whether the batch at hand is the last of those that an update is of."""
         number, last = self.place
         return last or (number + 1) % self._group == 0
+
+    @property
+    def follows(self) -> bool:
+        """Whether members may change between two batches of which one leaves something to the other."""
+        return self._course.changes == "any"
 
     # ---- the course of the loop
 
@@ -207,7 +213,9 @@ class TrainingLoop:
                 f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
             )
         for indices in self._indices(number, dataset):
-            yield self._load(dataset, indices)
+            batch = self._load(dataset, indices)
+            begin(batch)
+            yield batch
 
     def indices(self, number: int) -> Iterator[Indices]:
         return self._indices(number, None)
@@ -404,7 +412,7 @@ class TrainingLoop:
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
         tagged = tags(self.position.step, hand.rates)
-        refuses = self.not_additive is not None
+        refuses = self.refusal is not None
         hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags, unsure is not None, refuses)
         hand.carried = [] if hand.updated else self.rows  # once in a step
         if self.membership.shared:
@@ -466,7 +474,7 @@ class TrainingLoop:
         if not hand.void and not alike[0]:
             raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
         if not hand.void and hand.refused:
-            raise ValueError(self.not_additive or REFUSED_BY_ANOTHER)
+            raise ValueError(self.refusal or REFUSED_BY_ANOTHER)
         if not hand.void and (lacks := self.state.lacks_scheduler()):
             raise ValueError(lacks)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -21,6 +22,8 @@ class _Here(threading.local):
     hand: Hand | None = None
     loop: TrainingLoop  # where there is a hand
     in_block: int = 0  # calls of Blocks, one within another
+    in_job: int = 0  # the job sums and updates: what is computed is not the script's
+    in_write: int = 0  # an array is written to, which was looked at
 
 
 here = _Here()
@@ -33,14 +36,21 @@ def hold(hand: Hand | None, loop: TrainingLoop | None = None) -> None:
         here.loop = loop
 
 
+@contextmanager
+def within(what: str) -> Iterator[None]:
+    """One of those that are counted."""
+    setattr(here, what, getattr(here, what) + 1)
+    try:
+        yield
+    finally:
+        setattr(here, what, getattr(here, what) - 1)
+
+
 def _counted(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def counts(self: Any, *args: Any, **said: Any) -> Any:
-        here.in_block += 1
-        try:
+        with within("in_block"):
             return call(self, *args, **said)
-        finally:
-            here.in_block -= 1
 
     return counts
 

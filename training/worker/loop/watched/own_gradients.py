@@ -6,8 +6,9 @@ nothing would look wrong. One that writes to weights (a clip of them, a decay of
 step is void; so what they were is kept until the step counts.
 
 MXNet's arrays do not tell that they were written to; so the methods behind `array *= ...`, `array[...] = ...`, which
-`set_data` goes through, and `copyto` look what the array is. An operator's `out=` is not seen. A part of a weight
-(`weight[:2] *= ...`) is another array over the same memory, so its weight counts as written to where the part is taken.
+`set_data` goes through, and `copyto` look what the array is; and so do operators that are given an `out=`. A part of a
+weight (`weight[:2] *= ...`) is another array over the same memory, so its weight counts as written to where the part is
+taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.batch.hand import Hand
-from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.batch.here import here, within
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
 
@@ -50,7 +51,7 @@ WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imo
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
 
 
-def _look(hand: Hand, array: Any, harmless: bool) -> None:
+def look(hand: Hand, array: Any, harmless: bool) -> None:
     """Before the array is written to. Raises ValueError."""
     if hand.updates:
         return  # an optimizer's own lines
@@ -106,15 +107,18 @@ def _weights_and_states(trainer: Any) -> Iterator[Any]:
 def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def looks(self: Any, *args: Any) -> Any:
-        if here.hand is not None:
-            zero = isinstance(args[-1], int | float) and args[-1] == 0
-            who = _caller(1)
-            if not who.startswith("dyntrain."):
-                _look(here.hand, self, harmless=zero or who.startswith(AMP))
-                result = write(self, *args)
-                here.loop.undo.script_wrote(self)
-                return result
-        return write(self, *args)
+        if here.hand is None:
+            return write(self, *args)
+        zero = isinstance(args[-1], int | float) and args[-1] == 0
+        who = _caller(1)
+        is_the_scripts = not who.startswith("dyntrain.")
+        if is_the_scripts:
+            look(here.hand, self, harmless=zero or who.startswith(AMP))
+        with within("in_write"):
+            result = write(self, *args)
+        if is_the_scripts:
+            here.loop.undo.script_wrote(self)
+        return result
 
     return looks
 
@@ -122,12 +126,16 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
 def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(copyto)
     def looks(self: Any, other: Any) -> Any:
-        if here.hand is not None and isinstance(other, mx.nd.NDArray) and not _caller(1).startswith("dyntrain."):
-            _look(here.hand, other, harmless=False)
+        if here.hand is None or not isinstance(other, mx.nd.NDArray):
+            return copyto(self, other)
+        is_the_scripts = not _caller(1).startswith("dyntrain.")
+        if is_the_scripts:
+            look(here.hand, other, harmless=False)
+        with within("in_write"):
             result = copyto(self, other)
+        if is_the_scripts:
             here.loop.undo.script_wrote(other)
-            return result
-        return copyto(self, other)
+        return result
 
     return looks
 

@@ -1,0 +1,188 @@
+"""What a script carries from the samples of one batch to the loss of the next is each worker's own, and refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+
+import mxnet as mx  # isort: skip
+from conducted import WAIT, Conductor
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, LINES, ORDER, SAMPLES, data, mlp, recurrent, weights
+from mxnet import autograd
+
+OF_EARLIER = r"loss of step 1 has something in it that was computed in step 0.*changes='epoch'"
+LossOf = Callable[[Any, Any, Any, list[Any]], Any]
+Keeps = Callable[[Any, Any, list[Any]], None]
+
+
+def nothing(net: Any, x: Any, own: list[Any]) -> None:
+    pass
+
+
+def train(job: Any, loss_of: LossOf, keeps: Keeps = nothing, carried: Any = (), **epochs: Any) -> list[Any]:
+    """`loss_of(net, x, y, own)`, and `keeps(net, x, own)` after the step: the list is the script's own."""
+    net, own = mlp(), list(carried)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss="sum")
+    loader = job.loader(data(), BATCH)
+    for _ in job.epochs(2, **epochs):
+        for x, y in loader:
+            with autograd.record():
+                loss = loss_of(net, x, y, own)
+            loss.backward()
+            trainer.step(BATCH)
+            keeps(net, x, own)
+    return weights(net)
+
+
+def pool_of_images(net: Any, x: Any, y: Any, pool: list[Any]) -> Any:
+    """As CycleGAN's discriminator has one."""
+    shown = [each if len(pool) < 6 else pool[i].copy() for i, each in enumerate(x.expand_dims(1))]
+    with autograd.pause():
+        pool[:] = [*pool, *shown][-6:]
+        images = mx.nd.concat(*shown, dim=0)
+    return CROSS(net(images), y)
+
+
+def queue_of_keys(net: Any, x: Any, y: Any, keys: list[Any]) -> Any:
+    """As momentum contrast has one."""
+    features = net(x)
+    against = keys[0] if keys else mx.nd.ones((2, 3))
+    keys[:] = [features[:2].detach()]
+    return (features.expand_dims(1) - against.expand_dims(0)).square().sum((1, 2))
+
+
+def from_a_centre(net: Any, x: Any, y: Any, centre: list[Any]) -> Any:
+    """An array that was there before the loop, and is written to."""
+    return (net(x) - centre[0]).square().sum(1)
+
+
+def runs(net: Any, x: Any, centre: list[Any]) -> None:
+    centre[0][:] = 0.9 * centre[0] + 0.1 * net(x).mean(0, keepdims=True)
+
+
+def by_out(net: Any, x: Any, centre: list[Any]) -> None:
+    mx.nd.mean(net(x), 0, keepdims=True, out=centre[0])
+
+
+def a_place_of_it(net: Any, x: Any, centre: list[Any]) -> None:
+    centre[0][0, 1] = x.max()
+
+
+def batch_before(net: Any, x: Any, y: Any, last: list[Any]) -> Any:
+    """Mixed with samples of it, as far as there are as many."""
+    before = last[0][: len(x)] if last and len(last[0]) >= len(x) else x
+    last[:] = [x]
+    return CROSS(net(0.7 * x + 0.3 * before), y)
+
+
+def drawn_once(net: Any, x: Any, y: Any, noise: list[Any]) -> Any:
+    """Each worker draws its own in its first batch."""
+    if not noise:
+        noise.append(mx.nd.random.normal(shape=(1, 4)))
+    return CROSS(net(x + noise[0]), y)
+
+
+CARRIES: list[tuple[LossOf, Keeps]] = [
+    (pool_of_images, nothing),
+    (queue_of_keys, nothing),
+    (from_a_centre, runs),
+    (from_a_centre, by_out),
+    (from_a_centre, a_place_of_it),
+    (batch_before, nothing),
+    (drawn_once, nothing),
+]
+
+
+def carried_by(loss_of: LossOf) -> list[Any]:
+    return [mx.nd.zeros((1, 3))] if loss_of is from_a_centre else []
+
+
+@pytest.mark.parametrize(("loss_of", "keeps"), CARRIES, ids=lambda each: each.__name__)
+def test_t2_what_is_carried_from_batch_to_batch_is_refused_where_it_is_used(loss_of: LossOf, keeps: Keeps) -> None:
+    with pytest.raises(ValueError, match=OF_EARLIER):
+        train(ElasticJob.join(), loss_of, keeps, carried_by(loss_of))
+
+
+@pytest.mark.parametrize(("loss_of", "keeps"), CARRIES, ids=lambda each: each.__name__)
+def test_who_wants_each_worker_to_have_its_own_says_so(loss_of: LossOf, keeps: Keeps) -> None:
+    train(ElasticJob.join(), loss_of, keeps, carried_by(loss_of), changes="epoch")
+
+
+def test_t2_hidden_states_that_go_on_without_rows_of_the_jobs_are_refused() -> None:
+    net, job = recurrent(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    loader, hidden = job.loader(LINES, batch_sampler=ORDER), net.rnn.begin_state(batch_size=BATCH)
+
+    def script() -> None:
+        nonlocal hidden
+        for _ in job.epochs(1):
+            for words, following in loader:
+                hidden = [state.detach() for state in hidden]
+                with autograd.record():
+                    output, hidden = net(words, hidden)
+                    loss = CROSS(output, following)
+                loss.backward()
+                trainer.step(BATCH)
+
+    with pytest.raises(ValueError, match=OF_EARLIER + r"|job\.rows\(state\)"):
+        script()
+
+
+def test_t2_what_one_worker_alone_has_carried_none_trains_on() -> None:
+    """A pool that begins to give at another step on each worker."""
+    all_refuse, said = threading.Barrier(3, timeout=WAIT), list[str]()
+
+    def script(job: Any) -> None:
+        def loss_of(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+            loss = CROSS(net(x), y) + (own[0] if own else 0.0)
+            own[:] = [x.mean().detach()] if job.writes else []
+            return loss
+
+        try:
+            train(job, loss_of)
+        except ValueError as error:
+            said.append(str(error))
+            all_refuse.wait()
+            raise
+
+    with pytest.raises(ValueError, match=r"refuses the script|computed in step 0"):
+        Conductor({0: 3}).run(script)
+    assert sorted("another worker refuses the script" in each for each in said) == [False, True, True]
+
+
+def of_this_batch(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """What is kept is looked at, or was made of no sample's numbers, or anew in each batch."""
+    if not own:
+        own.extend([mx.nd.zeros(1), mx.nd.ones_like(x[:1]), mx.nd.array([[0.5] * 4])])
+    centre = own[1] * 2 + own[2]
+    loss = CROSS(net(x - centre), y)
+    with autograd.pause():
+        own[0] = own[0] + loss.sum()
+    own[3:] = [mx.nd.random.uniform(shape=x.shape)]
+    return loss + 0 * CROSS(net(own[3]), y)
+
+
+def test_what_is_kept_to_be_looked_at_or_made_of_no_sample_trains() -> None:
+    assert len(train(ElasticJob.join(), of_this_batch)) == 4
+
+
+def test_an_array_that_is_made_where_one_was_given_back_is_not_taken_for_it() -> None:
+    """They have one address in memory."""
+
+    def loss_of(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+        for _ in range(50):
+            del own[:]
+            own.append(mx.nd.ones((1, 4)))
+        return CROSS(net(x * own[0]), y)
+
+    def keeps(net: Any, x: Any, own: list[Any]) -> None:
+        own[0] = own[0] * x[:1]
+
+    assert SAMPLES // BATCH > 1
+    assert np.isfinite(train(ElasticJob.join(), loss_of, keeps)[0]).all()
