@@ -14,7 +14,7 @@ import mxnet as mx  # isort: skip
 from conducted import WAIT, Conductor
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, LINES, ORDER, SAMPLES, data, mlp, recurrent, weights
-from mxnet import autograd
+from mxnet import autograd, gluon
 
 OF_EARLIER = r"loss of step 1 has something in it that was computed in step 0.*changes='epoch'"
 LossOf = Callable[[Any, Any, Any, list[Any]], Any]
@@ -156,6 +156,48 @@ def test_t2_what_one_worker_alone_has_carried_none_trains_on() -> None:
     assert sorted("another worker refuses the script" in each for each in said) == [False, True, True]
 
 
+def ring_of_keys(net: Any, x: Any, y: Any, queue: list[Any]) -> Any:
+    """Written to at another place with each batch."""
+    features = net(x)
+    return (features.expand_dims(1) - queue[0][4:6].expand_dims(0)).square().sum((1, 2))
+
+
+def moves_on(net: Any, x: Any, queue: list[Any]) -> None:
+    at = len(queue)
+    queue[0][2 * at : 2 * at + 2] = net(x)[:2]
+    queue.append(None)
+
+
+def test_t2_places_of_a_queue_are_told_from_each_other() -> None:
+    """Rows 2 and 3 are written to after the first batch, 4 and 5 after the second."""
+    with pytest.raises(ValueError, match="of step 2 has something in it that was computed in step 1"):
+        train(ElasticJob.join(), ring_of_keys, moves_on, [mx.nd.zeros((20, 3))])
+
+
+def test_t2_samples_that_come_as_numpys_are_followed_from_where_they_become_arrays() -> None:
+    def script(**loader: Any) -> None:
+        net, job, last = mlp(), ElasticJob.join(), list[Any]()
+        trainer = job.trainer(net.collect_params(), "sgd")
+        batches = job.loader(data(), BATCH, **loader) if loader else None
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+            for batch in batches or epoch.indices():
+                columns = batch if batches else [data()[i] for i in batch]
+                x, y = (mx.nd.array(np.stack(column)) for column in zip(*columns, strict=True))
+                with autograd.record():
+                    loss = CROSS(net(x + (last[0] if last else 0)), y)
+                loss.backward()
+                trainer.step(BATCH)
+                last[:] = [x[:1]]
+
+    with pytest.raises(ValueError, match=OF_EARLIER):
+        script()
+    with pytest.raises(ValueError, match=OF_EARLIER):
+        script(batchify_fn=list)
+
+
+# ---- what is right
+
+
 def of_this_batch(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
     """What is kept is looked at, or was made of no sample's numbers, or anew in each batch."""
     if not own:
@@ -168,8 +210,114 @@ def of_this_batch(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
     return loss + 0 * CROSS(net(own[3]), y)
 
 
-def test_what_is_kept_to_be_looked_at_or_made_of_no_sample_trains() -> None:
-    assert len(train(ElasticJob.join(), of_this_batch)) == 4
+def of_its_shape(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """Made in the first batch, of how many numbers a sample has."""
+    if not own:
+        table = mx.nd.arange(40).reshape((4, 10))
+        own += [mx.nd.slice_like(table, x, axes=(1,)), mx.nd.contrib.arange_like(x, axis=1), x.shape[1]]
+    return CROSS(net(x + own[0][:1] + own[1]), y)
+
+
+def in_a_buffer(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """Filled from its beginning, as far as there are samples, at once and one after another."""
+    if not own:
+        own += [mx.nd.zeros((BATCH, 4)), mx.nd.zeros((BATCH, 4))]
+    with autograd.pause():
+        own[0][: len(x)] = x
+        for i, row in enumerate(x):
+            own[1][i] = row
+    return CROSS(net(own[0][: len(x)] + own[1][: len(x)]), y)
+
+
+def numbers_of_numpys(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    if not own:
+        own.append(mx.nd.zeros((BATCH, 4)))
+    with autograd.pause():
+        own[0][:] = np.ones((BATCH, 4))
+        own[0][:] *= x.norm()
+    return CROSS(net(x + own[0][: len(x)]), y)
+
+
+def looks_at_samples(net: Any, x: Any, own: list[Any]) -> None:
+    """After the step, as a picture of what the net sees."""
+    x.attach_grad()
+    with autograd.record():
+        loss = net(x).sum()
+    loss.backward()
+
+
+def plain(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    return CROSS(net(x), y)
+
+
+RIGHT: list[tuple[LossOf, Keeps]] = [
+    (of_this_batch, nothing),
+    (of_its_shape, nothing),
+    (in_a_buffer, nothing),
+    (numbers_of_numpys, nothing),
+    (plain, looks_at_samples),
+]
+
+
+@pytest.mark.parametrize(("loss_of", "keeps"), RIGHT, ids=lambda each: each.__name__)
+def test_what_is_only_looked_at_or_of_no_earlier_sample_trains(loss_of: LossOf, keeps: Keeps) -> None:
+    assert len(train(ElasticJob.join(), loss_of, keeps)) == 4
+
+
+class Centred(gluon.Block):
+    """Its forward pass writes to a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = gluon.nn.Dense(3, in_units=4)
+        self.centre = self.params.get("centre", shape=(1, 3), init="zeros", differentiable=False)
+
+    def forward(self, x: Any) -> Any:
+        features = self.dense(x)
+        with autograd.pause():
+            self.centre.set_data(0.9 * self.centre.data() + 0.1 * features.mean(0, keepdims=True))
+        return features - self.centre.data()
+
+
+def test_a_parameter_that_the_forward_pass_writes_may_be_written_after_the_batches() -> None:
+    net, job = Centred(), ElasticJob.join()
+    net.initialize()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        net(x)
+    assert epoch == 1
+
+
+def test_arrays_of_the_datasets_own_are_not_those_of_a_batch() -> None:
+    """Vectors of classes, of which a sample comes with one, and is held against all."""
+    classes = [mx.nd.random.normal(shape=(4,)) for _ in range(3)]
+    rows = [(mx.nd.array(x), int(y), classes[y]) for x, y in (data()[i] for i in range(SAMPLES))]
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    loader = job.loader(rows, BATCH, batchify_fn=list)
+    for _ in job.epochs(2):
+        for samples in loader:
+            x, y = mx.nd.stack(*(x for x, _, _ in samples)), mx.nd.array([y for _, y, _ in samples])
+            with autograd.record():
+                loss = CROSS(mx.nd.dot(x, mx.nd.stack(*classes).T) + net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    assert len(rows) == SAMPLES
+
+
+def test_what_another_job_of_the_process_has_computed_was_there_before_the_loop() -> None:
+    kept: list[Any] = []
+
+    def keeps(net: Any, x: Any, own: list[Any]) -> None:
+        kept[:] = [x[:1]]
+
+    train(ElasticJob.join(), plain, keeps)
+    train(ElasticJob.join(), lambda net, x, y, own: CROSS(net(x + own[0]), y), carried=kept)
 
 
 def test_an_array_that_is_made_where_one_was_given_back_is_not_taken_for_it() -> None:
@@ -184,5 +332,4 @@ def test_an_array_that_is_made_where_one_was_given_back_is_not_taken_for_it() ->
     def keeps(net: Any, x: Any, own: list[Any]) -> None:
         own[0] = own[0] * x[:1]
 
-    assert SAMPLES // BATCH > 1
     assert np.isfinite(train(ElasticJob.join(), loss_of, keeps)[0]).all()

@@ -270,7 +270,7 @@ def test_t2_what_one_worker_refuses_none_has_trained_on() -> None:
         for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
             for x, y in epoch.batches(Rows(numbers(SAMPLES, 4), labels(3))):
                 if epoch.rank == 1:
-                    job._loop.not_additive = "class weights"
+                    job._loop.refusal = "class weights"
                 with autograd.record():
                     loss = CROSS(net(x), y)
                 loss.backward()

@@ -53,7 +53,7 @@ from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.heads import judge
-from dyntrain.training.worker.loop.watched.origins import begin
+from dyntrain.training.worker.loop.watched.origins import begin, forget_all
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -67,6 +67,8 @@ class TrainingLoop:
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
         self.membership, self._before = membership, before
+        if before is None:
+            forget_all()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self._start = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
@@ -213,9 +215,7 @@ class TrainingLoop:
                 f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
             )
         for indices in self._indices(number, dataset):
-            batch = self._load(dataset, indices)
-            begin(batch)
-            yield batch
+            yield begin(self._load(dataset, indices))
 
     def indices(self, number: int) -> Iterator[Indices]:
         return self._indices(number, None)
@@ -362,6 +362,7 @@ class TrainingLoop:
         size = self._shares.size(self.position, self.workers)
         before = self.state.own.get("accumulated")
         hand = Hand(indices, size, spectates, before, self._course.local_batch_at_most)
+        hand.follows_from = self.anchor.step
         if spectates:
             hand.keep(self.state)
         for trainer in self.trainers:

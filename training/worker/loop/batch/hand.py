@@ -88,6 +88,10 @@ class Hand:
         self.updated: list[Any] = []
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
+        self.gradients: set[int] | None = None  # ids of the trainers', once anything was written to
+        self.of_the_job: set[int] | None = None  # ids of weights, once what comes of samples was written to anything
+        self.holds_arrays = False  # MXNet's, as the loader gave it
+        self.follows_from = 0  # the first step of those that the sum to come is of
         self.void = False
         self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
         self.carried: list[Any] = []  # whose rows are summed with the gradients

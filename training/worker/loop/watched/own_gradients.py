@@ -55,8 +55,7 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
     """Before the array is written to. Raises ValueError."""
     if hand.updates:
         return  # an optimizer's own lines
-    trainers = here.loop.trainers
-    holders = [(t, p) for t in trainers for p in t._params if any(gradient is array for gradient in p._grad or ())]
+    holders = _holders(hand, array)
     if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
         raise ValueError(CHANGED.format(name=holders[0][1].name))
     if not holders:
@@ -67,6 +66,16 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
                 raise ValueError(NOT_KEPT.format(name=param.name))
         _refuse_moved(hand, array)
         _keep(hand, array)
+
+
+def _holders(hand: Hand, gradient: Any) -> list[tuple[Any, Any]]:
+    """The trainers and parameters of which it is one."""
+    trainers = here.loop.trainers
+    if hand.gradients is None:
+        hand.gradients = {id(each) for t in trainers for p in t._params for each in p._grad or ()}
+    if id(gradient) not in hand.gradients:
+        return []
+    return [(t, p) for t in trainers for p in t._params if any(each is gradient for each in p._grad or ())]
 
 
 def _refuse_moved(hand: Hand, array: Any) -> None:
