@@ -30,9 +30,10 @@ from mxnet.base import _LIB, OpHandle, c_str, check_call
 OF_EARLIER = (
     "the loss of step {now} has something in it that was computed in step {then}, of other samples: of those each "
     "worker has its own, and one that joins has none. Hidden states that go on with the rows of a batch: "
-    "job.rows(state). What was computed before the loop, or of no sample, may be used; a buffer that is filled anew in "
-    "each batch is set to 0 before it, all of it. Where each worker is to have its own, as a pool of images: "
-    "job.epochs(..., changes='epoch')"
+    "job.rows(state). Running numbers: job.memory(...) and epoch.sum(...). A loss that is added to those of earlier "
+    "batches: backward() of this batch's alone. What is made in the first batch alike on all workers: before the loop. "
+    "A buffer that is filled anew: set to 0 before that, all of it. Where each worker is to have its own, as a pool of "
+    "images: job.epochs(..., changes='epoch')"
 )
 DRAWS = re.compile(
     "_(random|sample)_(?!pdf)|_shuffle|_npi_(uniform|normal|exponential|gamma|bernoulli|gumbel|laplace|rayleigh|choice|"
