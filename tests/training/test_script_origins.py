@@ -74,6 +74,19 @@ def a_place_of_it(net: Any, x: Any, centre: list[Any]) -> None:
     centre[0][0, 1] = x.max()
 
 
+def through_a_row(net: Any, x: Any, centre: list[Any]) -> None:
+    centre[0][0][:] = x[0, :3]
+
+
+def through_another_shape(net: Any, x: Any, centre: list[Any]) -> None:
+    centre[0].reshape((-1,))[1:2][:] = x[0, :1]
+
+
+def through_each(net: Any, x: Any, centre: list[Any]) -> None:
+    for row in centre[0]:
+        x[0, :3].copyto(row)
+
+
 def batch_before(net: Any, x: Any, y: Any, last: list[Any]) -> Any:
     """Mixed with samples of it, as far as there are as many."""
     before = last[0][: len(x)] if last and len(last[0]) >= len(x) else x
@@ -94,6 +107,9 @@ CARRIES: list[tuple[LossOf, Keeps]] = [
     (from_a_centre, runs),
     (from_a_centre, by_out),
     (from_a_centre, a_place_of_it),
+    (from_a_centre, through_a_row),
+    (from_a_centre, through_another_shape),
+    (from_a_centre, through_each),
     (batch_before, nothing),
     (drawn_once, nothing),
 ]
@@ -221,12 +237,13 @@ def of_its_shape(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
 def in_a_buffer(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
     """Filled from its beginning, as far as there are samples, at once and one after another."""
     if not own:
-        own += [mx.nd.zeros((BATCH, 4)), mx.nd.zeros((BATCH, 4))]
+        own += [mx.nd.zeros((BATCH, 4)), mx.nd.zeros((BATCH, 4)), mx.nd.zeros((BATCH, 4))]
     with autograd.pause():
         own[0][: len(x)] = x
         for i, row in enumerate(x):
             own[1][i] = row
-    return CROSS(net(own[0][: len(x)] + own[1][: len(x)]), y)
+            own[2][i][:] = row
+    return CROSS(net(own[0][: len(x)] + own[1][: len(x)] + own[2][: len(x)]), y)
 
 
 def numbers_of_numpys(net: Any, x: Any, y: Any, own: list[Any]) -> Any:

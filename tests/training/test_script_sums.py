@@ -9,12 +9,13 @@ import time
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.membership.step import OWN_STEPS, StepGuard
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
 from mxnet import autograd
 from test_script_idioms import all_close
 
@@ -281,3 +282,28 @@ def test_waiting_for_others_in_a_sum_is_not_told_as_this_workers_own_work() -> N
         if measured:
             assert guard.own_seconds is not None
             assert 2 * work <= guard.own_seconds <= time.monotonic() - before - 0.3
+
+
+@pytest.mark.parametrize("plan", [{0: 3}, {0: 1, 4: 3, 9: 2}], ids=["three", "one, three, two"])
+def test_t2_a_batch_that_has_a_loss_without_end_is_left_out_by_all(plan: dict[int, int]) -> None:
+    """As the refusal of a batch without a step says."""
+
+    def script(job: Any) -> Any:
+        net, numbers_ = mlp(), numbers(SAMPLES, 4)
+        numbers_[7] = np.inf
+        trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(Rows(numbers_, labels(3))):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                bad = float(not np.isfinite(loss.asnumpy()).all())
+                if isinstance(job, Plain) and bad:
+                    continue
+                if epoch.sum(bad):
+                    trainer.step(BATCH, ignore_stale_grad=True)
+                    continue
+                loss.backward()
+                trainer.step(BATCH)
+        return weights(net)
+
+    all_close(Conductor(plan, [Death(6)] if len(plan) > 1 else [], 1).run(script), script(Plain()))

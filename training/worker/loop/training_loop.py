@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
 import dyntrain.training.worker.loop.watched.invoked  # noqa: F401  # looks at operators
 from dyntrain.training.protocol.messages import Position
@@ -90,7 +91,7 @@ class TrainingLoop:
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
-        self._probed = False
+        self._probed = self._began = False
 
     @property
     def state(self) -> TrainingState:
@@ -362,7 +363,8 @@ class TrainingLoop:
         size = self._shares.size(self.position, self.workers)
         before = self.state.own.get("accumulated")
         hand = Hand(indices, size, spectates, before, self._course.local_batch_at_most)
-        hand.follows_from = self.anchor.step
+        hand.follows_from, hand.is_first = self.anchor.step, not self._began
+        self._began = True
         if spectates:
             hand.keep(self.state)
         for trainer in self.trainers:

@@ -31,8 +31,9 @@ NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)
 NOT_STEPPED = (
     "trainer.step(...) was not called for the last batch, and the other workers wait for its gradients. To add "
     "gradients up over several batches, set grad_req='add' on the parameters. To leave out a short last batch, "
-    "job.loader(..., last_batch='discard'); to leave out another one, step with a loss times 0. Do not read ahead: one "
-    "batch, one step. An epoch has one loader: what is read side by side belongs into one dataset"
+    "job.loader(..., last_batch='discard'); to leave out another one, as its loss is not finite: if epoch.sum(bad): "
+    "trainer.step(n, ignore_stale_grad=True), without backward(). Do not read ahead: one batch, one step. An epoch has "
+    "one loader: what is read side by side belongs into one dataset"
 )
 OUTSIDE = (
     "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "
@@ -92,6 +93,8 @@ class Hand:
         self.of_the_job: set[int] | None = None  # ids of weights, once what comes of samples was written to anything
         self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
+        self.is_first = False  # of this process
+        self.told_of: set[Any] = set()  # numbers that a forward pass changes
         self.void = False
         self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
         self.carried: list[Any] = []  # whose rows are summed with the gradients

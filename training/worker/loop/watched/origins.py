@@ -6,8 +6,8 @@ behind, who joins has nothing, and nothing would look wrong. So what is computed
 followed from operator to operator; a loss that has any of an earlier batch in it is refused, at the step in which that
 happens first.
 
-Numbers are lost sight of where they go by way of NumPy or of a backward pass, and where they are written through a part
-of an array (`queue[:2][:] = keys`).
+What is written through a part of an array (`queue[2][:] = key`) is written to the array. Numbers are lost sight of
+where they go by way of NumPy or of a backward pass.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ _of_shapes = {handle_of(name) for name in OF_SHAPES} | {
 }
 _like = {handle_of(name) for name in LIKE}  # of the second they take the shape
 _since: dict[int, int | RowSteps] = {}  # by ids of arrays: the first step whose samples or draws have a part in them
+_of: dict[int, tuple[Any, slice]] = {}  # by ids of arrays that share another one's memory: that one, and which rows
 
 
 def forget_all() -> None:
@@ -113,6 +114,9 @@ def _put(array: Any, since: int | RowSteps, into: bool) -> None:
         _since.pop(id(array), None)
     else:
         _since[id(array)] = since
+    if into and id(array) in _of:
+        whole, rows = _of[id(array)]
+        _put(whole, written(_since.get(id(whole), NEVER), rows, oldest(since), whole.shape), into)
 
 
 def _of_the_job() -> set[int]:
@@ -165,6 +169,19 @@ def _follows(make: Callable[..., Any]) -> Callable[..., Any]:
     return makes
 
 
+def _shows(make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def shows(self: Any, *args: Any, **said: Any) -> Any:
+        made = make(self, *args, **said)
+        if made is not self and follows():
+            follow(None, [self], made, into=False)
+            if make.__name__ != "detach":  # which is there to let go of what the array was recorded with
+                _of[id(made)] = self, slice(None)
+        return made
+
+    return shows
+
+
 def _takes(getitem: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(getitem)
     def takes(self: Any, key: Any) -> Any:
@@ -175,6 +192,8 @@ def _takes(getitem: Callable[..., Any]) -> Callable[..., Any]:
                 found = found.of(rows)
             keys = [oldest(_since.get(id(each), NEVER)) for each in arrays(key)]
             _put(made, min([oldest(found), *keys]), into=False)
+            if (shared := rows_of(key, self.shape, whole=True)) is not None and shared.step in (None, 1):
+                _of[id(made)] = self, shared
         return made
 
     return takes
@@ -203,15 +222,16 @@ def _since_of(value: Any) -> int:
 
 
 def _forgets(delete: Callable[..., Any]) -> Callable[..., Any]:
-    def forgets(self: Any, pop: Callable[..., Any] = _since.pop) -> None:
-        pop(id(self), None)
+    def forgets(self: Any, since: Callable[..., Any] = _since.pop, of: Callable[..., Any] = _of.pop) -> None:
+        since(id(self), None)
+        of(id(self), None)
         delete(self)
 
     return forgets
 
 
 for _kind in (mx.nd.NDArray, mx.np.ndarray):
-    for _name, _hook in (*((view, _follows) for view in VIEWS), ("__getitem__", _takes), ("__setitem__", _sets)):
+    for _name, _hook in (*((view, _shows) for view in VIEWS), ("__getitem__", _takes), ("__setitem__", _sets)):
         if _name in vars(_kind):
             setattr(_kind, _name, _hook(vars(_kind)[_name]))
     if "backward" in vars(_kind):

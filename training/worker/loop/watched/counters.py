@@ -1,0 +1,51 @@
+"""Numbers that a block counts up in its forward pass, as a loss that anneals does: not the job's, so they are told of.
+
+A worker that joins begins with what they were at first, and a step that is void is counted twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
+from dyntrain.training.worker.loop.batch.here import here
+
+COUNTED = (
+    "the forward pass of %s changes its number %s: a worker that joins begins with another, and a step that is void "
+    "counts twice. If anything is computed by it: memory = job.memory(%s=...) before the loop, set it from there "
+    "before each pass, and change memory.%s in its place"
+)
+GLUONS = {"_counter", "_init_counter"}  # of recurrent cells, which begin anew with each sequence
+log = logging.getLogger(__name__)
+
+
+def _numbers(block: Any) -> dict[str, float]:
+    return {
+        name: number
+        for name, number in vars(block).items()
+        if isinstance(number, int | float) and not isinstance(number, bool) and name not in GLUONS
+    }
+
+
+def _told(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def tells(self: Any, *args: Any, **said: Any) -> Any:
+        if here.hand is None or not here.hand.is_first:
+            return call(self, *args, **said)
+        before = {**vars(type(self)), **_numbers(self)}
+        made = call(self, *args, **said)
+        for name, number in _numbers(self).items():
+            if number != before.get(name, number) and (type(self), name) not in here.hand.told_of:
+                here.hand.told_of.add((type(self), name))
+                log.warning(COUNTED, type(self).__name__, name, name, name)
+        return made
+
+    return tells
+
+
+gluon.Block.__call__ = _told(gluon.Block.__call__)
