@@ -41,7 +41,7 @@ def _is_all(key: Any, length: int) -> bool:
 
 def written(before: int | RowSteps, rows: slice | None, since: int, shape: tuple[int, ...]) -> int | RowSteps:
     """What an array is then that was `before`, when its `rows` have become `since`; None: some places of it."""
-    if rows is None or not shape[0]:
+    if rows is None or not shape or not shape[0]:
         return min(oldest(before), since)
     steps = before.steps.copy() if isinstance(before, RowSteps) else np.full(shape[0], before)
     steps[rows] = since
