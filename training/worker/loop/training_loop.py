@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+import dyntrain.training.worker.loop.watched.carried  # looks at what goes on from batch to batch
 import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
 import dyntrain.training.worker.loop.watched.invoked  # noqa: F401  # looks at operators

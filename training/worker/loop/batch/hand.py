@@ -93,7 +93,7 @@ class Hand:
         self.of_the_job: set[int] | None = None  # ids of weights, once what comes of samples was written to anything
         self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
-        self.is_first = False  # of this process
+        self.is_first = False  # that this process has of the loop
         self.told_of: set[Any] = set()  # numbers that a forward pass changes
         self.void = False
         self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
