@@ -282,22 +282,28 @@ def test_what_is_only_looked_at_or_of_no_earlier_sample_trains(loss_of: LossOf, 
 
 
 class Centred(gluon.Block):
-    """Its forward pass writes to a parameter."""
+    """Its forward pass writes to a parameter: of the samples, or of the weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str) -> None:
         super().__init__()
-        self.dense = gluon.nn.Dense(3, in_units=4)
+        self.of, self.dense = of, gluon.nn.Dense(3, in_units=4)
         self.centre = self.params.get("centre", shape=(1, 3), init="zeros", differentiable=False)
 
     def forward(self, x: Any) -> Any:
-        features = self.dense(x)
+        features, centre = self.dense(x), self.centre.data().copy()
         with autograd.pause():
-            self.centre.set_data(0.9 * self.centre.data() + 0.1 * features.mean(0, keepdims=True))
-        return features - self.centre.data()
+            new = (
+                features.mean(0, keepdims=True)
+                if self.of == "samples"
+                else self.dense.weight.data().mean(1).expand_dims(0)
+            )
+            self.centre.set_data(0.9 * centre + 0.1 * new)
+        return features - centre
 
 
-def test_a_parameter_that_the_forward_pass_writes_may_be_written_after_the_batches() -> None:
-    net, job = Centred(), ElasticJob.join()
+def centred(of: str) -> int:
+    """How many epochs there were."""
+    net, job = Centred(of), ElasticJob.join()
     net.initialize()
     trainer = job.trainer(net.collect_params(), "sgd")
     for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
@@ -307,7 +313,17 @@ def test_a_parameter_that_the_forward_pass_writes_may_be_written_after_the_batch
             loss.backward()
             trainer.step(BATCH)
         net(x)
-    assert epoch == 1
+    return int(epoch) + 1
+
+
+def test_t2_a_parameter_that_the_forward_pass_writes_of_samples_is_refused() -> None:
+    """Several workers would have centres of their own, which no digest of weights shows."""
+    with pytest.raises(ValueError, match=OF_EARLIER):
+        centred("samples")
+
+
+def test_a_parameter_that_the_forward_pass_writes_of_weights_is_the_jobs() -> None:
+    assert centred("weights") == 2
 
 
 def test_arrays_of_the_datasets_own_are_not_those_of_a_batch() -> None:

@@ -90,7 +90,6 @@ class Hand:
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self.gradients: set[int] | None = None  # ids of the trainers', once anything was written to
-        self.of_the_job: set[int] | None = None  # ids of weights, once what comes of samples was written to anything
         self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop

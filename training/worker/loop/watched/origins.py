@@ -93,24 +93,13 @@ def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool
 
 
 def put(array: Any, since: int | RowSteps, into: bool) -> None:
-    if since == NEVER or (into and id(array) in _of_the_job()):
+    if since == NEVER:
         _since.pop(id(array), None)
     else:
         _since[id(array)] = since
     if into and id(array) in _of:
         whole, rows = _of[id(array)]
         put(whole, written(_since.get(id(whole), NEVER), rows, oldest(since), whole.shape), into)
-
-
-def _of_the_job() -> set[int]:
-    """Ids of parameters: those that a forward pass writes are made equal by the job."""
-    state, hand = here.loop.state, here.hand
-    if hand is not None and hand.of_the_job is not None:
-        return hand.of_the_job
-    found = {id(data) for p in [*state.parameters, *state.kept.parameters] for data in p._data or ()}
-    if hand is not None:
-        hand.of_the_job = found
-    return found
 
 
 def since_of(array: Any) -> int | RowSteps:
