@@ -86,7 +86,7 @@ class Epoch(int):
         call it at the same place. NaN on all of them when a worker was lost meanwhile. `total` and `count` may be
         summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
-        return self._loop.reduce(self.place, name, float(total), None if count is None else float(count))
+        return self._loop.totals.reduce(self.place, name, float(total), None if count is None else float(count))
 
     def sum(self, value: float) -> Total:
         """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
@@ -95,7 +95,7 @@ class Epoch(int):
 
         Where a worker is lost in it the step is void, and nothing comes of the number that is returned.
         """
-        return self._loop.sum(float(value))
+        return self._loop.totals.sum(float(value))
 
     def random(self, name: str) -> np.random.Generator:
         """Draws that are the same on all workers and after every restart: they follow from the job's seed, the step and

@@ -103,17 +103,19 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch
         size, or the samples in hand. Raises ValueError for a number that is neither.
         """
-        self.loop.divisor(self, batch_size)  # before anything is pushed
+        self.loop.updates.divisor(self, batch_size)  # before anything is pushed
         self.allreduce_grads()
         self.update(batch_size, ignore_stale_grad)
 
     def allreduce_grads(self) -> None:
         with within("in_job"):
-            self.loop.exchange(self)
+            self.loop.updates.exchange(self)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         with within("in_job"):
-            self.loop.apply(self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad))
+            self.loop.updates.apply(
+                self, batch_size, lambda by: super(ElasticTrainer, self).update(by, ignore_stale_grad)
+            )
 
     def _init_kvstore(self) -> None:
         """None: the sums are made before Gluon's update, which then has nothing to exchange."""

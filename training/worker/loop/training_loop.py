@@ -8,14 +8,10 @@ position at which nothing was under way, and the batches since then come again.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 import dyntrain.training.worker.loop.watched.carried  # looks at what goes on from batch to batch
 import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
@@ -28,38 +24,35 @@ from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.data.loading import Loading
 from dyntrain.training.worker.data.randomness import seed_generators
-from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
-from dyntrain.training.worker.loop.agreed.reduction import REDUCE, Total, reduce, sum_up
-from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
-from dyntrain.training.worker.loop.batch.groups import NOT_DUE, group_of
+from dyntrain.training.worker.loop.agreed.reduction import REDUCE
+from dyntrain.training.worker.loop.agreed.settled import settle
+from dyntrain.training.worker.loop.agreed.totals import Totals
+from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.hand import (
     ADDS_UP_BESIDE,
     HEAD,
     NOT_STEPPED,
     NOT_UPDATED,
-    OUTSIDE,
     Hand,
-    summed,
     tally_key,
 )
 from dyntrain.training.worker.loop.batch.here import hold
-from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE, refuse_unfit
+from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.course import Course
-from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER, probed
+from dyntrain.training.worker.loop.first_batch import probed
 from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.record.opinions import of_one_opinion, on_trial, opinion
+from dyntrain.training.worker.loop.record.opinions import on_trial
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.undo import Undo
+from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.factors import Factors
-from dyntrain.training.worker.loop.watched.heads import judge
 from dyntrain.training.worker.loop.watched.origins import begin, forget_all
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
-from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
+from dyntrain.training.worker.state.training_state import TrainingState
 
 
 class TrainingLoop:
@@ -77,12 +70,10 @@ class TrainingLoop:
         self._state: TrainingState | None = None
         self._earlier: list[Any] = []  # parameters of the loops before
         self._shares = Shares(0, 0, 0, FixedGlobal(1))
-        self._rates = WorkerRates(FixedGlobal(1), (), 0)
-        self._divisors = Divisors((), FixedGlobal(1))
         self._course = Course()
+        self.updates, self.totals = Updates(self, self._course), Totals(self)
         self._undo: Undo | None = None
         self._taken = 0  # samples since the anchor
-        self._group = 1  # batches of an update
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
         self.factors = Factors()
@@ -117,13 +108,23 @@ class TrainingLoop:
     @property
     def place(self) -> tuple[int, bool]:
         """Of the batch at hand: its number in the epoch, and whether it is the last one."""
-        return self.batch_number, self._after.epoch > self.position.epoch
+        return self.batch_number, self.after.epoch > self.position.epoch
+
+    @property
+    def group(self) -> int:
+        """Batches of an update."""
+        return self._shares.group
 
     @property
     def update_due(self) -> bool:
         """Whether the batch at hand is the last of those that an update is of."""
         number, last = self.place
-        return last or (number + 1) % self._group == 0
+        return last or (number + 1) % self.group == 0
+
+    @property
+    def divides_batches(self) -> bool:
+        """Whether the script is given a large share in parts."""
+        return self._course.local_batch_at_most is not None
 
     @property
     def follows(self) -> bool:
@@ -155,9 +156,8 @@ class TrainingLoop:
         self.membership.expects = self._expect
         self._shares = course.shares(self.loading.sequence)
         self.loading.begin(self._shares, course.local_batch_at_most)
-        self._group = self._shares.group = group_of(self.trainers, course.batching)
-        self._divisors = Divisors(self.trainers, course.batching)
-        self._rates = WorkerRates(course.batching, self.trainers, course.samples)
+        self._shares.group = group_of(self.trainers, course.batching)
+        self.updates = Updates(self, course)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
         self.memories.keep(self._state.own)
@@ -173,7 +173,7 @@ class TrainingLoop:
                 drawn_from=course.drawn_from,
                 global_batch=course.batching.batch,
                 seed=course.seed,
-                batching=course.agreed(self.loading.sequence, self._group),
+                batching=course.agreed(self.loading.sequence, self.group),
                 another=course.another,
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
@@ -185,7 +185,7 @@ class TrainingLoop:
         if self._course.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
         refuse_means(self.trainers, self.state.accumulated)
-        if self.rows and self._group == 1 and self.state.accumulated:
+        if self.rows and self.group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)
 
     @property
@@ -300,7 +300,7 @@ class TrainingLoop:
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
             self.undo.recall()
-            self._rates.head_for(self.workers)  # what was received is of before this generation
+            self.updates.rates.head_for(self.workers)  # what was received is of before this generation
         else:
             state.drop_zeroed()
         state.resume_gradients(takes=self.rank == 0)
@@ -328,7 +328,7 @@ class TrainingLoop:
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
         seed_generators(self._shares.seed, position.step, 0 if self.membership.over else self.rank)
-        self._rates.head_for(self.workers)
+        self.updates.rates.head_for(self.workers)
         self.state.resume_gradients(takes=self.rank == 0)
         self._taken = 0
         self.memories.recall(self.state.own)
@@ -347,7 +347,7 @@ class TrainingLoop:
         return self.membership.segment_steps if self._course.changes == "any" else None
 
     @property
-    def _step_samples(self) -> int:
+    def step_samples(self) -> int:
         """In a full step of the present generation, over all workers."""
         return self._shares.step_samples(self.workers)
 
@@ -373,125 +373,16 @@ class TrainingLoop:
         self.undo.forwards.take(self.state)
         return hand
 
-    def _in_hand(self, what: str) -> Hand:
-        if self.hand is None:
-            raise RuntimeError(OUTSIDE.format(what=what))
-        return self.hand
-
-    def divisor(self, trainer: ElasticTrainer, n: float) -> float:
-        """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
-        hand = self._in_hand("step()")
-        if self.probing is not None:
-            return 1.0
-        n = float(n.asnumpy().item()) if isinstance(n, mx.nd.NDArray) else n
-        if hand.void or (math.isnan(n) and self.membership.broken):
-            return 1.0  # it may come of a sum in which a worker was lost
-        singles = hand.size <= self.workers
-        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, self._step_samples, self.state.own, singles)
-        return by
-
-    def exchange(self, trainer: ElasticTrainer) -> None:
-        hand = self._in_hand("allreduce_grads()")
-        if trainer in hand.updated or hand.summed is not None:
-            raise RuntimeError(
-                "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by "
-                "its update"
-            )
-        hand.summed = trainer
-        if not self.update_due:
-            raise RuntimeError(NOT_DUE.format(group=self._group))
-        judge(trainer)
-        if self.probing is not None:
-            self.probing.summed(self, hand, trainer)
-            return
-        if len(hand.parts) > 1:
-            hand.set_aside(trainer)
-        if hand.void or hand.goes_on:
-            return
-        one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        factors = self.factors.take(trainer)
-        hand.opinion = opinion(set() if one_by_one else factors, self.position.step)
-        unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
-        t = self.trainers.index(trainer)
-        hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
-        flags = [0.0] * len(self.state.equal) if hand.updated else self.undo.forwards.flags(self.state)
-        tagged = tags(self.position.step, hand.rates)
-        refuses = self.refusal is not None
-        hand.tally(trainer, self.state, self.position.step, tagged, hand.opinion, flags, unsure is not None, refuses)
-        hand.carried = [] if hand.updated else self.rows  # once in a step
-        if self.membership.shared:
-            hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
-        summed_here = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
-        beside = [(tally_key(t), hand.vote)]
-        for rows in hand.carried:
-            beside += rows.share(hand.size, not hand.spectates, self.rank == 0)
-        if not self.membership.shared:
-            beside = []
-
-        def push() -> None:
-            for i, (key, gradients) in enumerate(summed_here):
-                self.membership.kvstore.pushpull(key, gradients, priority=-i)
-            for key, array in beside:
-                self.membership.kvstore.pushpull(key, array)
-
-        keys = [key for key, _ in [*summed_here, *beside]]
-        arrays = [*(gradients[0] for _, gradients in summed_here), *(array for _, array in beside)]
-        hand.void = not self.membership.exchange(keys, push, arrays)
-
-    def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
-        hand = self._in_hand("update()")
-        self.divisor(trainer, n)
-        if hand.summed is not trainer:
-            raise RuntimeError("trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)")
-        hand.summed = None
-        hand.updated.append(trainer)
-        if hand.void or hand.goes_on or self.probing is not None:
-            return
-        alone, alike = len(self.trainers) == 1, [True]
-
-        def work() -> None:
-            workers, step = self.workers if self.membership.shared else 1, self.position.step
-            by = self._divisors.settled(
-                trainer,
-                hand,
-                workers,
-                hand.count(trainer, workers),
-                lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
-                self.state.own,
-            )
-            alike[0] = by is not None and of_one_opinion(hand.opinions)
-            if by is None or not alike[0] or hand.refused or self.state.lacks_scheduler():
-                return
-            if not alone:
-                self.undo.back_up(trainer)
-            self.undo.forwards.learn(self.state, hand.flagged)
-            for rows in hand.carried:
-                rows.summed()
-            self.state.scale_momentum(self._rates.advance(trainer, hand.samples), trainer)
-            hand.updates = True
-            update(by)
-            hand.updates = False
-            if alone:
-                self._reached(self._after)
-
-        hand.void = not self.membership.apply(self._after, work, reaches=alone)
-        if not hand.void and not alike[0]:
-            raise unequal(self.membership, self.anchor, self.trainers.index(trainer), hand.rates, hand.opinion)
-        if not hand.void and hand.refused:
-            raise ValueError(self.refusal or REFUSED_BY_ANOTHER)
-        if not hand.void and (lacks := self.state.lacks_scheduler()):
-            raise ValueError(lacks)
-
     def _is_void(self, hand: Hand) -> bool:
         """Of a step that was summed, and that the script has not updated by."""
         reaches = len(self.trainers) == 1
-        return hand.void or (self.membership.broken and not self.membership.apply(self._after, lambda: None, reaches))
+        return hand.void or (self.membership.broken and not self.membership.apply(self.after, lambda: None, reaches))
 
     @property
-    def _after(self) -> Position:
+    def after(self) -> Position:
         return self._shares.after(self.position, self.workers)
 
-    def _reached(self, after: Position) -> None:
+    def reached(self, after: Position) -> None:
         """Nothing is under way any more."""
         self.anchor = after
         self.state.drop_carried()
@@ -503,18 +394,18 @@ class TrainingLoop:
         if hand.summed is not None and not self._is_void(hand):
             raise RuntimeError(NOT_UPDATED)
         hand.give_back(self.state)
-        after = self._after
+        after = self.after
         if hand.summed is not None:
             hand.void = True  # what it has summed may be no number: a script that looks need not update by it
         elif not hand.updated:
-            if not self.state.accumulated or (self._group > 1 and self.update_due):
+            if not self.state.accumulated or (self.group > 1 and self.update_due):
                 raise RuntimeError(NOT_STEPPED)
             self.state.own["accumulated"] = hand.record
         elif any(self._adds_up(trainer) for trainer in self.trainers if trainer not in hand.updated):
             raise RuntimeError(ADDS_UP_BESIDE)
         elif not hand.void and len(self.trainers) > 1:
             if self.membership.reach(after):
-                self._reached(after)
+                self.reached(after)
             else:
                 hand.void = True
         before, due = self.position, self.update_due
@@ -542,7 +433,7 @@ class TrainingLoop:
         elif self._all_steps_made:
             self.membership.stopping = True
             self._at_boundary(epoch_ended)
-        elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self._group):
+        elif is_boundary(self.position, self.membership.first_step, self._segment_steps, self.group):
             self._at_boundary(epoch_ended)
 
     @property
@@ -557,41 +448,6 @@ class TrainingLoop:
         self.undo.go_back()
         self.membership.take_back(self._taken)
         self.position = self.anchor
-
-    def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
-        """NaN on all workers alike where nobody is left to sum with: the job is over; the generation is newer than
-        epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
-        comes through what precedes the batches alone.
-        """
-        if self.probing is not None:
-            return self.probing.total(total if count is None else total / count if count else math.nan)
-        if self.membership.over:
-            return math.nan
-        begins = self.hand is None and self.position.step == self.membership.first_step
-        if begins and (self.position.epoch > number or self.position.offset):
-            return math.nan
-        if self.hand is not None and self._course.local_batch_at_most is not None:
-            raise RuntimeError(REDUCED_WITHIN)
-        spectates = self.hand is not None and self.hand.spectates
-        return reduce(self.membership, self.anchor, name, (0.0 if spectates else total), count, spectates)
-
-    def sum(self, value: float) -> Total:
-        """Of the batch in hand. Where a worker is lost in it the step is void: what is returned then is some number, so
-        that a script may go on to compute with it.
-        """
-        if self.hand is None:
-            raise RuntimeError(SUMMED_OUTSIDE)
-        if self._course.local_batch_at_most is not None:
-            raise RuntimeError(REDUCED_WITHIN)
-        if self.probing is not None:
-            return self.probing.total(value)
-        if self.anchor == self._after:
-            raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
-        self.hand.counted = True
-        mine, what = (0.0 if self.hand.spectates else value), f"epoch.sum() in step {self.position.step}"
-        found = None if self.hand.void else sum_up(self.membership, self.anchor, what, mine, 0.0)
-        self.hand.void = found is None
-        return Total((value or 1.0) if found is None else found[0])
 
     def _rejoin(self) -> None:
         self._arrive(self.membership.rejoin(self.position))
@@ -615,29 +471,12 @@ class TrainingLoop:
             self._arrive(self.membership.boundary(self.position))
 
     def _settle(self) -> None:
-        """Gradients that add up over the boundary are summed, so that they outlive every worker."""
-        state, parameters = self.state, self.state.accumulated
-        kind = {id(p): x for x in self.trainers for p in x._params}
-        arrays, keys = [], []
-        for t, trainer in enumerate(self.trainers):
-            for i, p in enumerate(trainer._params):
-                if p.grad_req == "add" and kind[id(p)] is trainer:
-                    Hand.unweigh(trainer, p, state)
-                    keys.append(gradient_key(t, i))
-                    arrays.append(p.list_grad())
-        assert len(keys) == len(parameters)
+        """Gradients that add up over the boundary outlive every worker."""
 
-        def push() -> None:
-            for key, gradients in zip(keys, arrays, strict=True):
-                self.membership.kvstore.pushpull(key, gradients)
-
-        def take() -> None:
-            state.carry()
-            state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
+        def taken() -> None:
             self.anchor = self.position
             self.undo.mark()
 
-        if self.membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
-            self.membership.apply(self.position, take)
+        settle(self.membership, self.state, self.trainers, self.position, taken)
         self._taken = 0 if self.anchor == self.position else self._taken
-        state.resume_gradients(takes=self.rank == 0)
+        self.state.resume_gradients(takes=self.rank == 0)

@@ -1,0 +1,42 @@
+"""Gradients that add up over a boundary: summed over the workers there, they outlive every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
+
+
+def settle(
+    membership: Membership,
+    state: TrainingState,
+    trainers: Sequence[ElasticTrainer],
+    position: Position,
+    taken: Callable[[], None],
+) -> None:
+    """`taken` is called once all workers have the sums; not at all, where a worker was lost in it."""
+    owners = {id(p): x for x in trainers for p in x._params}
+    keys, arrays = [], []
+    for t, trainer in enumerate(trainers):
+        for i, p in enumerate(trainer._params):
+            if p.grad_req == "add" and owners[id(p)] is trainer:
+                Hand.unweigh(trainer, p, state)
+                keys.append(gradient_key(t, i))
+                arrays.append(p.list_grad())
+    assert len(keys) == len(state.accumulated)
+
+    def push() -> None:
+        for key, gradients in zip(keys, arrays, strict=True):
+            membership.kvstore.pushpull(key, gradients)
+
+    def take() -> None:
+        state.carry()
+        state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
+        taken()
+
+    if membership.exchange(keys, push, [gradients[0] for gradients in arrays]):
+        membership.apply(position, take)

@@ -1,0 +1,54 @@
+"""What a script asks for with `epoch.sum` and `epoch.reduce`: where it may, and what it gets where nobody sums."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dyntrain.training.worker.loop.agreed.reduction import Total, reduce, sum_up
+from dyntrain.training.worker.loop.batch.parts import REDUCED_WITHIN, SUMMED_LATE, SUMMED_OUTSIDE
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+
+class Totals:
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+
+    def reduce(self, number: int, name: str, total: float, count: float | None) -> float:
+        """NaN on all workers alike where nobody is left to sum with: the job is over; the generation is newer than
+        epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
+        comes through what precedes the batches alone.
+        """
+        loop, hand = self._loop, self._loop.hand
+        if loop.probing is not None:
+            return loop.probing.total(total if count is None else total / count if count else math.nan)
+        if loop.membership.over:
+            return math.nan
+        begins = hand is None and loop.position.step == loop.membership.first_step
+        if begins and (loop.position.epoch > number or loop.position.offset):
+            return math.nan
+        if hand is not None and loop.divides_batches:
+            raise RuntimeError(REDUCED_WITHIN)
+        spectates = hand is not None and hand.spectates
+        return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
+
+    def sum(self, value: float) -> Total:
+        """Of the batch in hand. Where a worker is lost in it the step is void: what is returned then is some number, so
+        that a script may go on to compute with it.
+        """
+        loop, hand = self._loop, self._loop.hand
+        if hand is None:
+            raise RuntimeError(SUMMED_OUTSIDE)
+        if loop.divides_batches:
+            raise RuntimeError(REDUCED_WITHIN)
+        if loop.probing is not None:
+            return loop.probing.total(value)
+        if loop.anchor == loop.after:
+            raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
+        hand.counted = True
+        mine, what = (0.0 if hand.spectates else value), f"epoch.sum() in step {loop.position.step}"
+        found = None if hand.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
+        hand.void = found is None
+        return Total((value or 1.0) if found is None else found[0])

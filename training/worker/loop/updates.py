@@ -1,0 +1,173 @@
+"""From the gradients of the batch in hand to an update: what is summed over all workers, what they must agree on for
+it, and what it is divided by.
+
+Each can find that the step is void, as a worker was lost in it: the script goes on to the end of its batch, and nothing
+of it counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.worker.loop.agreed.divisors import Divisors
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
+from dyntrain.training.worker.loop.batch.groups import NOT_DUE
+from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, summed, tally_key
+from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
+from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
+from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.loop.watched.heads import judge
+from dyntrain.training.worker.state.training_state import gradient_key
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
+NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"
+
+
+class Updates:
+    """Of the trainers of one loop, as they are when it begins."""
+
+    def __init__(self, loop: TrainingLoop, course: Course) -> None:
+        self._loop = loop
+        self._divisors = Divisors(loop.trainers, course.batching)
+        self.rates = WorkerRates(course.batching, loop.trainers, course.samples)
+
+    def _in_hand(self, what: str) -> Hand:
+        if self._loop.hand is None:
+            raise RuntimeError(OUTSIDE.format(what=what))
+        return self._loop.hand
+
+    def divisor(self, trainer: ElasticTrainer, n: float) -> float:
+        """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
+        loop, hand = self._loop, self._in_hand("step()")
+        if loop.probing is not None:
+            return 1.0
+        n = float(n.asnumpy().item()) if isinstance(n, mx.nd.NDArray) else n
+        if hand.void or (math.isnan(n) and loop.membership.broken):
+            return 1.0  # it may come of a sum in which a worker was lost
+        singles = hand.size <= loop.workers
+        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, loop.step_samples, loop.state.own, singles)
+        return by
+
+    # ---- the sum
+
+    def exchange(self, trainer: ElasticTrainer) -> None:
+        """Raises RuntimeError where no sum is due, and ValueError for a loss that is not what the trainer was told."""
+        loop, hand = self._loop, self._in_hand("allreduce_grads()")
+        if trainer in hand.updated or hand.summed is not None:
+            raise RuntimeError(TWICE)
+        hand.summed = trainer
+        if not loop.update_due:
+            raise RuntimeError(NOT_DUE.format(group=loop.group))
+        judge(trainer)
+        if loop.probing is not None:
+            loop.probing.summed(loop, hand, trainer)
+            return
+        if len(hand.parts) > 1:
+            hand.set_aside(trainer)
+        if hand.void or hand.goes_on:
+            return
+        self._vote(trainer, hand)
+        hand.void = not self._sum(trainer, hand)
+
+    def _vote(self, trainer: ElasticTrainer, hand: Hand) -> None:
+        """What is summed beside the gradients, to show whether all workers mean the same."""
+        loop, step = self._loop, self._loop.position.step
+        one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
+        factors = loop.factors.take(trainer)
+        hand.opinion = opinion(set() if one_by_one else factors, step)
+        unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
+        hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
+        flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
+        refuses = loop.refusal is not None
+        hand.tally(trainer, loop.state, step, tags(step, hand.rates), hand.opinion, flags, unsure is not None, refuses)
+        if loop.membership.shared:
+            hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
+
+    def _sum(self, trainer: ElasticTrainer, hand: Hand) -> bool:
+        """False: nothing was pushed, as a new generation follows."""
+        loop, membership = self._loop, self._loop.membership
+        t = loop.trainers.index(trainer)
+        gradients = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
+        beside = [(tally_key(t), hand.vote)]
+        hand.carried = [] if hand.updated else loop.rows  # once in a step
+        for rows in hand.carried:
+            beside += rows.share(hand.size, not hand.spectates, loop.rank == 0)
+        if not membership.shared:
+            beside = []
+
+        def push() -> None:
+            for i, (key, arrays) in enumerate(gradients):
+                membership.kvstore.pushpull(key, arrays, priority=-i)
+            for key, array in beside:
+                membership.kvstore.pushpull(key, array)
+
+        keys = [key for key, _ in [*gradients, *beside]]
+        sums = [*(arrays[0] for _, arrays in gradients), *(array for _, array in beside)]
+        return membership.exchange(keys, push, sums)
+
+    # ---- what follows from it
+
+    def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
+        """`update` by the sums, divided by what `n` says. Raises ValueError for what a worker refuses in the script,
+        and UnequalRates, both on all workers alike.
+        """
+        loop, hand = self._loop, self._in_hand("update()")
+        self.divisor(trainer, n)
+        if hand.summed is not trainer:
+            raise RuntimeError(NOT_SUMMED)
+        hand.summed = None
+        hand.updated.append(trainer)
+        if hand.void or hand.goes_on or loop.probing is not None:
+            return
+        alone, alike = len(loop.trainers) == 1, [True]
+
+        def work() -> None:
+            by = self._settled(trainer, hand)
+            alike[0] = by is not None and of_one_opinion(hand.opinions)
+            if by is None or not alike[0] or hand.refused or loop.state.lacks_scheduler():
+                return
+            if not alone:
+                loop.undo.back_up(trainer)
+            loop.undo.forwards.learn(loop.state, hand.flagged)
+            for rows in hand.carried:
+                rows.summed()
+            loop.state.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
+            hand.updates = True
+            update(by)
+            hand.updates = False
+            if alone:
+                loop.reached(loop.after)
+
+        hand.void = not loop.membership.apply(loop.after, work, reaches=alone)
+        if hand.void:
+            return
+        if not alike[0]:
+            raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)
+        if hand.refused:
+            raise ValueError(loop.refusal or REFUSED_BY_ANOTHER)
+        if lacks := loop.state.lacks_scheduler():
+            raise ValueError(lacks)
+
+    def _settled(self, trainer: ElasticTrainer, hand: Hand) -> float | None:
+        """What to divide by, now that the sums are there; None: the workers differ. Raises ValueError."""
+        loop, step = self._loop, self._loop.position.step
+        workers = loop.workers if loop.membership.shared else 1
+        return self._divisors.settled(
+            trainer,
+            hand,
+            workers,
+            hand.count(trainer, workers),
+            lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
+            loop.state.own,
+        )
