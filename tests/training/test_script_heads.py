@@ -219,6 +219,14 @@ def time_first(net: Any, x: Any, y: Any) -> Any:
     return (out * there).sum(axis=0) / there.sum(axis=0)
 
 
+def time_averaged(net: Any, x: Any, y: Any) -> Any:
+    return (net(x).T ** 2).mean(axis=0)
+
+
+def time_summed(net: Any, x: Any, y: Any) -> Any:
+    return (net(x).T ** 2).sum(axis=0).mean()
+
+
 def of_sums(net: Any, x: Any, y: Any) -> Any:
     return mx.nd.stack(CROSS(net(x), y).sum(), 0.5 * CROSS(net(x) * 0.5, y).sum()).sum()
 
@@ -279,6 +287,9 @@ def of_two(net: Any, x: Any, y: Any) -> Any:
         (mean_of_both, 1, "mean"),
         (weighed_mean, 1, "mean"),
         (time_first, BATCH, None),
+        (time_averaged, BATCH, "sum"),
+        (time_summed, 1, "mean"),
+        (time_summed, BATCH, "mean"),
         (of_sums, BATCH, None),
         (total, 1, "own"),
     ],
@@ -311,8 +322,10 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (weighed_tasks, BATCH, None, r"weights alone"),
         (one_less, 1, "mean", r"divided by something.*epoch\.sum"),
         (stacked, BATCH, None, r"the loss is a mean"),
-        (columns, BATCH, None, r"the loss is a mean"),
-        (summed_columns, BATCH, None, r"the loss is a mean"),
+        (columns, BATCH, None, r"along its first axis.*loss='mean'.*'sum' where it is a number for each sample"),
+        (summed_columns, BATCH, None, r"along its first axis"),
+        (time_averaged, BATCH, None, r"along its first axis.*loss='mean'.*'sum' where it is a number for each sample"),
+        (time_summed, BATCH, None, r"along its first axis"),
         (held, BATCH, None, r"weights and arrays through no layer.*\.mean\(\)"),
         (held, 8, "own", r"weights and arrays through no layer"),
         (held_beside, BATCH, None, r"weights and arrays through no layer"),

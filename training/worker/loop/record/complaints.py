@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dyntrain.training.worker.loop.record.losses import (
+    ALONG,
     CHOSEN,
     CURVED,
     DIVIDED,
@@ -91,6 +92,12 @@ SAYS = {
         "the loss is one number for the batch, and does not show what it is: say job.trainer(..., loss='sum'), 'mean', "
         "or 'own' for one that is divided by the same number on every worker"
     ),
+    ("any", ALONG): (
+        "the loss is a sum or a mean along its first axis, and another one of what that leaves: whether the samples or "
+        "the time are along that axis does not show. Say job.trainer(..., loss='mean') where all in all it is a mean "
+        "over the samples, 'sum' where it is a number for each sample, or their sum; trainer.step() is told what it "
+        "was told before"
+    ),
     ("mean", EACH): (
         "the loss has a number for each sample, with loss='mean': leave loss='mean' out where trainer.step() is told "
         "the batch size. Where the numbers were divided by something that is counted in the batch: " + HOW_COUNTED
@@ -112,7 +119,7 @@ def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> st
     for kind in (NORMALISED, DIVIDED, CHOSEN, MIXED, CURVED, PICKED, MEAN, SUM, *weights, PENALTY, EACH):
         if kind in found and (wrong := SAYS.get((told, kind)) or SAYS.get(("any", kind))):
             return wrong
-    for kind in (GIVEN, OPAQUE, UNKNOWN):
+    for kind in (GIVEN, OPAQUE, UNKNOWN, ALONG):
         if kind in found and not said:
             return SAYS["any", kind]
     return None

@@ -32,7 +32,8 @@ PENALTY = "a sum of weights and arrays, through no layer"
 MIXED, CURVED = "samples that meet the batch", "a function of the batch"
 OPAQUE = "a backward pass of the script's own"
 NORMALISED = "divided in its backward pass"
-ALL = "all"
+ALONG = "reduced along the first axis"
+ALL, SUM_ALONG, MEAN_ALONG = "all", "a sum along the first axis", "a mean along it"
 
 
 class Loss:
@@ -159,9 +160,9 @@ class Loss:
         found = self._of_several(at)
         if DIVIDED in found:
             return {DIVIDED}
-        if found & {EACH, PENALTY} and found & {ALL, MEAN}:
+        if found & {EACH, PENALTY} and found & {ALL, SUM_ALONG, MEAN, MEAN_ALONG}:
             return {MIXED}
-        return {SUM if kind == ALL else kind for kind in found}
+        return {{ALL: SUM, SUM_ALONG: SUM, MEAN_ALONG: ALONG}.get(kind, kind) for kind in found}
 
     def _averaged(self, at: int) -> set[str]:
         """What a mean over this comes to."""
@@ -170,8 +171,8 @@ class Loss:
             return {DIVIDED}
         if CURVED in found:
             return {CURVED}
-        if ALL in found:
-            return {SUM} if found == {ALL} else {MIXED}
+        if found & {ALL, SUM_ALONG}:
+            return {ALONG} if found == {SUM_ALONG} else {SUM} if found <= {ALL, SUM_ALONG} else {MIXED}
         below = [self._nodes[number] for number in self.graph.below(at)]
         if any(node.op in MASKS for node in below):
             return {CHOSEN}
@@ -201,9 +202,10 @@ class Loss:
             counts = self._counted[node.inputs[1]]
             return {DIVIDED} if counts else self._of_several(node.inputs[0]) or {self._own_kind(at)}
         if node.op in REDUCTIONS:
+            below = self._averages[node.inputs[0]]
             if self._averages[at]:
-                return {MEAN}
+                return {MEAN_ALONG if node.along_first and not below else MEAN}
             if self.graph.reduces(at, node):
-                return {ALL if node.op in SUMS else CURVED}
+                return {CURVED if node.op not in SUMS else SUM_ALONG if node.along_first else ALL}
             return {DIVIDED if self._divided[at] else self._own_kind(at)}
         return {self._own_kind(at)}

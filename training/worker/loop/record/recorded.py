@@ -58,6 +58,11 @@ class Node:
         return bool(re.search(r"\d", self.attributes.get("axis", "")))
 
     @property
+    def along_first(self) -> bool:
+        """Whether it reduces the first axis alone: that of the batch, or of the time where that comes first."""
+        return self.op in REDUCTIONS and not self.excludes and _is_first(self.attributes.get("axis", ""))
+
+    @property
     def excludes(self) -> bool:
         """Over all axes but those that are named."""
         return self.attributes.get("exclude") == "True"
