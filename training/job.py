@@ -29,7 +29,7 @@ from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
-from dyntrain.training.worker.loop.course import Changes, Course, course_of
+from dyntrain.training.worker.loop.course import ONE_AFTER_ANOTHER, Changes, Course, course_of
 from dyntrain.training.worker.loop.epoch import Epoch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
@@ -208,7 +208,7 @@ class ElasticJob:
         if epoch is None or (self.position.epoch != epoch.place and not self.membership.over):
             raise RuntimeError(
                 "the loader gives each batch once, inside `for epoch in job.epochs(...)`: for a second pass, as an "
-                "evaluation is, take a gluon DataLoader over epoch.share(...)"
+                f"evaluation is, take a gluon DataLoader over epoch.share(...); {ONE_AFTER_ANOTHER}"
             )
         return epoch.batches(loader)
 

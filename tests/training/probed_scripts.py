@@ -8,6 +8,7 @@ import json
 import logging
 import multiprocessing
 import os
+import random
 import sys
 import tempfile
 from collections.abc import Callable
@@ -265,6 +266,12 @@ def divided_by_what_all_workers_counted() -> None:
 @script
 def one_draw_for_the_batch() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x * np.random.uniform(0.5, 2)), y))
+
+
+@script
+def a_coin_for_the_batch() -> None:
+    """Scheduled sampling."""
+    train(lambda net, epoch, x, y: cross_entropy(net(x * (2 if random.random() < 0.5 else 1)), y))
 
 
 class Thrice:

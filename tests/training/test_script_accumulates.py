@@ -118,6 +118,28 @@ def test_t2_a_constant_of_several_batches_stays_one_where_an_epochs_rest_is_adde
     all_close(Conductor(*plan).run(counting_anew), counting_anew(Plain()))
 
 
+def test_a_constant_of_a_shorter_last_group_is_told_what_there_is_for_it() -> None:
+    """As a script has it that steps at every third batch, and at an epoch's last."""
+
+    def script(job: Any) -> None:
+        net = mlp()
+        params = net.collect_params()
+        params.setattr("grad_req", "add")
+        trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
+        loader = job.loader(data(), BATCH)
+        for _ in job.epochs(EPOCHS):
+            for x, y in loader:
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                if (loader.batch_number + 1) % GROUP == 0 or loader.last:
+                    trainer.step(GROUP * BATCH)
+                    params.zero_grad()
+
+    with pytest.raises(ValueError, match=r"accumulate=k.*epoch\.update_due"):
+        script(ElasticJob.join())
+
+
 def steps_always(job: Any, epoch: Any, trainer: Any) -> None:
     trainer.step(BATCH)
 

@@ -288,6 +288,46 @@ def test_t2_constants_and_what_follows_from_the_epoch_train_as_in_one_process(
     all_close(conductor.run(lambda job: script(job, loss_of, step, **told)), script(Plain(), loss_of, step, **told))
 
 
+def temperature(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x) / (5 - count / 4), y)
+
+
+def exponent(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
+    return losses ** (1 + count / 8)
+
+
+def additive_margin(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
+    return (net(x).sum(axis=1) - 0.1 * count).relu()
+
+
+def bound(count: int, losses: Any, net: Any, x: Any, y: Any) -> Any:
+    return CROSS(net(x).clip(-1 - count, 1 + count), y)
+
+
+def counting(job: Any, loss_of: Any, own: bool) -> list[Any]:
+    """`own`: the script's own counter, which begins anew on a worker that joins."""
+    net, count = mlp(), 0
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            now = count if own or isinstance(job, Plain) else epoch.step_number
+            with autograd.record():
+                loss = loss_of(now, CROSS(net(x), y), net, x, y)
+            loss.backward()
+            trainer.step(BATCH)
+            count += 1
+    return weights(net)
+
+
+@pytest.mark.parametrize("loss_of", [temperature, exponent, additive_margin, bound])
+def test_t2_numbers_within_the_loss_that_are_others_on_a_worker_that_joins_are_refused(loss_of: Any) -> None:
+    """They are no factors of it."""
+    with pytest.raises(UnequalRates, match=r"numbers in what the loss is made of.*job\.memory"):
+        Conductor({0: 1, 4: 3}, [], 1).run(lambda job: counting(job, loss_of, own=True))
+    conductor = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
+    all_close(conductor.run(lambda job: counting(job, loss_of, own=False)), counting(Plain(), loss_of, own=True))
+
+
 def one_by_one(job: Any, **told: Any) -> list[Any]:
     """Sentences of a tree-LSTM: a loss is divided by the words of its own sample."""
     net = mlp()

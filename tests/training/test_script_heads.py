@@ -248,6 +248,15 @@ def looked_up(net: Any, x: Any, y: Any) -> Any:
     return (net(x).take(mx.nd.array([0, 1]), axis=1).sum(axis=1) * rows.sum(axis=1)).mean()
 
 
+def held_each(net: Any, x: Any, y: Any) -> Any:
+    """The term counts with each sample."""
+    return CROSS(net(x), y) + near_start(net)
+
+
+def mean_held_each(net: Any, x: Any, y: Any) -> Any:
+    return held_each(net, x, y).mean()
+
+
 def weighed_tasks(net: Any, x: Any, y: Any) -> Any:
     return CROSS(net(x), y).sum() + mx.nd.exp(net[1].bias.data().sum())
 
@@ -278,6 +287,8 @@ def of_two(net: Any, x: Any, y: Any) -> Any:
         (columns, 1, "mean"),
         (summed_columns, BATCH, "mean"),
         (mean_held, 1, "mean"),
+        (mean_held_each, 1, "mean"),
+        (held_each, BATCH, "sum"),
         (by_hand, BATCH, None),
         (by_own_length, BATCH, None),
         (looked_up, 1, "mean"),
@@ -329,6 +340,7 @@ def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
         (held, BATCH, None, r"weights and arrays through no layer.*\.mean\(\)"),
         (held, 8, "own", r"weights and arrays through no layer"),
         (held_beside, BATCH, None, r"weights and arrays through no layer"),
+        (held_each, BATCH, None, r"through no layer.*added to each sample's loss: job\.trainer\(\.\.\., loss='sum'\)"),
         (drawn_prior, BATCH, None, r"weights and arrays through no layer"),
         (by_hand, 1, "mean", r"the loss is a sum, with loss='mean'"),
         (divided_each, BATCH, None, r"divided by something.*epoch\.sum"),
@@ -553,3 +565,26 @@ def test_a_trainer_that_is_not_the_jobs_is_refused_by_the_name_of_what_it_trains
                 forgotten.step(BATCH)
     assert all((one == two).all() for one, two in zip(before, weights(other), strict=True))
     forgotten.step(BATCH, ignore_stale_grad=True)  # outside of the job's batches it is Gluon's own
+
+
+def once(job: Any, term: Callable[[Any], Any]) -> list[Any]:
+    """As the sentence says: over all workers the term counts once."""
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss="sum")
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            n = epoch.sum(len(x))
+            with autograd.record():
+                loss = CROSS(net(x), y).sum() + term(net) * len(x) / n
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+@pytest.mark.parametrize("term", [decay, near_start])
+@pytest.mark.parametrize("workers", [3, BATCH + 1])
+def test_t2_a_term_of_the_weights_beside_a_sum_is_right_as_its_sentence_says(
+    term: Callable[[Any], Any], workers: int
+) -> None:
+    """Also in an epoch's short last batch, and where some workers have no sample."""
+    all_close(Conductor({0: 1, 4: workers}, [], 1).run(lambda job: once(job, term)), once(Plain(), term))

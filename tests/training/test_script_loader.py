@@ -360,6 +360,16 @@ def test_what_gluons_loader_would_do_otherwise_is_refused(options: dict[str, Any
         ElasticJob.join().loader([0.0] * SAMPLES, **options)
 
 
+@pytest.mark.parametrize("said", [{}, {"samples": 6, "global_batch": 2}])
+def test_loaders_of_different_lengths_are_sent_to_one_dataset_before_the_loop(said: dict[str, int]) -> None:
+    job = ElasticJob.join()
+    job.trainer(mlp().collect_params(), "sgd")
+    for samples in (6, 4):
+        job.loader([(FEATURES[0], LABELS[0])] * samples, 2)
+    with pytest.raises(ValueError, match=r"loaders of 4 and 6 samples in one loop.*batch_sampler"):
+        next(iter(job.epochs(1, **said)))
+
+
 def test_a_job_whose_loader_and_epochs_say_different_things_is_refused() -> None:
     job, net = ElasticJob.join(), mlp()
     job.trainer(net.collect_params(), "sgd")

@@ -36,15 +36,18 @@ ADD_UP = [
     "loaded_by_processes",
     "counted_over_all_workers",
     "divided_by_what_all_workers_counted",
-    "one_draw_for_the_batch",
     "loops_within_the_loop",
-    "noise_of_each_sample",
     "variational_autoencoder",
     "two_networks",
     "imported_net",
     "reduced_over_all_workers",
     "read_from_an_open_file",
 ]
+DRAWN = {
+    "one_draw_for_the_batch": "np.random.uniform",
+    "a_coin_for_the_batch": "random",
+    "noise_of_each_sample": "np.random.gamma",
+}
 UNTRIED = {
     "samples_that_are_mixed": "the script draws other numbers for other samples",
     "only_whole_batches": "MXNetError: ",
@@ -88,6 +91,15 @@ def test_what_adds_up_trains(outcomes: dict[str, Outcome], name: str) -> None:
     assert [line.split(":")[0] for line in said] == ["the first batch is probed"]
 
 
+@pytest.mark.parametrize(("name", "by"), DRAWN.items())
+def test_a_number_that_each_worker_draws_anew_is_told(outcomes: dict[str, Outcome], name: str, by: str) -> None:
+    raised, said = outcomes[name]
+    assert raised is None
+    assert said[0].startswith("the first batch is probed: ")
+    assert said[1].startswith(f"the script draws a number for its batch ({by}), ")
+    assert "epoch.random" in said[1]
+
+
 @pytest.mark.parametrize(("name", "why"), UNTRIED.items())
 def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], name: str, why: str) -> None:
     raised, said = outcomes[name]
@@ -102,4 +114,4 @@ def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) 
 
 
 def test_every_script_is_looked_at(outcomes: dict[str, Outcome]) -> None:
-    assert set(outcomes) == {*DIFFER, *ADD_UP, *UNTRIED, "accepted"}
+    assert set(outcomes) == {*DIFFER, *ADD_UP, *DRAWN, *UNTRIED, "accepted"}

@@ -95,17 +95,19 @@ def test_a_net_that_has_not_seen_an_example_is_an_error_that_says_what_to_do() -
         TrainingState(net, trainer)
 
 
-def test_a_joiner_that_has_tried_its_network_out_can_take_the_state() -> None:
+@pytest.mark.parametrize("numpys", [False, True], ids=["nd", "np"])  # d2l's scripts call npx.set_np()
+def test_a_joiner_that_has_tried_its_network_out_can_take_the_state(numpys: bool) -> None:
     """A forward pass leaves the weights of a convolution in a layout of MKL-DNN's, which a plain copy refuses."""
-    net = gluon.nn.Conv2D(64, 3, in_channels=64)
-    net.initialize()
-    net.hybridize(static_alloc=True)
-    for _ in range(2):
-        net(mx.nd.ones((2, 64, 16, 16))).wait_to_read()
-    weight = net.weight.data()
-    sent = np.arange(weight.size, dtype=np.float32)
-    write(weight, sent.view(np.uint8))
-    assert np.array_equal(weight.asnumpy().reshape(-1), sent)
+    with mx.util.np_shape(numpys), mx.util.np_array(numpys):
+        net = gluon.nn.Conv2D(64, 3, in_channels=64)
+        net.initialize()
+        net.hybridize(static_alloc=True)
+        for _ in range(2):
+            net((mx.np if numpys else mx.nd).ones((2, 64, 16, 16))).wait_to_read()
+        weight = net.weight.data()
+        sent = np.arange(weight.size, dtype=np.float32)
+        write(weight, sent.view(np.uint8))
+        assert np.array_equal(weight.asnumpy().reshape(-1), sent)
 
 
 def test_samples_of_equal_states_are_equal_and_one_changed_array_shows() -> None:

@@ -14,6 +14,10 @@ from dyntrain.training.worker.data.sampled import SampledBatches
 Changes = Literal["any", "epoch"]  # where the membership may change: at every boundary, or at ends of epochs
 
 ONE = FixedGlobal(1)
+ONE_AFTER_ANOTHER = (
+    "what is loaded by turns in an epoch is one dataset of all samples (with a batch_sampler, each of whose batches is "
+    "of one kind); what is loaded side by side is a dataset of pairs; validation has a gluon DataLoader"
+)
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,13 @@ def _of_loaders(
     sizes = {loader.batch_size for loader in loading.loaders} - {None}
     if global_batch is None and batching is None and len(sizes) == 1:
         global_batch = next(iter(sizes))
-    if samples is None and len(counts := {loader.samples for loader in loading.loaders}) == 1:
-        samples = next(iter(counts))
+    counts = {loader.samples for loader in loading.loaders}
+    if len(counts) > 1:
+        raise ValueError(
+            f"loaders of {' and '.join(map(str, sorted(counts)))} samples in one loop: {ONE_AFTER_ANOTHER}"
+        )
+    if samples is None and counts:
+        samples = counts.pop()
     if samples is None or (global_batch is None) == (batching is None):
         raise ValueError("give samples=... and either global_batch=... or batching=..., or make a job.loader of them")
     if wrong := sizes - {global_batch if batching is None else batching.batch}:

@@ -10,7 +10,7 @@ import numpy as np
 from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import drawn_for, shared_generator
-from dyntrain.training.worker.loop.agreed.reduction import Total
+from dyntrain.training.worker.loop.agreed.reduction import Total, number
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
@@ -84,9 +84,9 @@ class Epoch(int):
     def reduce(self, name: str, total: float, count: float | None = None) -> float:
         """The sum over all workers, or of totals over counts: the same number on every worker, to decide by. All must
         call it at the same place. NaN on all of them when a worker was lost meanwhile. `total` and `count` may be
-        summed as floats: to about seven digits, whole numbers exactly up to 2**24.
+        arrays of one number, and summed as floats: to about seven digits, whole numbers exactly up to 2**24.
         """
-        return self._loop.totals.reduce(self.place, name, float(total), None if count is None else float(count))
+        return self._loop.totals.reduce(self.place, name, number(total), None if count is None else number(count))
 
     def sum(self, value: float) -> Total:
         """Of what this worker counted in its batch, over all workers: for `trainer.step(epoch.sum(words))`, where the
@@ -95,7 +95,7 @@ class Epoch(int):
 
         Where a worker is lost in it the step is void, and nothing comes of the number that is returned.
         """
-        return self._loop.totals.sum(float(value))
+        return self._loop.totals.sum(number(value))
 
     def random(self, name: str) -> np.random.Generator:
         """Draws that are the same on all workers and after every restart: they follow from the job's seed, the step and
@@ -124,4 +124,4 @@ class Epoch(int):
         """
         hand = self._loop.hand
         if hand is None or not hand.spectates:
-            self._loop.membership.record(name, float(total), float(count))
+            self._loop.membership.record(name, number(total), number(count))

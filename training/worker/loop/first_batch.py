@@ -42,6 +42,10 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
 UNTRIED = "the first batch is not probed: %s"
+DRAWN = (
+    "the script draws a number for its batch (%s), which is another one on each worker: with epoch.random(name), a "
+    "generator of NumPy's, it is the same on all"
+)
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
 NOT_ADDITIVE = (
@@ -63,13 +67,14 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Tried:
     """What a child said: `gradients` by their keys, the sums that `epoch.sum` came to, the statistics of its norms, and
-    what shows what it drew.
+    what shows what it drew; `of_batch`: by which functions for the batch as a whole.
     """
 
     gradients: dict[str, Sketch]
     totals: list[float]
     norms: list[Moments]
     drawn: str
+    of_batch: list[str]
 
 
 def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Indices]:
@@ -119,6 +124,8 @@ class Probe:
             self._loop.refusal = NOT_ADDITIVE.format(**sizes, **vars(wrong))
         else:
             log.info(TRIED, sizes)
+            if whole.of_batch:
+                log.warning(DRAWN, ", ".join(whole.of_batch))
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
         """`whole`: what is given to a part of it. Raises Untried."""
@@ -147,7 +154,7 @@ class Probe:
         found = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
         if not found:
             raise Untried("the script does not step in it")
-        return Tried(found, came["totals"], came["norms"], came["drawn"])
+        return Tried(found, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
         """Raises Untried."""

@@ -55,8 +55,9 @@ class Probing:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
                 self.summed(loop, hand, trainer)
         found = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
-        drawn = self._draws.digest()
-        self._home.say({"gradients": found, "totals": self._totals, "norms": self._statistics.seen, "drawn": drawn})
+        of_batch, drawn = self._draws.of_batch, self._draws.digest()
+        told = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
+        self._home.say({"gradients": found, **told})
 
 
 def _sketch_of(param: Any, leans: Sequence[float]) -> Sketch:

@@ -153,6 +153,7 @@ class TrainingLoop:
     def begin(self, net: Any, course: Course) -> None:
         """Blocks until this worker is a member, or the loop is known to be over."""
         self._course = course
+        hold(None, self)
         self.membership.expects = self._expect
         self._shares = course.shares(self.loading.sequence)
         self.loading.begin(self._shares, course.local_batch_at_most)

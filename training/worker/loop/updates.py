@@ -17,6 +17,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.reduction import Total, number
 from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
 from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, summed, tally_key
@@ -52,7 +53,7 @@ class Updates:
         loop, hand = self._loop, self._in_hand("step()")
         if loop.probing is not None:
             return 1.0
-        n = float(n.asnumpy().item()) if isinstance(n, mx.nd.NDArray) else n
+        n = n if isinstance(n, Total) else number(n)
         if hand.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
         singles = hand.size <= loop.workers

@@ -72,7 +72,28 @@ class Draws:
 
     def __init__(self, own: Sequence[Any]) -> None:
         self._own = [(each, _state(each)) for each in own]
+        self._random = random.getstate()
+        self._singles = set[str]()
+        for name in (*KINDS, *NUMPYS, *BY_LENGTH, "choice"):
+            if callable(draw := getattr(np.random, name, None)):
+                setattr(np.random, name, self._noted(draw, f"np.random.{name}"))
         self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
+
+    def _noted(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(draw)
+        def drawn(*args: Any, **said: Any) -> Any:
+            found = draw(*args, **said)
+            if np.ndim(found) == 0:
+                self._singles.add(name)
+            return found
+
+        return drawn
+
+    @property
+    def of_batch(self) -> list[str]:
+        """By which functions single numbers were drawn, from generators that each worker has seeded otherwise."""
+        moved = ["random"] if random.getstate() != self._random else []
+        return sorted([*self._singles, *moved])
 
     def digest(self) -> str:
         """Differs where other numbers were drawn, also by generators of the script's own. MXNet has two that cannot be

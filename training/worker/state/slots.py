@@ -65,7 +65,8 @@ def write(array: Any, raw: Raw) -> None:
             )
         )
     except mx.MXNetError:  # a forward pass left the array in a layout of MKL-DNN's, into which only MXNet itself copies
-        mx.nd.array(raw.view(array.dtype).reshape(array.shape), dtype=array.dtype).copyto(array)
+        given = mx.nd.array(raw.view(array.dtype).reshape(array.shape), dtype=array.dtype)
+        given.copyto(array.as_nd_ndarray())  # the same memory, also of an array of mx.np's
 
 
 def leaves(state: Any) -> Iterator[Any]:

@@ -11,6 +11,10 @@ from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
+SHORT_GROUP = (
+    ". Where this is an update of several batches, of which an epoch's last has fewer: job.trainer(..., accumulate=k), "
+    "and `if epoch.update_due:`"
+)
 ADDS_UP = (
     "step(epoch.sum(n)) after several batches: what a script counts over them itself is lost with a step that is void, "
     "and a worker that joins has none of it. Count in the job's memory, memory.words += epoch.sum(words) in every "
@@ -58,6 +62,15 @@ class Divisors:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
         what travels with the state; `singles`: no worker has more than one sample. Raises ValueError.
         """
+        try:
+            return self._of(trainer, n, hand, full, own, singles)
+        except WrongBatchSize as error:
+            adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
+            raise WrongBatchSize(f"{error}{SHORT_GROUP if adds_up else ''}") from None
+
+    def _of(
+        self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool
+    ) -> float:
         if isinstance(n, Total) and hand.batches > 1:
             raise ValueError(ADDS_UP)
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})

@@ -21,7 +21,7 @@ from dyntrain.training.worker.state.attributes import capture
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 DIVISOR = "what step(n) divides by"
-FACTORS = "numbers by which the loss is multiplied or divided"
+FACTORS = "numbers in what the loss is made of, or by which the loss is multiplied or divided"
 ADVICE = (
     "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
     "compute it from epoch.step_number"

@@ -24,6 +24,11 @@ class Total(float):
     """
 
 
+def number(value: Any) -> float:
+    """Also of an array of MXNet's that holds one, as what is counted in a batch. Raises ValueError for one of more."""
+    return float(value.asnumpy().item() if isinstance(value, mx.nd.NDArray) else value)
+
+
 def _total(name: str) -> Callable[[Total, Any], Any]:
     operation = getattr(float, name)
 

@@ -27,7 +27,10 @@ SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
 )
-NOT_UPDATED = "trainer.allreduce_grads() was not followed by trainer.update(...)"
+NOT_UPDATED = (
+    "trainer.allreduce_grads() was not followed by trainer.update(...). A loss scaler that leaves updates out is that "
+    "of amp.init_trainer(trainer)"
+)
 NOT_STEPPED = (
     "trainer.step(...) was not called for the last batch, and the other workers wait for its gradients. To add "
     "gradients up over several batches, set grad_req='add' on the parameters. To leave out a short last batch, "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class _Here(threading.local):
     hand: Hand | None = None
-    loop: TrainingLoop  # where there is a hand
+    loop: TrainingLoop  # that has begun last
     in_block: int = 0  # calls of Blocks, one within another
     in_job: int = 0  # the job sums and updates: what is computed is not the script's
     in_write: int = 0  # an array is written to, which was looked at

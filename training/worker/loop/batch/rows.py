@@ -53,7 +53,7 @@ class Rows:
     def mine(self) -> Any:
         """The values of this worker's rows of the batch in hand; of a list, a list. Without a gradient's history."""
         first, end = self._in_hand()
-        found = self._mine or [mx.nd.slice_axis(array, self._axis, first, end) for array in self.whole]
+        found = self._mine or [_slice(array, self._axis, first, end) for array in self.whole]
         return found[0] if self._single else list(found)
 
     @mine.setter
@@ -102,7 +102,7 @@ class Rows:
         `counts`; one of all adds the rows that the batch has not (`rest`).
         """
         first, end = self._in_hand()
-        self._sums = [mx.nd.zeros_like(array) for array in self.whole]
+        self._sums = [_zeros(array) for array in self.whole]
         mine = self.mine
         for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
             if counts:
@@ -120,6 +120,16 @@ class Rows:
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
+
+
+def _zeros(array: Any) -> Any:
+    return (mx.np if isinstance(array, mx.np.ndarray) else mx.nd).zeros_like(array)
+
+
+def _slice(array: Any, axis: int, first: int, end: int) -> Any:
+    """A copy."""
+    cut = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first, end)
+    return cut.as_np_ndarray() if isinstance(array, mx.np.ndarray) else cut
 
 
 def refuse_rows(rows: Sequence[Rows], course: Course) -> None:

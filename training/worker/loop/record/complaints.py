@@ -26,9 +26,14 @@ HOW_COUNTED = (
     "and write trainer.step(epoch.sum(n)) with the n that it was divided by"
 )
 OF_ONE = "Where a loss is of one sample, and the script goes through them: job.trainer(..., loss='sum')"
+HOW_ONCE = (
+    "Beside a sum: n = epoch.sum(len(x)) before autograd.record(), term * len(x) / n in the term's place, and "
+    "job.trainer(..., loss='sum'). Or loss.mean() + term / b, trainer.step(1) and loss='mean', where b is what "
+    "trainer.step() was told"
+)
 OF_WEIGHTS = (
-    "the loss has a term of the weights alone, which would count once for each worker: make the rest a .mean(), the "
-    f"term what it is beside that, and {HOW_MEAN}; or take the optimizer's wd"
+    f"the loss has a term of the weights alone, which would count once for each worker. {HOW_ONCE}. Or the optimizer's "
+    "wd"
 )
 OF_PICKED = (
     "the loss is a mean over places that are picked by their numbers: where each sample has as many, "
@@ -37,8 +42,8 @@ OF_PICKED = (
 )
 OF_ARRAYS = (
     "the loss has a term of weights and arrays through no layer, as one that holds the weights near a start, or of "
-    "weights that are drawn: it would count once for each worker. Make the rest a .mean(), the term what it is beside "
-    f"that, and {HOW_MEAN}. Where the term is made of the batch: job.trainer(..., loss='sum')"
+    f"weights that are drawn: it would count once for each worker. {HOW_ONCE}. Where the term is made of the batch, or "
+    "added to each sample's loss: job.trainer(..., loss='sum')"
 )
 OF_BOTH = (
     "the loss is a mean over the batch, and a sum beside it: make each term a sum, divided by what it is a mean over, "
@@ -60,8 +65,8 @@ SAYS = {
     ("any", NORMALISED): (
         "the loss has normalization='valid' or 'batch', which divides by what this worker counted, in its backward "
         "pass: normalization='null', and trainer.step(epoch.sum(n) * m), where n is what it counted ('batch': the "
-        "samples) and m what trainer.step() was told; with several places of a sample (multi_output) 'null' divides "
-        "by their number, so that it is divided out again"
+        "samples) and m what trainer.step() was told; with S places of a sample (multi_output) 'null' divides by S "
+        "already: trainer.step(epoch.sum(n) / S * m)"
     ),
     ("any", MIXED): (
         "each sample's loss has a sum or a mean over the batch in it, which is another one in each worker's share. "

@@ -206,6 +206,8 @@ class Loss:
             if self._averages[at]:
                 return {MEAN_ALONG if node.along_first and not below else MEAN}
             if self.graph.reduces(at, node):
-                return {CURVED if node.op not in SUMS else SUM_ALONG if node.along_first else ALL}
+                if node.op not in SUMS:
+                    return {CURVED}
+                return {self._own_kind(at)} - {EACH} or {SUM_ALONG if node.along_first else ALL}
             return {DIVIDED if self._divided[at] else self._own_kind(at)}
         return {self._own_kind(at)}

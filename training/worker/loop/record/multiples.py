@@ -1,9 +1,9 @@
-"""By which numbers the terms of a loss are multiplied, as MXNet recorded them. Pure."""
+"""By which numbers the terms of a loss are multiplied, and which others are in them, as MXNet recorded them. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dyntrain.training.worker.loop.record.operators import (
     DIVIDES,
@@ -17,12 +17,14 @@ from dyntrain.training.worker.loop.record.operators import (
 from dyntrain.training.worker.loop.record.recorded import Graph, Node
 
 MOST = 1024  # of one node
+NUMBERS = ("scalar", "a_min", "a_max")  # of operators, as a script gives them
 
 
 def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] | None = None) -> set[tuple[str, str]]:
     """(operator, number): by what the terms, which begin with these operators, are multiplied all in all, to five
-    digits. What is divided and multiplied again is 1. `times`: the gradient that backward is given. `constants`:
-    arrays of one number, by their names in the record; a term that has a NaN among them is left out.
+    digits; and which other numbers take part in them. What is divided and multiplied again is 1. `times`: the gradient
+    that backward is given. `constants`: arrays of one number, by their names in the record; a term that has a NaN among
+    them is left out.
     """
     found, reaches = set[tuple[str, str]](), {graph.top: {abs(times)}}
     for at in range(graph.top, -1, -1):  # what is made of others comes before them
@@ -37,6 +39,19 @@ def multiples(graph: Graph, times: float = 1.0, constants: Mapping[str, float] |
             reaches[below] = reaches.get(below, set()) | mine
             if len(reaches[below]) > MOST:
                 return set()
+    return found | _others(graph, reaches)
+
+
+def _others(graph: Graph, reaches: Collection[int]) -> set[tuple[str, str]]:
+    """(operator, number) of those numbers that are in what the terms are made of: a temperature, a margin, an exponent.
+    That they are the same on all workers does not show in the loss.
+    """
+    found = set[tuple[str, str]]()
+    for at in graph.below(graph.top):
+        node = graph.nodes[at]
+        if at not in reaches or node.op not in MULTIPLIES | DIVIDES:
+            said = [node.attributes[name] for name in NUMBERS if name in node.attributes]
+            found |= {(f"{node.op} of", f"{float(each):.5g}") for each in said}
     return found
 
 

@@ -47,10 +47,13 @@ class Node:
     @property
     def of_each(self) -> bool:
         """Whether a reduction is that of each sample, as Gluon's losses make it; which axis is the batch's is taken to
-        be the first.
+        be the first. With NumPy's names no axes are none, as in Gluon's losses of one number a sample; else they are
+        all.
         """
-        axes = re.findall(r"-?\d+", self.attributes.get("axis", ""))
-        return self.op in REDUCTIONS and (self.excludes or (bool(axes) and "0" not in axes))
+        said = self.attributes.get("axis", "")
+        axes = re.findall(r"-?\d+", said)
+        reduces_nothing = said == "()" and self.op.startswith("_np")
+        return self.op in REDUCTIONS and (self.excludes or reduces_nothing or (bool(axes) and "0" not in axes))
 
     @property
     def along(self) -> bool:

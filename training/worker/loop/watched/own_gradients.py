@@ -25,6 +25,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import here, within
+from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote, wrote_to
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
 
@@ -117,6 +118,7 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def looks(self: Any, *args: Any) -> Any:
         if here.hand is None:
+            wrote_to(self)
             return write(self, *args)
         zero = isinstance(args[-1], int | float) and args[-1] == 0
         who = _caller(1)
@@ -136,6 +138,7 @@ def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(copyto)
     def looks(self: Any, other: Any) -> Any:
         if here.hand is None or not isinstance(other, mx.nd.NDArray):
+            wrote_to(other)
             return copyto(self, other)
         is_the_scripts = not _caller(1).startswith("dyntrain.")
         if is_the_scripts:
@@ -181,9 +184,11 @@ def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
 def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(set_data)
     def looks(self: Any, data: Any) -> Any:
-        hand = None if here.in_block or _caller(1).startswith("dyntrain.") else here.hand
-        if hand is not None and _is_not_kept(hand, self):
-            raise ValueError(NOT_KEPT.format(name=self.name))
+        if not here.in_block and not _caller(1).startswith("dyntrain."):
+            if here.hand is None:
+                wrote(self)
+            elif _is_not_kept(here.hand, self):
+                raise ValueError(NOT_KEPT.format(name=self.name))
         return set_data(self, data)
 
     return looks
@@ -195,8 +200,14 @@ def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(data)
     def looks(self: Any, *args: Any, **said: Any) -> Any:
         found, hand = data(self, *args, **said), here.hand
-        if hand is not None and not here.in_block and not hand.updates and _is_not_kept(hand, self):
-            hand.not_kept += [(each, self) for each in (found if isinstance(found, list) else [found])]
+        arrays = found if isinstance(found, list) else [found]
+        if hand is None:
+            gave(self, arrays)
+        elif here.in_block:
+            if set_between(self) and _is_not_kept(hand, self):
+                raise ValueError(SET_BETWEEN.format(name=self.name))
+        elif not hand.updates and _is_not_kept(hand, self):
+            hand.not_kept += [(each, self) for each in arrays]
         return found
 
     return looks

@@ -1,0 +1,55 @@
+"""Nets of no trainer that a script writes to between its batches, as a target network that is set where an epoch ends.
+
+Who joins has not done that, and who comes in the middle of an epoch may have done it with later weights. So where such
+a net has a part in a batch, the script is refused, unless the job keeps it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, ref
+
+from dyntrain.training.worker.loop.batch.here import here
+
+SET_BETWEEN = (
+    "{name} was written to between batches, no trainer has it, and the job does not keep it: a worker that joins would "
+    "have other values in this batch. job.keep(net) of the net that it is in, before the loop"
+)
+
+
+class _Between(threading.local):
+    def __init__(self) -> None:
+        self.given: dict[int, tuple[Any, Any]] = {}  # by ids: weights that the script was given, their parameter
+        self.written: WeakKeyDictionary[Any, ReferenceType[Any]] = WeakKeyDictionary()  # in which loop
+
+
+_between = _Between()
+
+
+def _in_loop() -> bool:
+    """Whether one has begun, and this is a line of the script's outside of its nets."""
+    return hasattr(here, "loop") and not here.in_block
+
+
+def gave(param: Any, arrays: list[Any]) -> None:
+    """To the script, which may write to them."""
+    if _in_loop():
+        _between.given.update((id(each), (each, param)) for each in arrays)
+
+
+def wrote(param: Any) -> None:
+    if _in_loop():
+        _between.written[param] = ref(here.loop)
+
+
+def wrote_to(array: Any) -> None:
+    """If it is a weight."""
+    if found := _between.given.get(id(array)):
+        wrote(found[1])
+
+
+def set_between(param: Any) -> bool:
+    """Since the loop began."""
+    loop = _between.written.get(param) if _between.written else None
+    return loop is not None and loop() is here.loop
