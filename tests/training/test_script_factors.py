@@ -15,7 +15,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.hand import Hand, mark
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.record.opinions import OPINION, of_one_opinion, opinion, place_of
 from dyntrain.training.worker.loop.watched.factors import Factors
@@ -127,6 +127,16 @@ def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(
     assert of_one_opinion(total.tolist()) == any(each >= set().union(*places) for each in places)
 
 
+@pytest.mark.parametrize(
+    ("weights", "one"),
+    [("aa ", True), ("ab ", True), ("aaa", True), ("ab", False), ("aab", False), ("a", True), ("a  ", True)],
+)
+def test_weights_that_add_up_to_1_by_chance_do_not_so_in_all_shares(weights: str, one: bool) -> None:
+    """Of each worker, those of its samples, or others that do not add up to 1."""
+    said = [opinion({("pick", "1")}, 3, {("pick", each)} if each.strip() else (), mark) for each in weights]
+    assert of_one_opinion(np.sum(said, axis=0).tolist()) == one
+
+
 def test_what_is_multiplied_by_0_is_nothing_that_one_has_an_opinion_on() -> None:
     assert opinion({("pick", "0")}, 1) == opinion((), 1) == [0.0] * OPINION
     assert opinion({("pick", "0"), ("pick", "0.33333")}, 1) == opinion({("pick", "0.33333")}, 1) != opinion((), 1)
@@ -195,6 +205,16 @@ def weighed(epoch: Any, losses: Any, y: Any) -> Any:
 def of_classes(epoch: Any, losses: Any, y: Any) -> Any:
     """Weights that add up to 1 are no count where they are the same on each worker."""
     return mx.nd.broadcast_mul(losses.expand_dims(1), mx.nd.array([0.2, 0.3, 0.5]))
+
+
+def halves(epoch: Any, losses: Any, y: Any) -> Any:
+    """Those of two samples add up to 1."""
+    return losses * mx.nd.full(len(y), 0.5)
+
+
+@pytest.mark.parametrize("plan", [{0: 2}, {0: 1, 4: 3, 8: 2}])
+def test_t2_weights_that_add_up_to_1_in_one_share_by_chance_are_no_count(plan: dict[int, int]) -> None:
+    all_close(Conductor(plan, [], 1).run(lambda job: script(job, halves)), script(Plain(), halves))
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -20,7 +20,7 @@ from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, une
 from dyntrain.training.worker.loop.agreed.reduction import Total, number
 from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
-from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, summed, tally_key
+from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, mark, summed, tally_key
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
@@ -85,8 +85,8 @@ class Updates:
         """What is summed beside the gradients, to show whether all workers mean the same."""
         loop, step = self._loop, self._loop.position.step
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        factors = loop.factors.take(trainer)
-        hand.opinion = opinion(set() if one_by_one else factors, step)
+        factors, weighed = loop.factors.take(trainer)
+        hand.opinion = opinion((), step) if one_by_one else opinion(factors, step, weighed, mark)
         unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)

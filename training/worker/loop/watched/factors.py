@@ -25,25 +25,28 @@ from mxnet import autograd
 OPERATORS = ("broadcast_mul", "broadcast_div", "elemwise_mul", "elemwise_div")
 NUMPYS = ("multiply", "true_divide")
 NEAR = 1e-4
+Terms = set[tuple[str, str]]  # (operator, number): see `multiples`
 
 
 class Factors:
     """`constants`: of arrays of one number that took part in what is recorded in the batch at hand, by the names that
     they have in the record. NaN in a share of one sample, of which the weights of the samples are one number, too: it
-    says nothing. Of weights that add up to 1, a number that only equal ones have. `hybrids`: symbols of the hybridized
-    blocks that were called, likewise.
+    says nothing. `weights`: of those that add up to 1, a number that only equal ones have. `hybrids`: symbols of the
+    hybridized blocks that were called, likewise.
     """
 
     def __init__(self) -> None:
         self.constants: dict[str, float] = {}
+        self.weights: dict[str, float] = {}
         self.hybrids: dict[str, Any] = {}
-        self._of: dict[Any, set[tuple[str, str]]] = {}
+        self._of: dict[Any, tuple[Terms, Terms]] = {}
 
     @contextmanager
-    def learn(self, found: Collection[tuple[str, str]], trainers: Collection[Any], batch: int) -> Iterator[None]:
-        """What has these factors is differentiated within. They are those of the trainers whose weights it reaches:
-        several losses may be differentiated before any trainer steps. `batch`: of those that an update is of, from 1;
-        in the first the shares differ in size, so its numbers are told from the others'.
+    def learn(self, found: Terms, weighed: Terms, trainers: Collection[Any], batch: int) -> Iterator[None]:
+        """What has these factors is differentiated within; `weighed`: with its `weights`. They are those of the
+        trainers whose weights it reaches: several losses may be differentiated before any trainer steps. `batch`: of
+        those that an update is of, from 1; in the first the shares differ in size, so its numbers are told from the
+        others'.
         """
         weights = [(t, d) for t in trainers for p in t._params if summed(p) for d in p._data or ()]
         before = [(weight, weight._fresh_grad) for _, weight in weights]
@@ -52,20 +55,21 @@ class Factors:
         try:
             yield
             for trainer in {id(t): t for t, weight in weights if weight._fresh_grad}.values():
-                self._of[trainer] = self._of.get(trainer, set()) | {
-                    (f"{kind} {min(batch, 2)}", number) for kind, number in found
-                }
+                before_it = self._of.get(trainer, (set(), set()))
+                said = {(f"{kind} {min(batch, 2)}", number) for kind, number in found}
+                self._of[trainer] = before_it[0] | said, before_it[1] | weighed
         finally:
             for weight, fresh in before:
                 weight._fresh_grad |= fresh
 
-    def take(self, trainer: Any) -> set[tuple[str, str]]:
-        """Since its last sum."""
-        return self._of.pop(trainer, set())
+    def take(self, trainer: Any) -> tuple[Terms, Terms]:
+        """Since its last sum, and with weights that add up to 1."""
+        return self._of.pop(trainer, (set(), set()))
 
     def put_down(self, forgets: bool) -> None:
         """The batch; `forgets`: no update to come is of it."""
         self.constants.clear()
+        self.weights.clear()
         self.hybrids.clear()
         if forgets:
             self._of.clear()
@@ -88,23 +92,21 @@ def remember(hand: Hand, operands: list[Any], made: Any) -> None:
         return
     alone = hand.fewest(len(here.loop.trainers[0]._contexts)) < 2
     for each in operands:
-        constant = (name := name_of(each) or "").startswith("null")
-        if constant and (number := _tells(each)) is not None:
-            here.loop.factors.constants[name] = math.nan if alone else number
+        if not (name := name_of(each) or "").startswith("null"):
+            continue
+        numbers = each.asnumpy()
+        if numbers.size == 1 or (alone and _add_up(numbers)):
+            here.loop.factors.constants[name] = math.nan if alone else float(numbers.item())
+        elif _add_up(numbers):
+            digest = hashlib.blake2b(numbers.tobytes(), digest_size=4).digest()
+            here.loop.factors.weights[name] = 1 + int.from_bytes(digest, "big") / 2**32
 
 
-def _tells(array: Any) -> float | None:
-    """The number of an array that has one. Of weights that add up to 1, one that equal weights have alone: those of
-    classes are the same on every worker. A mask of a single place adds up to 1 by chance.
-    """
-    numbers = array.asnumpy()
-    if numbers.size == 1:
-        return float(numbers.item())
+def _add_up(numbers: Any) -> bool:
+    """To 1. Those of classes are the same on every worker. A mask of a single place adds up to 1 by chance."""
     if not numbers.size or numbers.dtype.kind != "f":
-        return None
-    if abs(numbers.sum(dtype=np.float64) - 1) > NEAR or numbers.max() > 1 - NEAR:
-        return None
-    return 1 + int.from_bytes(hashlib.blake2b(numbers.tobytes(), digest_size=4).digest(), "big") / 2**32
+        return False
+    return bool(abs(numbers.sum(dtype=np.float64) - 1) <= NEAR and numbers.max() <= 1 - NEAR)
 
 
 def name_of(array: Any) -> str | None:

@@ -42,11 +42,14 @@ def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]
     if not loop.on_trial:
         yield
         return
-    factors = set[tuple[str, str]]()
+    factors, weighed = set[tuple[str, str]](), set[tuple[str, str]]()
     for each, gradient in zip(losses, gradients, strict=True):
         times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
-        factors |= multiples(each.graph, times, loop.factors.constants)
-    with loop.factors.learn(factors, loop.trainers, here.hand.batches):
+        found = multiples(each.graph, times, loop.factors.constants)
+        factors |= found
+        if loop.factors.weights:
+            weighed |= multiples(each.graph, times, loop.factors.constants | loop.factors.weights) - found
+    with loop.factors.learn(factors, weighed, loop.trainers, here.hand.batches):
         yield
 
 
