@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from dyntrain.training.worker.loop.undone.voids import Voids
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, dcgan, mlp, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
@@ -304,3 +305,25 @@ def shares_a_layer(job: Any) -> list[Any]:
 @pytest.mark.parametrize("deaths", list(DEATHS))
 def test_t2_a_layer_of_two_trainers_may_be_clipped_where_either_has_its_sums(deaths: str) -> None:
     all_close(Conductor(*DEATHS[deaths]).run(shares_a_layer), shares_a_layer(Plain()))
+
+
+def test_workers_of_which_each_steps_another_trainer_do_not_wait_for_each_other_for_ever() -> None:
+    """A GAN whose critic is stepped where its loss on the share is large: all are released, and come there again. Where
+    workers are lost instead, others are there, or another step.
+    """
+    voids = Voids()
+    for step, workers in [(5, 3), (5, 3), (5, 2), (6, 2), (6, 2)]:
+        voids.refuse(step, workers)
+        voids.add(step, workers)
+    voids.refuse(6, 2)
+    voids.add(6, 2)
+    voids.refuse(7, 2)
+    with pytest.raises(RuntimeError, match=r"step 6 was void 3 times.*epoch\.sum"):
+        voids.refuse(6, 2)
+
+
+def test_of_several_trainers_it_is_said_in_whose_sum_a_step_is_void(caplog: pytest.LogCaptureFixture) -> None:
+    """Workers that wait for each other, as each steps another one, would else be seen to stand still, and no more."""
+    assert Conductor({0: 2}, [Death(5, 1, 1)], 1).run(dcgan)
+    said = {record.getMessage().split(":")[0] for record in caplog.records}
+    assert "step 5 is void in the sum of trainer 1 of 2" in said, "the generator's, which the script made first"

@@ -7,6 +7,7 @@ of it counts.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -25,13 +26,16 @@ from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.loop.undone.voids import Voids
 from dyntrain.training.worker.loop.watched.heads import judge
 from dyntrain.training.worker.state.training_state import gradient_key
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
+log = logging.getLogger(__name__)
 TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
+VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost in it, or came to another trainer's step"
 NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"
 
 
@@ -42,6 +46,7 @@ class Updates:
         self._loop = loop
         self._divisors = Divisors(loop.trainers, course.batching)
         self.rates = WorkerRates(course.batching, loop.trainers, course.samples)
+        self._voids = Voids()
 
     def _in_hand(self, what: str) -> Hand:
         if self._loop.hand is None:
@@ -78,8 +83,11 @@ class Updates:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
             return
+        self._voids.refuse(loop.position.step, loop.workers)
         self._vote(trainer, hand)
         hand.void = not self._sum(trainer, hand)
+        if hand.void:
+            self._note_void(trainer)
 
     def _vote(self, trainer: ElasticTrainer, hand: Hand) -> None:
         """What is summed beside the gradients, to show whether all workers mean the same."""
@@ -117,6 +125,12 @@ class Updates:
         sums = [*(arrays[0] for _, arrays in gradients), *(array for _, array in beside)]
         return membership.exchange(keys, push, sums)
 
+    def _note_void(self, trainer: ElasticTrainer) -> None:
+        loop = self._loop
+        if len(loop.trainers) > 1:
+            self._voids.add(loop.position.step, loop.workers)
+            log.warning(VOID, loop.position.step, loop.trainers.index(trainer) + 1, len(loop.trainers))
+
     # ---- what follows from it
 
     def apply(self, trainer: ElasticTrainer, n: float, update: Callable[[float], None]) -> None:
@@ -152,6 +166,7 @@ class Updates:
 
         hand.void = not loop.membership.apply(loop.after, work, reaches=alone)
         if hand.void:
+            self._note_void(trainer)
             return
         if not alike[0]:
             raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)

@@ -1,0 +1,27 @@
+"""Steps that are void again and again although nobody is missing. Pure."""
+
+from __future__ import annotations
+
+MOST = 3  # times: each takes as long as it takes to see that nobody makes progress
+AGAIN = (
+    "step {step} was void {times} times, and no worker is missing: do they come to the steps of different trainers, "
+    "each by a condition of its own? Made of an epoch.sum() it is the same on all"
+)
+
+
+class Voids:
+    """A script may step different trainers on different workers, which then wait for each other until they are
+    released, and come there again.
+    """
+
+    def __init__(self) -> None:
+        self._at, self._times = (-1, 0), 0
+
+    def add(self, step: int, workers: int) -> None:
+        self._times = self._times + 1 if self._at == (step, workers) else 1
+        self._at = step, workers
+
+    def refuse(self, step: int, workers: int) -> None:
+        """Raises RuntimeError, with the same words on every worker, before one more."""
+        if self._times >= MOST and self._at == (step, workers):
+            raise RuntimeError(AGAIN.format(step=step, times=self._times))
