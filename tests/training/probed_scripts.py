@@ -20,6 +20,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.sampling.sharding import epoch_order
 from dyntrain.training.worker.loop import first_batch
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.probe import child
@@ -86,6 +87,20 @@ def weights_of_classes(y: Any) -> Any:
 @script
 def classes_counted_in_the_batch() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y))
+
+
+@script
+def classes_that_few_samples_share() -> None:
+    """Center loss for faces: of many classes the first twelve samples have each another one."""
+    order, y = epoch_order(SAMPLES, 0, 0), Y.copy()
+    y[order] = np.arange(SAMPLES) % 12
+    dataset = gluon.data.ArrayDataset(X, y)
+
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        counts = np.bincount(y.asnumpy().astype(int), minlength=12)
+        return cross_entropy(net(x), y) * nd.array(1 / np.maximum(counts, 1)).take(y)
+
+    train(weighed, mlp(outputs=12), dataset=dataset)
 
 
 @script

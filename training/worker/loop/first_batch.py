@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 SAMPLES, FEWEST = 12, 4  # of the excerpt
 FIRST = 5 / 12  # of it is the first part: neither of the two is a multiple of the other
 SECONDS = 60.0  # for all of it: a script that takes longer begins without
+MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
 UNTRIED = "the first batch is not probed: %s"
@@ -77,7 +79,7 @@ class Tried:
     of_batch: list[str]
 
 
-def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Indices]:
+def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
     what is wrong, if anything is.
     """
@@ -88,11 +90,28 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Iterator[Ind
         return log.warning(UNTRIED, f"it has {len(batch)} samples")
     if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
         return log.warning(UNTRIED, "what is on a GPU is not there after a fork")
-    probe = Probe(loop, dataset, batch)
+    begun = time.monotonic()
     try:
-        yield from probe.run()
+        whole = yield from Probe(loop, dataset, batch, FIRST, SECONDS).run()
     except Untried as why:
-        log.warning(UNTRIED, why)
+        return log.warning(UNTRIED, why)
+    if loop.refusal is not None:
+        return None
+    log.info(TRIED, sizes_of(batch, FIRST))
+    if whole.of_batch:
+        log.warning(DRAWN, ", ".join(whole.of_batch))
+    more = loop.first_batch[: max(len(batch), min(MORE, loop.first_part))]
+    if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
+        # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
+        with suppress(Untried):
+            yield from Probe(loop, dataset, more, OTHER, SECONDS).run()
+    return None
+
+
+def sizes_of(batch: Indices, first: float) -> dict[str, int]:
+    """Of the excerpt and its two parts."""
+    size = len(batch)
+    return {"whole": size, "first": int(size * first), "rest": size - int(size * first)}
 
 
 class Untried(Exception):
@@ -100,32 +119,30 @@ class Untried(Exception):
 
 
 class Probe:
-    """Of the samples `batch`."""
+    """Of the samples `batch`, of which the share `first` is the first part; it ends within `seconds`."""
 
-    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices) -> None:
+    def __init__(
+        self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices, first: float, seconds: float
+    ) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
-        self._until, self._own = time.monotonic() + SECONDS, generators()
+        self._sizes = sizes_of(batch, first)
+        self._until, self._own = time.monotonic() + seconds, generators()
 
-    def run(self) -> Iterator[Indices]:
-        """Raises Untried."""
-        size = len(self._batch)
-        rows, first = np.arange(size), int(size * FIRST)
+    def run(self) -> Generator[Indices, None, Tried]:
+        """What it came to for all of them. Raises Untried."""
+        rows, first = np.arange(len(self._batch)), self._sizes["first"]
         whole = yield from self._try(rows, None)
         parts = []
         for part in (rows[:first], rows[first:]):
             parts.append((part, (yield from self._try(part, whole))))
         if len({whole.drawn, *(tried.drawn for _, tried in parts)}) > 1:
             raise Untried("the script draws other numbers for other samples")
-        sizes = {"whole": size, "first": first, "rest": size - first}
         if wrong := self._difference(whole, parts):
             again = yield from self._try(rows, None)
             if self._difference(whole, [(rows, again)]):
                 raise Untried("the script does not compute the same of the same samples twice")
-            self._loop.refusal = NOT_ADDITIVE.format(**sizes, **vars(wrong))
-        else:
-            log.info(TRIED, sizes)
-            if whole.of_batch:
-                log.warning(DRAWN, ", ".join(whole.of_batch))
+            self._loop.refusal = NOT_ADDITIVE.format(**self._sizes, **vars(wrong))
+        return whole
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
         """`whole`: what is given to a part of it. Raises Untried."""

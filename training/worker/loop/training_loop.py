@@ -256,6 +256,12 @@ class TrainingLoop:
         """Samples of all workers, at hand or the next."""
         return self._shares.divide(self.position, 0, 1)[0]
 
+    @property
+    def first_part(self) -> int:
+        """Samples of it that this worker's script is given at once."""
+        own = len(self._shares.divide(self.position, self.rank, self.workers)[1])
+        return min(own, self._course.local_batch_at_most or own)
+
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
         if isinstance(dataset, Loader):
             return self.loading.part(dataset, self._shares.shift + self.position.epoch, batch, rows)
