@@ -99,7 +99,8 @@ def _back(found: Any, own: Any) -> Any:
     if "array" in found:
         array = array_of(found)
         if isinstance(own, mx.nd.NDArray):
-            return mx.nd.array(array, ctx=own.context, dtype=array.dtype)
+            made = mx.np if isinstance(own, mx.np.ndarray) else mx.nd
+            return made.array(array, ctx=own.context, dtype=array.dtype)
         return array
     if "items" in found:
         owns = (

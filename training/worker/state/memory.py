@@ -111,7 +111,8 @@ def _plain(name: str, value: Any, depth: int = 0) -> Any:
             raise ValueError(
                 f"job.memory.{name}: an array may have {LARGEST} numbers, this one is {value.shape} of {value.dtype}"
             )
-        return {**plain_array(value), **({} if isinstance(value, np.ndarray) else {"nd": True})}
+        kinds = {"np": mx.np.ndarray, "nd": mx.nd.NDArray}  # MXNet's of NumPy's kind, and its older ones
+        return {**plain_array(value), **next(({name: True} for name, of in kinds.items() if isinstance(value, of)), {})}
     if depth < DEPTH:
         if type(value) in (list, tuple):
             return {type(value).__name__: [_plain(name, part, depth + 1) for part in value]}
@@ -128,7 +129,8 @@ def _value(found: Any) -> Any:
         return found
     if "array" in found:
         array = array_of(found)
-        return mx.nd.array(array, dtype=array.dtype) if "nd" in found else array
+        made = mx.np if "np" in found else mx.nd if "nd" in found else None
+        return array if made is None else made.array(array, dtype=array.dtype)
     if "dict" in found:
         return {key: _value(part) for key, part in found["dict"]}
     return [_value(part) for part in found["list"]] if "list" in found else tuple(map(_value, found["tuple"]))

@@ -69,6 +69,12 @@ def write(array: Any, raw: Raw) -> None:
         given.copyto(array.as_nd_ndarray())  # the same memory, also of an array of mx.np's
 
 
+def zeros_like(array: Any) -> Any:
+    """Of its kind: operators of MXNet's do not mix arrays of NumPy's kind (`npx.set_np()`) with its older ones."""
+    made = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
+    return made.zeros(array.shape, ctx=array.context, dtype=array.dtype)
+
+
 def leaves(state: Any) -> Iterator[Any]:
     """The arrays in an optimizer state, which is an array, nothing, or a tuple of such."""
     if isinstance(state, list | tuple):

@@ -24,7 +24,7 @@ from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
-from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write
+from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write, zeros_like
 
 _LENGTH = 8
 SAMPLED = 4  # values of an array
@@ -240,9 +240,7 @@ class TrainingState:
                     for updater in trainer._updaters:
                         del updater.states[i]
         self._carried = {
-            id(p): [mx.nd.zeros(d.shape, ctx=d.context, dtype=d.dtype) for d in p.list_data()]
-            for i, p in enumerate(self._equal)
-            if f"g{i}" in names
+            id(p): [zeros_like(data) for data in p.list_data()] for i, p in enumerate(self._equal) if f"g{i}" in names
         }
 
     @staticmethod

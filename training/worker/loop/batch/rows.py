@@ -19,6 +19,7 @@ from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.membership.membership import Key
+from dyntrain.training.worker.state.slots import zeros_like
 
 ROWS_ADD_UP = (
     "job.rows() where the script adds gradients up itself (grad_req='add'): say it to the job, job.trainer(..., "
@@ -102,7 +103,7 @@ class Rows:
         `counts`; one of all adds the rows that the batch has not (`rest`).
         """
         first, end = self._in_hand()
-        self._sums = [_zeros(array) for array in self.whole]
+        self._sums = [zeros_like(array) for array in self.whole]
         mine = self.mine
         for total, array, rows in zip(self._sums, self.whole, [mine] if self._single else mine, strict=True):
             if counts:
@@ -120,10 +121,6 @@ class Rows:
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
-
-
-def _zeros(array: Any) -> Any:
-    return (mx.np if isinstance(array, mx.np.ndarray) else mx.nd).zeros_like(array)
 
 
 def _slice(array: Any, axis: int, first: int, end: int) -> Any:
