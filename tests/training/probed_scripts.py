@@ -621,7 +621,7 @@ class Heard(logging.Handler):
 
 def main() -> None:
     Membership.probes = True
-    first_batch.SECONDS = child.IDLE = 600  # no outcome hangs on how busy the machine is
+    first_batch.SECONDS = first_batch.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
     heard = Heard()
     first_batch.log.addHandler(heard)
     first_batch.log.setLevel(logging.INFO)

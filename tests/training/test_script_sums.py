@@ -145,17 +145,21 @@ def test_t2_a_number_may_be_in_an_array() -> None:
     all_close(results, expected)
 
 
-def test_t2_what_is_counted_as_an_array_is_summed_recorded_and_reduced() -> None:
+def test_t2_what_is_counted_as_an_array_is_summed_reduced_and_recorded() -> None:
     """As Gluon's scripts count."""
+    reduced = []
 
     def script(job: Any) -> list[Any]:
         def counted(epoch: Any, x: Any) -> Any:
-            epoch.record("positives", (x[:, 0] > 0).sum(), mx.nd.array([len(x)]))
-            return epoch.sum((x == x).sum() / 4)
+            samples = (x == x).sum() / 4
+            epoch.record("samples", samples, mx.nd.array([1.0]))
+            reduced.append(epoch.reduce("samples", samples, mx.nd.array([1.0])))
+            return epoch.sum(samples)
 
         return trained(job, counted)
 
     all_close(Conductor({0: 3}).run(script), trained(Plain(), lambda epoch, x: len(x)))
+    assert sorted(reduced) == pytest.approx(sorted(3 * [size / 3 for size in WHOLE]))
 
 
 def test_a_number_that_differs_between_workers_is_no_sum_though_one_was_asked_for() -> None:

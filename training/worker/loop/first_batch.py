@@ -92,7 +92,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
         return log.warning(UNTRIED, "what is on a GPU is not there after a fork")
     begun = time.monotonic()
     try:
-        whole = yield from Probe(loop, dataset, batch, FIRST, SECONDS).run()
+        whole = yield from Probe(loop, dataset, batch, FIRST).run()
     except Untried as why:
         return log.warning(UNTRIED, why)
     if loop.refusal is not None:
@@ -104,7 +104,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
         with suppress(Untried):
-            yield from Probe(loop, dataset, more, OTHER, SECONDS).run()
+            yield from Probe(loop, dataset, more, OTHER).run()
     return None
 
 
@@ -119,14 +119,12 @@ class Untried(Exception):
 
 
 class Probe:
-    """Of the samples `batch`, of which the share `first` is the first part; it ends within `seconds`."""
+    """Of the samples `batch`, of which the share `first` is the first part."""
 
-    def __init__(
-        self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices, first: float, seconds: float
-    ) -> None:
+    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices, first: float) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
         self._sizes = sizes_of(batch, first)
-        self._until, self._own = time.monotonic() + seconds, generators()
+        self._until, self._own = time.monotonic() + SECONDS, generators()
 
     def run(self) -> Generator[Indices, None, Tried]:
         """What it came to for all of them. Raises Untried."""
