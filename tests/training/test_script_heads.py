@@ -131,7 +131,7 @@ def drawn_prior(net: Any, x: Any, y: Any) -> Any:
 
 def by_hand(net: Any, x: Any, y: Any) -> Any:
     """A linear model without a layer, of the batch."""
-    weight = mx.nd.add_n(*[p.data().sum() for p in net.collect_params().values()])
+    weight = mx.nd.add_n(*[0.05 * p.data().sum() for p in net.collect_params().values()])
     return (((x * weight).sum(axis=1) - y.astype("float32")) ** 2).sum()
 
 
@@ -245,7 +245,7 @@ def looked_up(net: Any, x: Any, y: Any) -> Any:
     """A row of a table of weights for each sample, and the first two of the outputs."""
     table = net[1].weight.data()
     rows = mx.nd.take(table, y)
-    return (net(x).take(mx.nd.array([0, 1]), axis=1).sum(axis=1) * rows.sum(axis=1)).mean()
+    return ((net(x).take(mx.nd.array([0, 1]), axis=1).sum(axis=1) - rows.sum(axis=1)) ** 2).mean() / 8
 
 
 def held_each(net: Any, x: Any, y: Any) -> Any:

@@ -17,7 +17,7 @@ from mxnet import autograd, gluon
 
 import mxnet as mx  # isort: skip
 
-TOLERANCE = 2e-5
+TOLERANCE, LARGEST = 2e-5, 100.0
 
 CHANGES = {
     "three workers": ({0: 3}, [], 2),
@@ -45,6 +45,7 @@ def all_close(results: list[list[Any]], expected: list[Any]) -> None:
 def close(one: list[Any], other: list[Any]) -> None:
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
+        assert np.abs(b).max() < LARGEST, "a training that blows up magnifies what each processor rounds its own way"
         np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=1e-4)
 
 
