@@ -4,16 +4,35 @@ in the logs of machines that are gone, and the job starts again until its restar
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import idioms
+from dyntrain.training.worker.refused import Refused, past_help
 from job_bed import JobBed
 
 SCRIPT = Path(idioms.__file__).with_name("mortal_idiom.py")
 COUNTS = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import probed_scripts as scripts; " + (
     "scripts.classes_counted_in_the_batch()"
 )
+OWN_DIVISOR = """
+from dyntrain import ElasticJob
+import mxnet as mx
+from mxnet import autograd, gluon
+
+job = ElasticJob.join()
+net = gluon.nn.Dense(1, in_units=3)
+net.initialize()
+trainer = job.trainer(net.collect_params(), "sgd")
+x = mx.nd.random.normal(shape=(24, 3))
+for epoch in job.epochs(2, samples=24, global_batch=12):
+    for data in epoch.batches(gluon.data.ArrayDataset(x)):
+        with autograd.record():
+            loss = net(data) ** 2
+        loss.backward()
+        trainer.step(len(data) + 0.5)
+"""
 
 
 def failed(folder: Path, *command: str) -> JobBed:
@@ -34,6 +53,19 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
     bed = failed(tmp_path, "-c", COUNTS)
     (end,) = bed.events("failed")
     assert "the gradients of 12 samples are not those of 5 and of 7 of them together" in end["reason"]
+    assert bed.events("restart") == []
+
+
+def test_t2_what_each_worker_refuses_in_words_of_its_own_ends_a_real_job_at_once(tmp_path: Path) -> None:
+    """The numbers in it are those of its share: no two workers say the same, however often they are started again."""
+    bed = failed(tmp_path, "-c", OWN_DIVISOR)
+    (end,) = bed.events("failed")
+    assert re.search(r"cannot go on: WrongBatchSize: step\([57]\.5\)", end["reason"])
+    assert bed.events("restart") == []
+
+
+def test_t2_what_one_worker_refuses_after_steps_of_the_same_script_is_not_the_others_end() -> None:
+    assert not past_help(Refused(), before_steps=False)
 
 
 def test_t7_a_bug_in_the_body_of_the_loop_ends_a_real_job_the_second_time_with_its_traceback(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START, ScriptFailed
 from dyntrain.training.session.orders import Journal
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags
-from dyntrain.training.worker.membership.membership import PastHelp
+from dyntrain.training.worker.refused import PastHelp
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights

@@ -242,7 +242,7 @@ class CommitUnreadable(Message):
 
 
 class ScriptFailed(Message):
-    """The script raised; the process is about to end. `error` is the last line, which tells two failures apart."""
+    """The script raised; the process is about to end. `error`, its kind and words, tells two failures apart."""
 
     type: Literal["script_failed"] = "script_failed"
     generation: int

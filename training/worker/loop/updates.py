@@ -28,6 +28,7 @@ from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinio
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
 from dyntrain.training.worker.loop.watched.heads import judge
+from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
 if TYPE_CHECKING:
@@ -171,9 +172,9 @@ class Updates:
         if not alike[0]:
             raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)
         if hand.refused:
-            raise ValueError(loop.refusal or REFUSED_BY_ANOTHER)
+            raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER)
         if lacks := loop.state.lacks_scheduler():
-            raise ValueError(lacks)
+            raise Refused(lacks)
 
     def _settled(self, trainer: ElasticTrainer, hand: Hand) -> float | None:
         """What to divide by, now that the sums are there; None: the workers differ. Raises ValueError."""

@@ -52,8 +52,9 @@ from dyntrain.training.sampling.statistics import averaged, weighted
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
-from dyntrain.training.worker.membership.membership import Key, Membership, PastHelp
+from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
+from dyntrain.training.worker.refused import past_help
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -435,14 +436,13 @@ class CoordinatedMembership(Membership):
         if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
         self.told_failure = True
-        lines = traceback.format_exception(error)
         self._client.say(
             ScriptFailed(
                 generation=self._generation,
                 position=self._guard.position,
-                error=lines[-1].strip()[:2000],
-                traceback="".join(lines)[-20_000:],
-                past_help=isinstance(error, PastHelp),
+                error=f"{type(error).__name__}: {error}".strip()[:2000],
+                traceback="".join(traceback.format_exception(error))[-20_000:],
+                past_help=past_help(error, before_steps=self._guard.position.step == self.starts.step),
             )
         )
 

@@ -23,10 +23,6 @@ SAID = (
 )  # fmt: skip
 
 
-class PastHelp(Exception):
-    """Beside what a script raises: to start the workers again would lead to the same, or would hide it."""
-
-
 class Membership:
     """Alone: one worker, for ever. Each method is what a coordinated worker overrides."""
 

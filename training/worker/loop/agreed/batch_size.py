@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from dyntrain.training.worker.refused import Refused
+
 AS_IT_IS = "as it is"  # of means: one of them, or several that were added up
 
 
-class WrongBatchSize(ValueError):
+class WrongBatchSize(Refused):
     """The number in `trainer.step(n)` is no batch size, or could be two; says which would be right."""
 
 

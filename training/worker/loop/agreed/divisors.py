@@ -10,6 +10,7 @@ from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, Wr
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.refused import Refused, RefusedByAll
 
 SHORT_GROUP = (
     ". Where this is an update of several batches, of which an epoch's last has fewer: job.trainer(..., accumulate=k), "
@@ -72,21 +73,21 @@ class Divisors:
         self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool
     ) -> float:
         if isinstance(n, Total) and hand.batches > 1:
-            raise ValueError(ADDS_UP)
+            raise Refused(ADDS_UP)
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         known = meanings.get(number)
         of_a_sum = MADE_OF_A_SUM if known is None else known
         counts = hand.counted and hand.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
-                raise ValueError(NOT_ABOVE_0.format(n=n))
+                raise Refused(NOT_ABOVE_0.format(n=n))
             if n == 1 and not hand.counted and not self._takes_sums(trainer, hand):
-                raise ValueError(OWN_SHARE)
+                raise Refused(OWN_SHARE)
             by, left = float(n), of_a_sum
         elif trainer.loss_kind == "mean":
             by, left, hand.unsure[trainer] = divisor_of_means(n, self._counts(hand, full), known, _means(trainer, hand))
         elif counts and n == 1 and known is None and singles:
-            raise ValueError(ONE)
+            raise Refused(ONE)
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
             by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) of nothing
         else:
@@ -124,7 +125,7 @@ class Divisors:
         if not alike and not _mixed(hand, workers, tagged(unsure[0]), tagged(by)):
             return None
         if doubts == workers and by != 1:
-            raise ValueError(BATCHES_OR_SAMPLES.format(n=by))
+            raise RefusedByAll(BATCHES_OR_SAMPLES.format(n=by))
         own["meanings"] = {**meanings, number: [AS_IT_IS]}
         return by
 

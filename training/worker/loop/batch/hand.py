@@ -15,6 +15,7 @@ from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.loop.batch.parts import Aside
 from dyntrain.training.worker.loop.record.opinions import OPINION
+from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
@@ -179,7 +180,7 @@ class Hand:
         if trainer.loss_kind != "mean" or devices == 1 or self.spectates:
             return [1.0] * devices
         if self.slices is None:
-            raise ValueError(SLICES_UNKNOWN)
+            raise Refused(SLICES_UNKNOWN)
         leans = [samples * devices / len(self.part) for samples in self.slices]
         return [*leans, *[1.0] * (devices - len(leans))]
 

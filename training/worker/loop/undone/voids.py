@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dyntrain.training.worker.refused import PastHelp
+
 MOST = 3  # times: each takes as long as it takes to see that nobody makes progress
 AGAIN = (
     "step {step} was void {times} times, and no worker is missing: do they come to the steps of different trainers, "
     "each by a condition of its own? Made of an epoch.sum() it is the same on all"
 )
+
+
+class VoidAgain(RuntimeError, PastHelp):
+    """On every worker alike."""
 
 
 class Voids:
@@ -22,6 +28,6 @@ class Voids:
         self._at = step, workers
 
     def refuse(self, step: int, workers: int) -> None:
-        """Raises RuntimeError, with the same words on every worker, before one more."""
+        """Raises VoidAgain before one more."""
         if self._times >= MOST and self._at == (step, workers):
-            raise RuntimeError(AGAIN.format(step=step, times=self._times))
+            raise VoidAgain(AGAIN.format(step=step, times=self._times))

@@ -23,6 +23,7 @@ from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.record.complaints import complaint
 from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
 from dyntrain.training.worker.loop.record.multiples import multiples
+from dyntrain.training.worker.refused import Refused
 from mxnet import autograd
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         hand.found |= {GIVEN} if given else each.kinds
         hand.undivided = hand.undivided is not False and not given and each.undivided
     if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
-        raise ValueError(wrong)
+        raise Refused(wrong)
 
 
 def judge(trainer: Any) -> None:
@@ -89,7 +90,7 @@ def judge(trainer: Any) -> None:
     for group in groups:
         wrongs = [complaint(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
         if all(wrongs):
-            raise ValueError(wrongs[0])
+            raise Refused(wrongs[0])
     loop.heads_known.add(trainer)
 
 

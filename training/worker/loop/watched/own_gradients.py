@@ -26,6 +26,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import here, within
 from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote, wrote_to
+from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
 
@@ -58,13 +59,13 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
         return  # an optimizer's own lines
     holders = _holders(hand, array)
     if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
-        raise ValueError(CHANGED.format(name=holders[0][1].name))
+        raise Refused(CHANGED.format(name=holders[0][1].name))
     if not holders:
         if any(each is array for each in hand.arrays_read):
-            raise ValueError(BY_HAND.format(shape=array.shape))
+            raise Refused(BY_HAND.format(shape=array.shape))
         for weight, param in hand.not_kept:
             if weight is array:
-                raise ValueError(NOT_KEPT.format(name=param.name))
+                raise Refused(NOT_KEPT.format(name=param.name))
         _refuse_moved(hand, array)
         _keep(hand, array)
 
@@ -84,7 +85,7 @@ def _refuse_moved(hand: Hand, array: Any) -> None:
     for param in _unsummed(hand) if hand.gradients_read else ():
         moved = id(param) in hand.gradients_read and any(data is array for data in param._data or ())
         if moved and any(data._fresh_grad for data in param._data):
-            raise ValueError(MOVED.format(name=param.name))
+            raise Refused(MOVED.format(name=param.name))
 
 
 def _unsummed(hand: Hand) -> list[Any]:
@@ -188,7 +189,7 @@ def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
             if here.hand is None:
                 wrote(self)
             elif _is_not_kept(here.hand, self):
-                raise ValueError(NOT_KEPT.format(name=self.name))
+                raise Refused(NOT_KEPT.format(name=self.name))
         return set_data(self, data)
 
     return looks
@@ -205,7 +206,7 @@ def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
             gave(self, arrays)
         elif here.in_block:
             if set_between(self) and _is_not_kept(hand, self):
-                raise ValueError(SET_BETWEEN.format(name=self.name))
+                raise Refused(SET_BETWEEN.format(name=self.name))
         elif not hand.updates and _is_not_kept(hand, self):
             hand.not_kept += [(each, self) for each in arrays]
         return found
