@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -19,6 +20,7 @@ from pydantic import SecretStr
 
 import mxnet as mx  # isort: skip
 from dyntrain.controller.contract.messages import ControlFile, CoordinatorEndpoint
+from dyntrain.training.engine.allreduce import HorovodStore
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.node_messages import GroupReady, Retire
@@ -235,3 +237,14 @@ def test_what_is_wrong_before_the_job_is_entered_is_said_in_its_own_words(tmp_pa
     job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     with pytest.raises(ValueError, match=r"not initialised: call net.initialize\(\) and pass one example"):
         next(iter(job.epochs(1, samples=10, global_batch=5)))
+
+
+def test_devices_with_arrays_of_numpys_kind_are_added_up_before_horovod_sums_them() -> None:
+    """`npx.set_np()` with several devices: their sum was an error in the first step."""
+    given = []
+    horovod = SimpleNamespace(Sum="sum", allreduce_=lambda array, op, name, priority: given.append(array.asnumpy()))
+    devices = [mx.np.array([1.0, 2.0]), mx.np.array([10.0, 20.0])]
+    HorovodStore(horovod).pushpull("w", devices)
+    np.testing.assert_array_equal(given, [[11, 22]])
+    for device in devices:
+        np.testing.assert_array_equal(device.asnumpy(), [11, 22])

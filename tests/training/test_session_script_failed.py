@@ -19,6 +19,16 @@ def test_t7_the_same_error_on_every_worker_at_the_same_step_ends_the_job_the_sec
     assert trouble.script_raised("a", 5, "KeyError: 'x'", AB)
 
 
+def test_t7_numbers_of_a_share_do_not_make_errors_of_one_script_different() -> None:
+    """A written batch size: `reshape((64, -1))` is another sentence on each worker, and was twenty restarts."""
+    trouble = Trouble()
+    for times in range(2):
+        assert not trouble.script_raised("a", 5, f"ValueError: size 21 into shape (8,{3 + times})", AB)
+        ends = trouble.script_raised("b", 5, f"ValueError: size 2{times} into shape (8,3)", AB)
+        trouble.formed()
+    assert ends
+
+
 def test_t7_errors_that_differ_or_move_on_or_spare_somebody_do_not_end_the_job() -> None:
     trouble = Trouble()
     for step, error in ((5, "one"), (9, "one"), (9, "other")):

@@ -128,17 +128,22 @@ class AllReduce:
         self.break_off()
 
 
+def _plain(arrays: Any) -> list[Any]:
+    """Over the same memory: with `npx.set_np()` they are of NumPy's kind, which operators do not take."""
+    return [each.as_nd_ndarray() for each in (arrays if isinstance(arrays, list) else [arrays])]
+
+
 class HorovodStore:
     def __init__(self, hvd: Any) -> None:
         self._hvd = hvd
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        values = value if isinstance(value, list) else [value]
-        outs = values if out is None else out if isinstance(out, list) else [out]
+        values = _plain(value)
+        outs = values if out is None else _plain(out)
         total = outs[0]
         if len(values) > 1:
             mx.nd.add_n(*[one.as_in_context(total.context) for one in values], out=total)
-        elif values[0] is not total:
+        elif out is not None:
             values[0].copyto(total)
         self._hvd.allreduce_(total, op=self._hvd.Sum, name=str(key), priority=priority)
         for other in outs[1:]:

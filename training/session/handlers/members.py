@@ -108,7 +108,7 @@ def script_failed(job: JobState, instance: str, message: ScriptFailed, now: floa
     step, error = message.position.step, message.error
     orders: list[Order] = []
     job.raised = step, message.traceback
-    if not job.trouble.raised and job.trouble.alike != (step, error):  # else it has been told
+    if not job.trouble.was_told(step, error):
         raised = events.ScriptFailed(instance=instance, step=step, traceback=message.traceback, at=now)
         orders.append(Announce(raised))
     if message.past_help and job.phase is not Phase.OVER:

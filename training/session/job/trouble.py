@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ RESTARTS = 20  # restarts in a row that got no further
 DIVERGENCES = 3  # times that the workers' states differed
 AT_ONCE = 3  # tries that follow each other without a pause
 LONGEST = 30.0
+NUMBER = re.compile(r"\d+(\.\d+)?")  # in an error's words: shapes and sizes of a share are each worker's own
 
 
 @dataclass
@@ -25,12 +27,18 @@ class Trouble:
     alike: tuple[int, str] | None = None  # what all members of an earlier generation raised, at which step
 
     def script_raised(self, instance: str, step: int, error: str, members: Collection[str]) -> bool:
-        """Whether all members have raised the same at the same step, for the second time: no other try will help."""
-        self.raised[instance] = (step, error)
+        """Whether all members have raised the same, but for numbers in it, at the same step, for the second time: no
+        other try will help.
+        """
+        self.raised[instance] = (step, NUMBER.sub("#", error))
         if set(self.raised) < set(members) or len(set(self.raised.values())) > 1:
             return False
-        again, self.alike = self.alike == (step, error), (step, error)
+        again, self.alike = self.alike == self.raised[instance], self.raised[instance]
         return again
+
+    def was_told(self, step: int, error: str) -> bool:
+        """Of an error that may be this one."""
+        return bool(self.raised) or self.alike == (step, NUMBER.sub("#", error))
 
     def not_formed(self, now: float) -> str | None:
         """One more formation came to nothing. The reason to give up, or None."""
