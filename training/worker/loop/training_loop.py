@@ -154,7 +154,7 @@ class TrainingLoop:
         """Blocks until this worker is a member, or the loop is known to be over."""
         self._course = course
         hold(None, self)
-        self.membership.expects = self._expect
+        self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
         self._shares = course.shares(self.loading.sequence)
         self.loading.begin(self._shares, course.local_batch_at_most)
         self._shares.group = group_of(self.trainers, course.batching)
@@ -188,6 +188,9 @@ class TrainingLoop:
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)
+
+    def _in_hand(self) -> str | None:
+        return None if self.hand is None else self.hand.beside(self.batch_number, self.position.epoch)
 
     @property
     def resumed(self) -> bool:

@@ -54,7 +54,7 @@ from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import past_help
+from dyntrain.training.worker.refused import PastHelp, Refused, past_help
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -436,6 +436,8 @@ class CoordinatedMembership(Membership):
         if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
         self.told_failure = True
+        if (beside := self.in_hand()) and not isinstance(error, Refused | PastHelp):
+            error.add_note(beside)
         self._client.say(
             ScriptFailed(
                 generation=self._generation,

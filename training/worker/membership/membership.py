@@ -40,6 +40,8 @@ class Membership:
         self.first_step = 0
         self.expects: Callable[[Position, int, int], None] = lambda position, number, workers: None
         """Told where the next generation begins, and as which number of how many workers, while it is being formed."""
+        self.in_hand: Callable[[], str | None] = lambda: None
+        """What the script has of a batch, to stand beside an error of its own."""
         self._metrics: dict[str, tuple[float, float]] = {}
 
     @property

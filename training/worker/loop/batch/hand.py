@@ -24,6 +24,10 @@ ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
 DOUBTS = TAGGED + 2  # whether its divisor is unsure, and whether it refuses the script
 HEAD = DOUBTS + OPINION  # and an opinion; those of the parameters follow
+IN_HAND = (
+    "(batch {number} of epoch {epoch} is of {size} samples, of which {here} were here: where the script writes a batch "
+    "size down, as in a shape, it is len(data))"
+)
 SLICES_UNKNOWN = (
     "loss='mean' on several devices: how many samples each device has shows in gluon.utils.split_and_load, so divide "
     "the batch with that, or leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
@@ -171,6 +175,11 @@ class Hand:
                     for gradient in p.list_grad():
                         gradient *= before / weight
         self.weights[number] = weight
+
+    def beside(self, number: int, epoch: int) -> str | None:
+        """What to know where the script fails in it; None where it is all of the batch, as in one process."""
+        here = len(self.part)
+        return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
 
     def leans(self, trainer: Any) -> list[float]:
         """What the gradients of each device are multiplied by, so that its samples count as those of the others do: a
