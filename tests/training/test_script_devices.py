@@ -36,9 +36,9 @@ class Devices(Plain):
         return gluon.Trainer(params, optimizer, options, kvstore="device", update_on_kvstore=False)
 
 
-def on_devices() -> Any:
+def on_devices(outputs: int = 3) -> Any:
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(5, activation="tanh"), gluon.nn.Dense(3))
+    net.add(gluon.nn.Dense(5, activation="tanh"), gluon.nn.Dense(outputs))
     net.initialize(ctx=DEVICES)
     net(mx.nd.zeros((1, 4)))
     rng = np.random.default_rng(1)
@@ -100,6 +100,38 @@ def test_t2_means_on_uneven_devices_count_each_sample_alike(
     plan: dict[int, int], deaths: list[Death], segment_steps: int | None, said: dict[str, Any]
 ) -> None:
     all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, **said)), of_means(Devices()))
+
+
+def of_two_nets(job: Any, samples: int = 30) -> list[Any]:
+    """A GAN; in an epoch's last batch a worker of three has a sample for one device."""
+    generator, critic, bce = on_devices(outputs=4), on_devices(outputs=1), gluon.loss.SigmoidBCELoss()
+    makes = job.trainer(generator.collect_params(), "adam", {"learning_rate": 0.02})
+    judges = job.trainer(critic.collect_params(), "adam", {"learning_rate": 0.02})
+
+    def told(x: Any, right: float) -> Any:
+        out = critic(x)
+        return bce(out, mx.nd.ones_like(out) * right)
+
+    for epoch in job.epochs(EPOCHS, samples=samples, global_batch=BATCH):
+        for x, z in epoch.batches(Rows(numbers(samples, 4), numbers(samples, 4, seed=9))):
+            real, noise = split_and_load(x, DEVICES), split_and_load(z, DEVICES)
+            with autograd.record():
+                losses = [told(a, 1) + told(generator(b).detach(), 0) for a, b in zip(real, noise, strict=True)]
+            autograd.backward(losses)
+            judges.step(BATCH)
+            with autograd.record():
+                losses = [told(generator(b), 1) for b in noise]
+            autograd.backward(losses)
+            makes.step(BATCH)
+    return weights(generator, critic)
+
+
+@pytest.mark.parametrize(("plan", "deaths", "segment_steps"), [({0: 3}, [], 2), COURSES[1]])
+def test_t2_what_a_generators_backward_pass_leaves_in_its_critic_is_in_no_later_sum(
+    plan: dict[int, int], deaths: list[Death], segment_steps: int | None
+) -> None:
+    """A device without samples held it, and added it again to the next batch's."""
+    all_close(Conductor(plan, deaths, segment_steps).run(of_two_nets), of_two_nets(Devices()))
 
 
 def test_arrays_of_numpys_kind_are_summed_over_the_devices_of_a_worker_alone() -> None:

@@ -379,6 +379,7 @@ class TrainingLoop:
         if spectates:
             hand.keep(self.state)
         for trainer in self.trainers:
+            hand.forget(trainer)
             hand.weigh(trainer, self.state)
         self.undo.forwards.take(self.state)
         return hand

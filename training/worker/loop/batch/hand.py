@@ -176,6 +176,15 @@ class Hand:
                         gradient *= before / weight
         self.weights[number] = weight
 
+    @staticmethod
+    def forget(trainer: Any) -> None:
+        """What the backward pass of another net left in an earlier batch, as a generator's does in its critic: where
+        this batch has no samples for a device or a part of the net, it would be summed again.
+        """
+        for param in trainer._params:
+            for data in (param._data or ()) if param.grad_req == "write" else ():
+                data._fresh_grad = False
+
     def beside(self, number: int, epoch: int) -> str | None:
         """What to know where the script fails in it; None where it is all of the batch, as in one process."""
         here = len(self.part)
