@@ -13,6 +13,8 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.worker.state.slots import overwrite
+
 Arrays = list[tuple[str, list[Any]]]  # (label, the same value on each context)
 HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
 
@@ -52,7 +54,7 @@ class Kept:
     def put_back(self, kept: Sequence[Sequence[Any]]) -> None:
         for (_, arrays), before in zip(self.arrays(), kept, strict=True):
             for array, copy in zip(arrays, before, strict=True):
-                copy.copyto(array)
+                overwrite(array, copy)
 
     @property
     def parameters(self) -> list[Any]:

@@ -34,6 +34,7 @@ class Slot:
 
     def read(self, raw: Raw) -> None:
         array = self.copies[0]
+        settle(array)
         check_call(
             _LIB.MXNDArraySyncCopyToCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
         )
@@ -58,15 +59,42 @@ def slot(name: str, label: str, copies: list[Any]) -> Slot:
 
 
 def write(array: Any, raw: Raw) -> None:
+    settle(array)
     try:
-        check_call(
-            _LIB.MXNDArraySyncCopyFromCPU(
-                array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size)
-            )
-        )
-    except mx.MXNetError:  # a forward pass left the array in a layout of MKL-DNN's, into which only MXNet itself copies
-        given = mx.nd.array(raw.view(array.dtype).reshape(array.shape), dtype=array.dtype)
-        given.copyto(array.as_nd_ndarray())  # the same memory, also of an array of mx.np's
+        _fill(array, raw)
+    except mx.MXNetError:
+        as_shaped(array)
+        _fill(array, raw)
+
+
+def _fill(array: Any, raw: Raw) -> None:
+    check_call(
+        _LIB.MXNDArraySyncCopyFromCPU(array.handle, raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(array.size))
+    )
+
+
+def overwrite(array: Any, other: Any) -> None:
+    """With what `other` holds, once all that is under way with `array` is done."""
+    as_shaped(array)
+    other.copyto(array)
+
+
+def settle(array: Any) -> None:
+    """Waits for whoever reads it, and then for who writes to it: a forward pass under way, which reads the weights of
+    a convolution, may lay them out anew, and the engine knows of that no sooner than the pass comes to it. After
+    `wait_to_read` alone their bytes may be moved while they are read: wrong numbers, or a crash of the process.
+    """
+    check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
+    array.wait_to_read()
+
+
+def as_shaped(array: Any) -> None:
+    """Its numbers back in the order of its shape: a forward pass that does not train leaves a convolution's weights in
+    a layout of oneDNN's own. MXNet copies nothing from outside into it, and of arrays of three or five dimensions not
+    even its own. To ask for an array's address lays it out anew (MXNDArrayGetData in MXNet's src/c_api/c_api.cc).
+    """
+    settle(array)
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(ctypes.c_void_p())))
 
 
 def zeros_like(array: Any) -> Any:

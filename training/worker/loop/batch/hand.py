@@ -16,6 +16,7 @@ from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.loop.batch.parts import Aside
 from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.refused import Refused
+from dyntrain.training.worker.state.slots import overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
@@ -158,7 +159,7 @@ class Hand:
 
     def give_back(self, state: TrainingState) -> None:
         for array, copy in self._kept:
-            copy.copyto(array)
+            overwrite(array, copy)
         self._kept = []
 
     def weigh(self, trainer: Any, state: TrainingState) -> None:

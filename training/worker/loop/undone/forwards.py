@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.worker.state.slots import overwrite, settle
 from dyntrain.training.worker.state.training_state import TrainingState
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Forwards:
         """As they were before the first batch; once another one is in hand, nothing."""
         for param, copy in self._before:
             for data in param.list_data():
-                copy.copyto(data)
+                overwrite(data, copy)
 
     def put_down(self, undone: bool) -> None:
         """After an undone batch the next one is looked at."""
@@ -80,4 +81,5 @@ class Forwards:
 
 
 def _bytes(array: Any) -> bytes:
+    settle(array)
     return bytes(array.asnumpy().tobytes())

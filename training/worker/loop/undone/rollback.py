@@ -8,7 +8,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from dyntrain.training.worker.state.attributes import capture, restore
-from dyntrain.training.worker.state.slots import leaves
+from dyntrain.training.worker.state.slots import leaves, overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, counts_of, differentiable, set_counts
 
 _PLAIN = (bool, int, float, str, np.generic, type(None))
@@ -40,7 +40,7 @@ class Mark:
         for scheduler, captured in self._schedules:
             restore(scheduler, captured)
         for array, copy in self._running:
-            copy.copyto(array)
+            overwrite(array, copy)
         self.put_back(state)
 
     def put_back(self, state: TrainingState) -> None:
@@ -50,7 +50,7 @@ class Mark:
 
     def put_back_written(self) -> None:
         for array, copy in self._written:
-            copy.copyto(array)
+            overwrite(array, copy)
 
 
 def _owners(trainer: Any) -> list[Any]:
@@ -73,7 +73,7 @@ class Overwritten:
     copy: Any
 
     def go_back(self, state: TrainingState) -> None:
-        self.copy.copyto(self.array)
+        overwrite(self.array, self.copy)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Backup:
 
     def go_back(self, state: TrainingState) -> None:
         for array, copy in self.arrays:
-            copy.copyto(array)
+            overwrite(array, copy)
         for updater in self.trainer._updaters:
             for made_since in set(updater.states) - self.states:
                 del updater.states[made_since]
