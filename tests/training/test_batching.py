@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,9 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.examples.digits import lenet, load_digits
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.sampling.batching import FixedGlobal, PerWorker, Ramp
+from dyntrain.training.sampling.batching import FixedGlobal, PerWorker, Ramp, WorkerRate
 from dyntrain.training.sampling.sharding import after_step, epoch_order, share
-from dyntrain.training.worker.loop.agreed.schedule import Constant, ScaledSchedule
+from dyntrain.training.worker.loop.agreed.schedule import worker_rate
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
 
@@ -111,13 +112,14 @@ def test_batching_scaled_momentum_is_the_walk_of_a_rate_outside_the_buffer(
 def test_batching_after_the_ramp_the_velocity_is_that_of_a_run_that_began_at_the_new_rate(optimizer: str) -> None:
     """In the steady state of a constant gradient. Unscaled, it would lag behind for tens of steps."""
     net, trainer, state = sgd(0.1, optimizer)
-    schedule = ScaledSchedule(Constant(base_lr=0.1), 1)
-    trainer._optimizer.lr_scheduler = schedule
+    rate = WorkerRate(1)
     other_net, other, other_state = sgd(0.4, optimizer)
     for step in range(300):
         if step == 150:
-            schedule.head_for(4.0, 40)
-        state.scale_momentum(schedule.advance_and_scale(1))
+            rate = rate.heading_for(4.0, 40)
+        before, rate = rate, rate.after(1)
+        state.scale_momentum(rate.factor / before.factor)
+        trainer.set_learning_rate(0.1 * rate.factor)
         push(net, trainer, [1.0, 2.0, 3.0])
         push(other_net, other, [1.0, 2.0, 3.0])
         if step == 191:
@@ -146,36 +148,30 @@ def test_batching_a_schedule_is_where_the_samples_are_however_many_updates_they_
     done.
     """
 
-    def schedule() -> ScaledSchedule:
-        return ScaledSchedule(mx.lr_scheduler.FactorScheduler(20, 0.5, base_lr=1.0), unit)
-
-    by_many, at_once = schedule(), schedule()
+    by_many, at_once = WorkerRate(unit), WorkerRate(unit).after(sum(steps))
     for samples in steps:
-        by_many.advance_and_scale(samples)
-        by_many(0)
-    at_once.advance_and_scale(sum(steps))
-    assert by_many(0) == at_once(0)
-    assert at_once(0) == max(1e-8, 0.5 ** ((-(-sum(steps) // unit) - 1) // 20))
+        by_many = by_many.after(samples)
+    assert by_many == at_once
+    assert at_once.updates == math.ceil(sum(steps) / unit)
 
 
 def test_batching_a_joiner_receives_the_ramp_and_takes_the_rate_in_its_middle() -> None:
     parts = []
     for _ in range(2):
         net, trainer, _ = sgd(0.1)
-        trainer._optimizer.lr_scheduler = ScaledSchedule(mx.lr_scheduler.FactorScheduler(100, 0.5, base_lr=0.1), 10)
+        trainer._optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(100, 0.5, base_lr=0.1)
+        trainer.worker_rate = WorkerRate(10)
         parts.append((trainer, TrainingState(net, trainer)))
     (old, state), (new, joiner) = parts
-    schedule = old._optimizer.lr_scheduler
-    schedule.advance_and_scale(500)
-    schedule.head_for(3.0, 1000)
-    schedule.advance_and_scale(500)
+    old.worker_rate = old.worker_rate.after(500).heading_for(3.0, 1000).after(500)
     joiner.install(state.pack(Position(epoch=1, offset=0, step=9)))
-    assert new.learning_rate == old.learning_rate == pytest.approx(0.2), "half of the way from 1 to 3"
-    for trainer in (old, new):
-        trainer._optimizer.lr_scheduler.advance_and_scale(550)
-    assert new.learning_rate == old.learning_rate == pytest.approx(0.1 * 0.5 * 3.0), (
-        "the schedule of 100 updates of 10 samples, and the ramp's end"
-    )
+    assert new.worker_rate == old.worker_rate
+    assert new.worker_rate.factor == pytest.approx(2.0), "half of the way from 1 to 3"
+    new.worker_rate = new.worker_rate.after(550)
+    with worker_rate(new):
+        assert new.learning_rate == pytest.approx(0.1 * 0.5 * 3.0), (
+            "the schedule of 100 updates of 10 samples, and the ramp's end"
+        )
 
 
 # ---- whole jobs in this process

@@ -5,6 +5,7 @@ whatever the membership is now; or follow it, with `PerWorker`.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -59,6 +60,86 @@ def test_with_a_batch_per_worker_rate_and_schedule_are_those_of_the_workers_that
         return scaled(job, batching=PerWorker(EACH, ramp=0))
 
     all_close(Conductor({0: workers}, size=size).run(script), scaled(Sized(workers)))
+
+
+class Falling(mx.optimizer.SGD):
+    """It lowers its own rate as it updates."""
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        super().update_multi_precision(index, weight, grad, state)
+        self.lr *= 0.99
+
+
+def decays(job: Any, way: str, **batching: Any) -> list[Any]:
+    """Rates that a script sets by hand, in each way that Gluon has."""
+    net, batch, rate = mlp(), EACH * job.size, 0.04 * job.size
+    steps = math.ceil(SAMPLES / batch)
+    options: dict[str, Any] = {"momentum": 0.9, "learning_rate": rate}
+    schedule = mx.lr_scheduler.MultiFactorScheduler([steps, 2 * steps], 0.6, base_lr=rate)
+    if way in ("base_lr", "another scheduler", "none any more"):
+        options["lr_scheduler"] = schedule
+    optimizer = Falling(**options) if way == "by itself" else mx.optimizer.create("sgd", **options)
+    trainer = job.trainer(net.collect_params(), optimizer)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, **(batching or {"global_batch": batch})):
+        if way == "set_learning_rate":
+            trainer.set_learning_rate(trainer.learning_rate * 0.5)
+        elif way == "lr":
+            optimizer.lr = rate * 0.5**epoch
+        elif way == "base_lr":
+            schedule.base_lr = rate * 0.5**epoch
+        elif way in ("a scheduler later", "another scheduler") and epoch >= 1:
+            optimizer.lr_scheduler = mx.lr_scheduler.MultiFactorScheduler([2 * steps], 0.3, base_lr=rate * 0.8)
+        elif way == "none any more" and epoch >= 1:
+            optimizer.lr_scheduler = None
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(x.shape[0])
+    if way == "set_learning_rate":
+        assert trainer.learning_rate == pytest.approx(rate * 0.5**EPOCHS), "what it has set"
+    return weights(net)
+
+
+WAYS = ("set_learning_rate", "lr", "base_lr", "a scheduler later", "another scheduler", "none any more", "by itself")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_a_batch_per_worker_rates_that_a_script_sets_by_itself_follow_the_workers(way: str) -> None:
+    """Its own numbers are for `job.size` workers, and stay what it set: it multiplies what it reads."""
+
+    def script(job: Any) -> list[Any]:
+        return decays(job, way, batching=PerWorker(EACH, ramp=0))
+
+    all_close(Conductor({0: 4}, size=2).run(script), decays(Sized(4), way))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_a_batch_per_worker_all_have_the_rates_that_a_script_sets_whoever_comes_and_goes(way: str) -> None:
+    def script(job: Any) -> list[Any]:
+        return decays(job, way, batching=PerWorker(EACH, ramp=9))
+
+    results = Conductor({0: 2, 2: 4, 4: 3}, [Death(3, 1)], 1, size=2).run(script)
+    assert len(results) == 3
+    all_close(results[1:], results[0])
+
+
+def test_what_save_states_writes_with_a_batch_per_worker_is_read_by_a_script_without_a_job(tmp_path: Path) -> None:
+    def script(job: Any) -> list[Any]:
+        net = mlp()
+        schedule = mx.lr_scheduler.FactorScheduler(2, 0.7, base_lr=0.1)
+        trainer = job.trainer(net.collect_params(), "sgd", {"momentum": 0.9, "lr_scheduler": schedule})
+        for epoch in job.epochs(1, samples=SAMPLES, batching=PerWorker(EACH)):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(x.shape[0])
+        trainer.save_states(str(tmp_path / "states"))
+        return weights(net)
+
+    script(ElasticJob.join())
+    assert b"dyntrain" not in (tmp_path / "states").read_bytes(), "no class of the job's is pickled"
 
 
 def test_a_size_that_is_said_twice_and_differently_is_refused() -> None:

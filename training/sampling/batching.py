@@ -10,6 +10,7 @@ momentum correction of Goyal et al., section 3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -107,3 +108,40 @@ class Ramp:
         goal changes nothing.
         """
         return self if goal == self.goal else Ramp(self.factor(samples), goal, samples, length)
+
+
+@dataclass(frozen=True)
+class WorkerRate:
+    """What a trainer's rate is multiplied by at its next update, and how far its schedule is. `unit`: samples of one
+    update that the script's schedule counts; `samples` were taken so far; `factor` is that of the last update.
+    """
+
+    unit: int
+    samples: int = 0
+    ramp: Ramp = Ramp()
+    factor: float = 1.0
+
+    @property
+    def updates(self) -> int:
+        """What the script's schedule is asked with, however many workers made them."""
+        return -(-self.samples // self.unit)
+
+    def heading_for(self, goal: float, length: int) -> WorkerRate:
+        """From here on to `goal` times the rate, over `length` samples."""
+        return replace(self, ramp=self.ramp.towards(goal, self.samples, length))
+
+    def after(self, samples: int) -> WorkerRate:
+        """For the update that takes so many samples over all workers."""
+        taken = self.samples + samples
+        return replace(self, samples=taken, factor=self.ramp.factor(taken))
+
+    @property
+    def numbers(self) -> list[float]:
+        """For `of_numbers`, on another worker."""
+        ramp = self.ramp
+        return [self.unit, self.samples, ramp.start, ramp.goal, ramp.since, ramp.length, self.factor]
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float]) -> WorkerRate:
+        unit, samples, start, goal, since, length, factor = numbers
+        return cls(int(unit), int(samples), Ramp(start, goal, int(since), int(length)), factor)

@@ -11,6 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.worker.loop.batch.here import here, within
 from mxnet import gluon
 
@@ -85,11 +86,14 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             if param.grad_req == "write":
                 param.grad_req = "add"
         self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
+        self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), what its updates go by
         self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
 
     @property
     def learning_rate(self) -> float:
-        """Asking leaves no trace, as one worker alone may ask, to print it: some schedulers keep what they answered."""
+        """As the script has it, for `job.size` workers also with `PerWorker`. Asking leaves no trace, as one worker
+        alone may ask, to print it: some schedulers keep what they answered.
+        """
         optimizer = self._optimizer
         if optimizer.lr_scheduler is None:
             return float(optimizer.lr)
@@ -97,7 +101,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             asked = copy.deepcopy(optimizer.lr_scheduler)
         except Exception:  # noqa: BLE001  # one that holds what cannot be copied, as a lock, answers itself
             asked = optimizer.lr_scheduler
-        return asked(optimizer.num_update)  # type: ignore[no-any-return]
+        return asked(optimizer.num_update if self.worker_rate is None else self.worker_rate.updates)  # type: ignore[no-any-return]
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch

@@ -19,7 +19,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total, number
-from dyntrain.training.worker.loop.agreed.schedule import WorkerRates
+from dyntrain.training.worker.loop.agreed.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
 from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, mark, summed, tally_key
 from dyntrain.training.worker.loop.course import Course
@@ -160,7 +160,8 @@ class Updates:
                 rows.summed()
             loop.state.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
             hand.updates = True
-            update(by)
+            with worker_rate(trainer):
+                update(by)
             hand.updates = False
             if alone:
                 loop.reached(loop.after)

@@ -19,6 +19,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import allocate, checksum
@@ -399,6 +400,7 @@ def _values_of(trainer: Any) -> dict[str, Any]:
     return {
         "optimizer": capture(trainer._optimizer, _NOT_VALUES),
         "scheduler": _kind(trainer),
+        "worker rate": rate.numbers if (rate := getattr(trainer, "worker_rate", None)) is not None else None,
         "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
         "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
         # as plain numbers: NumPy's are none to JSON
@@ -418,6 +420,8 @@ def _set_values(trainer: Any, values: dict[str, Any]) -> None:
     restore(trainer._optimizer, values["optimizer"])
     if values["scale"] is not None:
         trainer._scale = values["scale"]
+    if values["worker rate"] is not None:
+        trainer.worker_rate = WorkerRate.of_numbers(values["worker rate"])
     if values["amp"] is not None:
         if getattr(trainer, "_amp_loss_scaler", None) is None:
             raise StateError("the state is of a script with amp.init_trainer(trainer), which this one did not call")

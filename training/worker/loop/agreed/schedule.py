@@ -4,14 +4,15 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet.lr_scheduler import LRScheduler  # isort: skip
 
-from dyntrain.training.sampling.batching import Batching, PerWorker, Ramp
+from dyntrain.training.sampling.batching import Batching, PerWorker, WorkerRate
 
 ANOTHER_BATCHING = (
     "a trainer that goes on from a loop over epochs with another batching=: its rate follows the number of workers as "
@@ -49,77 +50,65 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
         return float(self._inner(-(-self.samples // self.unit)))
 
 
-class ScaledSchedule(SampleSchedule):
-    """`inner` times a factor that goes to its goal over a ramp. Start, goal and factor are plain attributes: they are
-    part of the training state.
+class _Scaled(LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    """The script's own schedule, for the length of one update."""
+
+    def __init__(self, inner: Any, rate: WorkerRate) -> None:
+        self._inner, self._rate = inner, rate
+
+    def __call__(self, num_update: int) -> float:
+        return float(self._inner(self._rate.updates)) * self._rate.factor
+
+
+@contextmanager
+def worker_rate(trainer: Any) -> Iterator[None]:
+    """For the length of its update the trainer has the rate of the workers that there are. Before and after, its
+    optimizer has what the script gave it, a number or a schedule: the script may set either at any time.
     """
-
-    def __init__(self, inner: Any, unit: int) -> None:
-        super().__init__(inner, unit)
-        self.start, self.goal, self.since, self.length = 1.0, 1.0, 0, 0
-        self.factor = 1.0  # of the last update
-
-    def head_for(self, goal: float, length: int) -> None:
-        """From here on to `goal` times the rate, over `length` samples."""
-        ramp = self._ramp.towards(goal, self.samples, length)
-        self.start, self.goal, self.since, self.length = ramp.start, ramp.goal, ramp.since, ramp.length
-
-    def advance_and_scale(self, samples: int) -> float:
-        """`advance`; returns the ratio of the new factor to that of the update before."""
-        self.advance(samples)
-        before, self.factor = self.factor, self._ramp.factor(self.samples)
-        return self.factor / before
-
-    def __call__(self, num_update: int) -> float:
-        return super().__call__(num_update) * self.factor
-
-    @property
-    def _ramp(self) -> Ramp:
-        return Ramp(self.start, self.goal, self.since, self.length)
-
-
-class Constant(LRScheduler):  # type: ignore[misc]  # mxnet has no types
-    """The rate of an optimizer that has no schedule."""
-
-    def __call__(self, num_update: int) -> float:
-        return float(self.base_lr)
+    optimizer, rate = trainer._optimizer, trainer.worker_rate
+    if rate is None:
+        yield
+        return
+    if (schedule := optimizer.lr_scheduler) is not None:
+        optimizer.lr_scheduler = _Scaled(schedule, rate)
+        try:
+            yield
+        finally:
+            optimizer.lr_scheduler = schedule
+        return
+    own = optimizer.lr
+    optimizer.lr = scaled = own * rate.factor
+    try:
+        yield
+    finally:
+        optimizer.lr = own if optimizer.lr == scaled else optimizer.lr / rate.factor  # some lower it as they update
 
 
 class WorkerRates:
-    """With `PerWorker`, the rates of all trainers: each trainer's own rate or schedule, made for `base_workers`, behind
-    one that counts samples and follows the number of workers. With another batching, nothing.
+    """With `PerWorker`, the rates of all trainers: each trainer's own rate or schedule, made for `base_workers`, counts
+    samples and follows the number of workers. With another batching, nothing.
     """
 
     def __init__(self, batching: Batching, trainers: Sequence[Any], samples: int) -> None:
-        self._batching, self._epoch = batching, samples
-        self._schedules: dict[Any, ScaledSchedule] = {}
-        if not isinstance(batching, PerWorker):
-            if any(isinstance(trainer._optimizer.lr_scheduler, ScaledSchedule) for trainer in trainers):
+        self._batching, self._epoch, self._trainers = batching, samples, trainers
+        unit = batching.batch * batching.meant_for if isinstance(batching, PerWorker) else None
+        for trainer in trainers:
+            if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
-            return
-        unit = batching.batch * batching.meant_for
-        self._schedules = {trainer: _behind(trainer._optimizer, unit) for trainer in trainers}
+            if unit is not None and trainer.worker_rate is None:
+                trainer.worker_rate = WorkerRate(unit)
 
     def head_for(self, workers: int) -> None:
         """From here on to the rates of so many workers."""
         if isinstance(self._batching, PerWorker):
             ramp = self._epoch if self._batching.ramp is None else self._batching.ramp
-            for schedule in self._schedules.values():
-                schedule.head_for(self._batching.rate_factor(workers), ramp)
+            for trainer in self._trainers:
+                trainer.worker_rate = trainer.worker_rate.heading_for(self._batching.rate_factor(workers), ramp)
 
     def advance(self, trainer: Any, samples: int) -> float:
         """Before the trainer's update with `samples` over all workers; what its momentum is to be multiplied by."""
         if not isinstance(self._batching, PerWorker):
             return 1.0
-        ratio = self._schedules[trainer].advance_and_scale(samples)
-        return ratio if self._batching.correct_momentum else 1.0
-
-
-def _behind(optimizer: Any, unit: int) -> ScaledSchedule:
-    if isinstance(earlier := optimizer.lr_scheduler, ScaledSchedule):
-        if earlier.unit != unit:
-            raise ValueError(ANOTHER_BATCHING)
-        return earlier
-    inner = Constant(base_lr=optimizer.lr) if optimizer.lr_scheduler is None else optimizer.lr_scheduler
-    optimizer.lr_scheduler = schedule = ScaledSchedule(inner, unit)
-    return schedule
+        before = trainer.worker_rate
+        trainer.worker_rate = before.after(samples)
+        return trainer.worker_rate.factor / before.factor if self._batching.correct_momentum else 1.0

@@ -60,7 +60,8 @@ def _owners(trainer: Any) -> list[Any]:
 
 def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
-        return {"_scale": owner._scale}  # of a trainer: the rest is how it was built
+        # of a trainer: the rest is how it was built
+        return {name: vars(owner)[name] for name in ("_scale", "worker_rate") if name in vars(owner)}
     found = {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
     return found | {name: dict(vars(owner)[name]) for name in _MULTIPLIERS if isinstance(vars(owner).get(name), dict)}
 
