@@ -24,7 +24,7 @@ from dyntrain.training.journal import Entry, GenerationSettled, JobFinished
 from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.sharding import epoch_order
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.training_state import digest
+from dyntrain.training.worker.state.equal import checksums
 from mxnet import gluon
 
 WAIT = 60
@@ -171,7 +171,7 @@ class Conductor:
             member.left = True
         if before:
             packed = [member.state.pack(position) for member in before]
-            assert len({digest(block) for block in packed}) == 1, f"replicas differ at {position}"
+            assert len({tuple(checksums(block)) for block in packed}) == 1, f"replicas differ at {position}"
             block = packed[-1]  # the source may leave
             self.blocks[position] = block
         else:
@@ -343,7 +343,7 @@ class ConductedMembership(Membership):
             if lost or conductor.wanted(position.step) != len(conductor.members):
                 conductor.form(position)
             else:
-                blocks = {digest(member.state.pack(position)) for member in conductor.members}
+                blocks = {tuple(checksums(member.state.pack(position))) for member in conductor.members}
                 assert len(blocks) == 1, f"replicas differ at {position}"
                 assert len({member.state.sampled(position) for member in conductor.members}) == 1
                 conductor.position = position

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from dyntrain.training import events
-from dyntrain.training.protocol.messages import CheckIn, Formed, Position, SafeCopy
+from dyntrain.training.protocol.checks import few
+from dyntrain.training.protocol.messages import MAX_BYTES, CheckIn, Formed, Position, SafeCopy
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.job.trouble import DIVERGENCES
@@ -64,12 +66,30 @@ def test_what_a_formation_kept_of_differing_states_is_not_gone_on_from(driver: D
     number = driver.session.job.number
     assert number == 2
     driver.prepare(A, B, "i-0000000c")
+    told: list[events.Restart] = []
     for name, digest in ((A, "one"), (B, "other"), ("i-0000000c", "one")):
-        driver.do("worker_formed", name, Formed(generation=number, digest=digest))
+        checks = (("dense0_weight", "same"), ("dense0_bias", digest))
+        formed = Formed(generation=number, digest=digest, checks=checks)
+        told += announced(driver.do("worker_formed", name, formed), events.Restart)
+    assert f"dense0_bias is one on {A} and i-0000000c, another on {B}" in told[0].reason
     assert driver.session.job.phase is Phase.WAITING
     assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE))
     come_back(driver)
     assert not driver.session.job.lineage.has(SafeCopy(name="2-2", generation=number, position=HERE)), "nor later"
+
+
+@pytest.mark.parametrize("arrays", [1, 999, 1000, 1001, 40_000])
+def test_of_a_model_of_many_arrays_the_check_fits_a_message_and_a_difference_has_a_name(arrays: int) -> None:
+    name = "efficientnet0_" + "block12_" * 20
+    here = [(f"{name}{i}_weight\u00e9", f"{i:016x}") for i in range(arrays)]
+    there = [*here[:-1], (here[-1][0], "another")]
+    said = CheckIn(generation=1, position=HERE, pid=1, checks=few(here))
+    assert len(said.model_dump_json().encode()) < MAX_BYTES
+    found = difference({A: few(here), B: few(there), "i-0000000c": few(here)})
+    assert found
+    assert f"{arrays - 1}_weight" in found
+    assert "another on " + B in found
+    assert difference({A: few(here), B: few(here)}) is None
 
 
 def test_no_difference_is_seen_where_somebody_says_nothing() -> None:

@@ -12,8 +12,10 @@ import pytest
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.state.block import StateError
+from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
 from dyntrain.training.worker.state.slots import write
-from dyntrain.training.worker.state.training_state import StateError, TrainingState, digest
+from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
 
 AT = Position(epoch=2, offset=10, step=31)
@@ -45,28 +47,46 @@ def test_a_joiner_with_the_survivors_state_trains_on_exactly_like_it(optimizer: 
     train(net, trainer, 5)
     other_net, other_trainer, other = model(2, optimizer=optimizer)
     assert other.install(state.pack(AT)) == AT
-    assert digest(other.pack(AT)) == digest(state.pack(AT))
+    assert checksums(other.pack(AT)) == checksums(state.pack(AT))
     train(net, trainer, 3)
     train(other_net, other_trainer, 3)
-    assert digest(other.pack(AT)) == digest(state.pack(AT)), "momentum, update counts and schedule came along"
+    assert checksums(other.pack(AT)) == checksums(state.pack(AT)), "momentum, update counts and schedule came along"
 
 
 def test_the_digest_sees_parameters_optimizer_state_and_position() -> None:
     net, trainer, state = model(1)
     train(net, trainer, 2)
-    before = digest(state.pack(AT))
-    assert digest(state.pack(Position(epoch=2, offset=11, step=31))) != before
+    before = checksums(state.pack(AT))
+    assert checksums(state.pack(Position(epoch=2, offset=11, step=31))) != before
     trainer._updaters[0].states[0][:] += 1
-    assert digest(state.pack(AT)) != before, "momentum counts"
+    assert checksums(state.pack(AT)) != before, "momentum counts"
+
+
+def test_each_check_is_of_the_array_or_the_numbers_that_it_names() -> None:
+    net, trainer, state = model(1)
+    train(net, trainer, 2)
+    before = state.checks(state.pack(AT))
+    assert len(dict(before)) == len(before)
+
+    def changed() -> list[str]:
+        return [name for was, (name, now) in zip(before, state.checks(state.pack(AT)), strict=True) if was[1] != now]
+
+    weight, name = net[2].weight.data(), net[2].weight.name
+    weight[0, 0] += 1
+    assert changed() == [name]
+    trainer._updaters[0].states[0][:] += 1
+    assert changed() == [name, f"{trainer._params[0].name} in the optimizer"]
+    trainer._optimizer.wd = 0.5
+    assert changed()[0] == NO_ARRAY
 
 
 def test_running_statistics_travel_but_may_differ_between_workers() -> None:
     net, trainer, state = model(1)
     train(net, trainer, 2)
-    before = digest(state.pack(AT))
+    before = checksums(state.pack(AT))
     statistics = next(param for name, param in net.collect_params().items() if name.endswith("running_mean"))
     statistics.set_data(statistics.data() + 5)
-    assert digest(state.pack(AT)) == before
+    assert checksums(state.pack(AT)) == before
     other_net, _, other = model(2)
     other.install(state.pack(AT))
     theirs = next(param for name, param in other_net.collect_params().items() if name.endswith("running_mean"))

@@ -169,6 +169,7 @@ class Formed(Message):
     type: Literal["formed"] = "formed"
     generation: int
     digest: str
+    checks: tuple[tuple[str, str], ...] = Field((), description="(name, checksum) of each array that it covers")
     phases: dict[str, float] = Field(
         {}, description="seconds of what was done one after another: teardown, safe, wait, create, init, state"
     )

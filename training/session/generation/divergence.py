@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-Checks = tuple[tuple[str, str], ...]
+from dyntrain.training.protocol.checks import Checks
 
 
 def difference(checks: Mapping[str, Checks]) -> str | None:

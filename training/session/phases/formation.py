@@ -13,6 +13,7 @@ from collections.abc import Collection
 
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
+from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
 from dyntrain.training.session.generation.generation import Generation, Member, cause_of
 from dyntrain.training.session.generation.merging import slowest
@@ -145,7 +146,8 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
         return []
     digests = {said.digest for said in formed.values()}
     if len(digests) > 1:
-        found = ", ".join(f"{instance} {said.digest}" for instance, said in formed.items())
+        digests_of = ", ".join(f"{instance} {said.digest}" for instance, said in formed.items())
+        found = difference({instance: said.checks for instance, said in formed.items()}) or digests_of
         return go_back(job, f"workers differ in state after forming generation {job.number}: {found}", now)
     job.enter(Phase.TRAINING, now)
     job.round.heard = now

@@ -23,6 +23,7 @@ from dyntrain.training.engine import Engine
 from dyntrain.training.host.standby import wait_until_needed
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import IntentLog
+from dyntrain.training.protocol.checks import few
 from dyntrain.training.protocol.messages import (
     Broken,
     CheckIn,
@@ -220,7 +221,7 @@ class CoordinatedMembership(Membership):
                 seconds=self._stepped - self._proceeded,
                 metrics=self._metrics,
                 stop=self.stopping,
-                checks=self._state.sampled(position),
+                checks=few(self._state.sampled(position)),
             ),
             awaits_answer=True,
         )
@@ -298,7 +299,11 @@ class CoordinatedMembership(Membership):
         self._guard.formed(order.generation, order.position)
         self._phases["state"] = time.monotonic() - formed
         formation = Formed(
-            generation=order.generation, digest=kept.digest, phases=self._phases, background=kept.seconds
+            generation=order.generation,
+            digest=kept.digest,
+            checks=few(kept.checks),
+            phases=self._phases,
+            background=kept.seconds,
         )
         self._client.say(formation, awaits_answer=True)
         answer = self._client.order()  # bounded by the coordinator's formation deadline

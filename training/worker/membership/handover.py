@@ -22,8 +22,8 @@ from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.membership.background import Stopwatch, in_background
 from dyntrain.training.worker.state.block import checksum
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitStore
+from dyntrain.training.worker.state.equal import digest
 from dyntrain.training.worker.state.safe_state import SafeStates
-from dyntrain.training.worker.state.training_state import digest
 from dyntrain.training.worker.transfer.feed import Feed
 from dyntrain.training.worker.transfer.fetching import Request, Superseded, fetch
 from dyntrain.training.worker.transfer.server import StateServer
@@ -59,6 +59,8 @@ class JobState(Protocol):
 
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]: ...
 
+    def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]: ...
+
     def install(self, block: bytes | bytearray | memoryview) -> Position: ...
 
 
@@ -68,6 +70,7 @@ class Kept:
 
     block: memoryview
     digest: str
+    checks: tuple[tuple[str, str], ...]  # (name, checksum) of each array that it covers
     seconds: dict[str, float]
 
 
@@ -213,9 +216,9 @@ class Handover:
             self._safe.seal(feed.block, order.generation, order.position, name)
             safe.set()
             watch.lap("seal")
-        summary = digest(feed.block)
+        checks = self._state.checks(feed.block)
         watch.lap("digest")
-        return Kept(feed.block, summary, watch.laps)
+        return Kept(feed.block, digest(each for _, each in checks), checks, watch.laps)
 
     def _packed(self, order: Form) -> Feed:
         """On offer at once: who lacks it need not wait for its checksum."""

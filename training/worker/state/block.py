@@ -1,13 +1,32 @@
-"""A block of packed state in memory, and its checksum: what a change of membership has to copy, send and compare while
-nobody trains.
+"""A block of packed state in memory, its header and its checksum: what a change of membership has to copy, send and
+compare while nobody trains.
 """
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import numpy as np
 import xxhash
 
 CHECKSUM_BYTES = 16
+LENGTH = 8  # bytes, of the header's length
+
+
+class StateError(RuntimeError):
+    """The state is damaged, or belongs to another model."""
+
+
+def header_of(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
+    """The header, and where the arrays begin. Raises StateError."""
+    size = int.from_bytes(block[:LENGTH], "big")
+    if not 0 < size <= len(block) - LENGTH:
+        raise StateError("the state has no header")
+    try:
+        return json.loads(bytes(block[LENGTH : LENGTH + size])), LENGTH + size
+    except ValueError as error:
+        raise StateError(f"the state's header is damaged: {error}") from error
 
 
 def allocate(size: int) -> memoryview:

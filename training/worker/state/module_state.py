@@ -116,6 +116,9 @@ class ModuleState:
     def sampled(self, position: Position) -> tuple[tuple[str, str], ...]:
         return self._now().sampled(position)
 
+    def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
+        return self._now().checks(block)
+
     def install(self, block: bytes | bytearray | memoryview) -> Position:
         position = self._now().install(block)
         self._module._params_dirty = True  # the host's copies are of before

@@ -22,12 +22,12 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.statistics import Doubles
 from dyntrain.training.worker.state.attributes import capture, restore
-from dyntrain.training.worker.state.block import allocate, checksum
+from dyntrain.training.worker.state.block import LENGTH, StateError, allocate, header_of
+from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write, zeros_like
 
-_LENGTH = 8
 SAMPLED = 4  # values of an array
 # Of an optimizer: what MXNet keeps there of parameters and names, and the counts, which are restored in place.
 _NOT_VALUES = frozenset(
@@ -39,10 +39,6 @@ OTHER_SCHEDULER = (
     "the state is of a script whose trainer had {received} by then, and here it has {own}. A scheduler that is set in "
     "a later epoch must be there on whoever begins after that: write `if epoch >= 3:` in place of `if epoch == 3:`"
 )
-
-
-class StateError(RuntimeError):
-    """The state is damaged, or belongs to another model."""
 
 
 class TrainingState:
@@ -186,10 +182,10 @@ class TrainingState:
                 "arrays": [part.record for part in [*equal, *each]],
             }
         ).encode()
-        at = _LENGTH + len(header)
+        at = LENGTH + len(header)
         block = allocate(at + sum(part.nbytes for part in [*equal, *each]))
-        block[:_LENGTH] = len(header).to_bytes(_LENGTH, "big")
-        block[_LENGTH:at] = header
+        block[:LENGTH] = len(header).to_bytes(LENGTH, "big")
+        block[LENGTH:at] = header
         for part in [*equal, *each]:
             part.read(np.frombuffer(block, np.uint8, part.nbytes, at))
             at += part.nbytes
@@ -211,9 +207,14 @@ class TrainingState:
         arrays = tuple((label, f"{zlib.crc32(values.asnumpy().tobytes()):08x}") for label, values in taken)
         return arrays + checks(self.own)
 
+    def checks(self, block: bytes | bytearray | memoryview) -> tuple[tuple[str, str], ...]:
+        """(name, checksum) of all that must be equal on all workers in a block of this state, as it is now."""
+        names = [NO_ARRAY, *(part.label for part in self._slots()[0])]
+        return tuple(zip(names, checksums(block), strict=True))
+
     def install(self, block: bytes | bytearray | memoryview) -> Position:
         """Take over a packed state; returns its position. Raises StateError when it is not one of this model."""
-        header, at = _header(block)
+        header, at = header_of(block)
         if header["layout"] != self.layout:
             raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
         self._set_scalars(header["scalars"])  # first: what trains decides which optimizer states there are
@@ -370,29 +371,6 @@ def set_counts(optimizer: Any, counts: list[Any]) -> None:
         own = optimizer._all_index_update_counts.setdefault(device, {})
         own.clear()
         own.update(dict(each))
-
-
-def digest(block: bytes | bytearray | memoryview) -> str:
-    """Sixteen hex digits over what must be equal on all workers: position, scalars, parameters that can train,
-    optimizer states.
-    """
-    header, at = _header(block)
-    scalars = dict(header["scalars"])
-    if header["position"]["offset"] == 0:
-        # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
-        del scalars["values"]
-    shared = json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()
-    return checksum(shared, memoryview(block)[at : at + header["equal"]]).hex()[:16]
-
-
-def _header(block: bytes | bytearray | memoryview) -> tuple[dict[str, Any], int]:
-    size = int.from_bytes(block[:_LENGTH], "big")
-    if not 0 < size <= len(block) - _LENGTH:
-        raise StateError("the state has no header")
-    try:
-        return json.loads(bytes(block[_LENGTH : _LENGTH + size])), _LENGTH + size
-    except ValueError as error:
-        raise StateError(f"the state's header is damaged: {error}") from error
 
 
 def _values_of(trainer: Any) -> dict[str, Any]:
