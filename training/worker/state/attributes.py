@@ -8,6 +8,7 @@ function, a logger, a parameter) is left as the script made it.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -40,7 +41,7 @@ def restore(owner: Any, captured: dict[str, Any]) -> None:
 
 
 def plain_array(value: Any) -> dict[str, Any]:
-    """As JSON takes it; `array_of` makes NumPy's of it again."""
+    """As JSON takes it; `array_of` makes NumPy's of it again, whichever it was."""
     array = value if isinstance(value, np.ndarray) else value.asnumpy()
     return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
 
@@ -71,15 +72,20 @@ def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
                 f"{path} is an array of {value.size} values: keep it in the optimizer's state "
                 "(create_state), where it travels to workers that join"
             )
-        return plain_array(value)
+        if isinstance(value, np.ndarray):
+            return plain_array(value)
+        kind = "np" if isinstance(value, mx.np.ndarray) else "nd"
+        return {**plain_array(value), kind: [value.context.device_type, value.context.device_id]}
     if id(value) in above or len(above) > DEPTH or isinstance(value, _OTHERS) or callable(getattr(value, "acquire", 0)):
         return _NOTHING
     inside = (*above, id(value))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         parts = [_value(part, f"{path}[{i}]", inside) for i, part in enumerate(value)]
-        return _NOTHING if any(part is _NOTHING for part in parts) else {"items": parts}
+        if any(part is _NOTHING for part in parts):
+            return _NOTHING
+        return {"deque": parts, "maxlen": value.maxlen} if isinstance(value, deque) else {"items": parts}
     if isinstance(value, dict):
-        if not all(isinstance(key, str | int) for key in value):
+        if not all(isinstance(key, str | int) or _flat(key) for key in value):
             return _NOTHING
         entries = [[key, _value(part, f"{path}[{key!r}]", inside)] for key, part in value.items()]
         return _NOTHING if any(part is _NOTHING for _, part in entries) else {"entries": entries}
@@ -88,9 +94,13 @@ def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
     return _NOTHING
 
 
+def _flat(key: Any) -> bool:
+    return isinstance(key, tuple) and all(isinstance(part, str | int) for part in key)
+
+
 def _back(found: Any, own: Any) -> Any:
-    """`own` is what stands in that place now: objects are changed in place, and a number of NumPy's stays of its kind,
-    as the script goes on to compute with it.
+    """`own` is what stands in that place now: objects and dictionaries are changed in place, as others may hold them
+    too, and a number of NumPy's stays of its kind, as the script goes on to compute with it.
     """
     if isinstance(own, np.generic) and isinstance(found, int | float):
         return type(own)(found)
@@ -98,10 +108,13 @@ def _back(found: Any, own: Any) -> Any:
         return found
     if "array" in found:
         array = array_of(found)
-        if isinstance(own, mx.nd.NDArray):
-            made = mx.np if isinstance(own, mx.np.ndarray) else mx.nd
-            return made.array(array, ctx=own.context, dtype=array.dtype)
-        return array
+        kind = next((kind for kind in ("np", "nd") if kind in found), None)
+        if kind is None:
+            return array
+        context = own.context if isinstance(own, mx.nd.NDArray) else mx.Context(*found[kind])
+        return (mx.np if kind == "np" else mx.nd).array(array, ctx=context, dtype=array.dtype)
+    if "deque" in found:
+        return deque((_back(part, None) for part in found["deque"]), found["maxlen"])
     if "items" in found:
         owns = (
             own if isinstance(own, list | tuple) and len(own) == len(found["items"]) else [None] * len(found["items"])
@@ -110,7 +123,11 @@ def _back(found: Any, own: Any) -> Any:
         return tuple(parts) if isinstance(own, tuple) else parts
     if "entries" in found:
         mine = own if isinstance(own, dict) else {}
-        return {key: _back(part, mine.get(key)) for key, part in found["entries"]}
+        keys = [tuple(key) if isinstance(key, list) else key for key, _ in found["entries"]]
+        parts = [_back(part, mine.get(key)) for key, (_, part) in zip(keys, found["entries"], strict=True)]
+        mine.clear()
+        mine.update(zip(keys, parts, strict=True))
+        return mine
     if own is not None:
         restore(own, found["fields"])
     return own
