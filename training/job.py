@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
+from dyntrain.training.engine import STORES
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
+from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
@@ -57,12 +59,12 @@ class ElasticJob:
     @classmethod
     def join(cls, kvstore: str = "dist_sync", engine: str | None = None, size: int = 1) -> ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
-        with `kvstore` dist_sync or dist_device_sync, or horovod; None: as the launch says, else pslite. `size`: see
+        with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
         there. Raises ValueError, and ImportError with advice where this Python has no such engine.
         """
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"size={size!r}: the number of workers that the script's numbers are for, at least 1")
-        return cls(Membership.join(kvstore, engine), size)
+        if kvstore not in STORES:
+            raise ValueError(f"kvstore={kvstore!r}: there are {' and '.join(STORES)}, whose updates all workers make")
+        return cls(Membership.join(kvstore, engine), whole("size", size))
 
     @property
     def size(self) -> int:
@@ -177,6 +179,7 @@ class ElasticJob:
         trains; they are dropped when the membership changes.
         """
         loop = self._making("loader")
+        batch_size = None if batch_size is None else whole("batch_size", batch_size)
         if sampler is not None:
             raise ValueError(
                 "sampler=: the job draws the order of each epoch. A sampler of your own says whole batches, as in "

@@ -103,9 +103,11 @@ class Shrinks:
         ([[0, 1], [2, 1]], "sample 1 twice"),
         ([[0, 10]], "index 10, the dataset has 10"),
         ([[-1, 3]], "index -1"),
+        ([3, 1, 2], r"gives 3 for a batch.*BatchSampler\(sampler, batch_size\)"),
+        ([[0.5, 1]], r"gives \[0.5, 1\] for a batch"),
         (Unseeded(), "draws other batches each time"),
     ],
-    ids=["generator", "empty", "none", "twice", "beyond", "negative", "unseeded"],
+    ids=["generator", "empty", "none", "twice", "beyond", "negative", "of samples", "of fractions", "unseeded"],
 )
 def test_a_sampler_that_cannot_be_divided_is_refused_before_the_first_step(sampler: Any, says: str) -> None:
     job = ElasticJob.join()

@@ -150,7 +150,7 @@ def test_a_size_that_is_said_twice_and_differently_is_refused() -> None:
     for alike in (PerWorker(EACH, base_workers=4), PerWorker(EACH)):
         assert alike.of_size(4).rate_factor(2) == 0.5
     assert PerWorker(EACH, base_workers=4).of_size(1).rate_factor(2) == 0.5
-    for nonsense in (0, -1, 2.0, "2"):
+    for nonsense in (0, -1, 2.5, "2", True):
         with pytest.raises(ValueError, match="size="):
             ElasticJob.join(size=nonsense)  # type: ignore[arg-type]
 

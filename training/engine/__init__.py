@@ -72,6 +72,9 @@ class Engine(Protocol):
         """
 
 
+STORES = ("dist_sync", "dist_device_sync", "dist_sync_device")  # of MXNet's, that a script may name
+
+
 def engine_name(given: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
     """What the script says, else what whoever started it says, else ps-lite. Raises ValueError for an unknown one."""
     name = given or environment.get(VARIABLE) or "pslite"

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dyntrain.training.sampling.whole import whole
+
 
 @dataclass(frozen=True)
 class FixedGlobal:
@@ -21,8 +23,7 @@ class FixedGlobal:
     batch: int
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"a batch of {self.batch} samples: must be at least 1")
+        object.__setattr__(self, "batch", whole("batch", self.batch))
 
     def __str__(self) -> str:
         return "fixed-global"
@@ -47,10 +48,10 @@ class PerWorker:
     correct_momentum: bool = True
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or (self.base_workers is not None and self.base_workers < 1):
-            raise ValueError(f"batch ({self.batch}) and base_workers ({self.base_workers}) must be at least 1")
-        if self.ramp is not None and self.ramp < 0:
-            raise ValueError(f"a ramp of {self.ramp} samples: must not be negative")
+        object.__setattr__(self, "batch", whole("batch", self.batch))
+        for name, least in (("base_workers", 1), ("ramp", 0)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(name, value, least))
 
     def __str__(self) -> str:
         ramp = "an epoch" if self.ramp is None else f"{self.ramp} samples"

@@ -256,8 +256,6 @@ def as_gluons(samples: int, batch_size: int | None, shuffle: bool, last_batch: s
         raise ValueError(
             "shuffle=False: the job draws the order of each epoch. Data that has to be read in order is Shards([...])"
         )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"a batch of {batch_size} samples: must be at least 1")
     if last_batch == "keep":
         return False
     if last_batch != "discard":

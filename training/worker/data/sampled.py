@@ -66,7 +66,7 @@ class SampledBatches:
 
     def _pass(self, sampler: Any, epoch: int) -> list[Indices]:
         with seeded(self._seed, epoch):
-            batches = [np.asarray(batch, dtype=np.int64).reshape(-1) for batch in sampler]
+            batches = [self._indices(batch) for batch in sampler]
         taken = np.concatenate(batches) if batches else np.zeros(0, np.int64)
         if not len(taken) or min(map(len, batches)) == 0:
             raise ValueError(f"{self._name}: no batch of an epoch may be empty, and there must be one")
@@ -85,6 +85,15 @@ class SampledBatches:
                 "all epochs must have as many (last_batch='rollover' has not)"
             )
         return batches
+
+    def _indices(self, batch: Any) -> Indices:
+        indices = np.asarray(batch.asnumpy() if hasattr(batch, "asnumpy") else batch)
+        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{self._name} gives {batch!r} for a batch, which must be a list of samples' numbers: where it gives "
+                "one sample after another, batch_sampler=gluon.data.BatchSampler(sampler, batch_size)"
+            )
+        return indices.astype(np.int64)
 
 
 def _checksum(batches: list[Indices]) -> int:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.shares import Shares
+from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.data.loading import Loading
 from dyntrain.training.worker.data.sampled import SampledBatches
 
@@ -99,19 +100,21 @@ def course_of(
     probe: bool,
 ) -> Course:
     """Raises ValueError with what is wrong, or said twice and differently."""
-    drawn = loading.sampled(max(seed, 0))
+    epochs, start, seed = whole("epochs", epochs), whole("start", start, 0), whole("seed", seed, 0)
+    samples, global_batch = _if_said("samples", samples), _if_said("global_batch", global_batch)
+    steps, local_batch_at_most = _if_said("steps", steps), _if_said("local_batch_at_most", local_batch_at_most)
+    if not (batching is None or isinstance(batching, Batching)):
+        raise ValueError(f"batching={batching!r}: PerWorker(64), or FixedGlobal(64), which global_batch=64 is as well")
+    drawn = loading.sampled(seed)
     if drawn is not None:
         if batching is not None:
             raise ValueError("batching= beside a batch_sampler, which says how many samples a batch has")
         global_batch = global_batch or drawn.largest
     samples, global_batch = _of_loaders(loading, samples, global_batch, batching)
-    if min(epochs, samples) < 1 or min(seed, start) < 0 or start >= epochs:
-        raise ValueError(
-            f"epochs ({epochs}) and samples ({samples}) must be at least 1, the seed ({seed}) not negative, start "
-            f"({start}) one of the epochs"
-        )
-    if min(1 if steps is None else steps, 1 if local_batch_at_most is None else local_batch_at_most) < 1:
-        raise ValueError(f"steps ({steps}) and local_batch_at_most ({local_batch_at_most}) must be at least 1")
+    if start >= epochs:
+        raise ValueError(f"epochs ({epochs}) ends the numbers that begin with start ({start}): it must be larger")
+    if samples < 1:
+        raise ValueError("the dataset has no samples")
     if changes not in get_args(Changes):
         raise ValueError(f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
@@ -134,6 +137,10 @@ def course_of(
         size,
         probe,
     )
+
+
+def _if_said(name: str, value: int | None) -> int | None:
+    return None if value is None else whole(name, value)
 
 
 def _counted(loading: Loading, samples: int, batch: int) -> int:

@@ -102,6 +102,8 @@ class Epoch(int):
         `name`; outside of the batches from the epoch in place of the step. A second generator of the same name and step
         draws the same again.
         """
+        if not isinstance(name, str):
+            raise ValueError(f"epoch.random({name!r}): a name, as there may be several draws of one step")
         step = None if self._loop.hand is None else self.step_number
         return shared_generator(self._loop.seed, self.number, step, name)
 

@@ -12,6 +12,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import WorkerRate
+from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.loop.batch.here import here, within
 from mxnet import gluon
 
@@ -58,8 +59,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             raise ValueError(
                 f"loss={loss!r}: is the loss a 'sum' over the batch, its 'mean', or normalised on its 'own'?"
             )
-        if accumulate < 1:
-            raise ValueError(f"accumulate={accumulate}: an update is of at least 1 batch")
+        accumulate = whole("accumulate", accumulate)
         if update_on_kvstore:
             raise ValueError(
                 "update_on_kvstore=True keeps the optimizer's state on servers, where no worker that joins can read "
