@@ -39,6 +39,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.left_early import refuse_leaving
 from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN, another_may_follow
+from dyntrain.training.worker.script.unset import refuse_unset
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
@@ -335,13 +336,16 @@ class ElasticJob:
         if self.membership.ended:
             raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
         loop.go_on()
+        another = name is not None or another_may_follow(caller)
+        if another:
+            refuse_unset(caller)
         course = course_of(
             loop.loading,
             epochs,
             start=start,
             base=self.membership.starts.epoch,
             name=name,
-            another=name is not None or another_may_follow(caller),
+            another=another,
             samples=samples,
             global_batch=global_batch,
             batching=batching,

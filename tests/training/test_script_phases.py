@@ -14,6 +14,8 @@ from idioms import BATCH, SAMPLES, data, mlp
 from phased import early, new_head, progressive, same_trainer, step, unfreezing
 from test_script_idioms import all_close
 
+import mxnet as mx  # isort: skip
+
 CHANGES = {
     "three workers": ({0: 3}, []),
     "one, three, two: the second change where the phase begins": ({0: 1, 4: 3, 8: 2}, []),
@@ -123,15 +125,23 @@ def test_a_loop_within_a_loop_is_refused() -> None:
 
 
 def test_a_rate_that_follows_the_workers_is_multiplied_once_in_each_loop() -> None:
-    def script(job: Any) -> float:
-        trainer = job.trainer((net := mlp()).collect_params(), "sgd", {"learning_rate": 0.1})
+    def script(job: Any) -> list[float]:
+        net, asked = mlp(), []
+
+        class Asked(mx.optimizer.SGD):
+            def _get_lrs(self, indices: Any) -> Any:
+                asked.extend(rates := super()._get_lrs(indices))
+                return rates
+
+        trainer = job.trainer(net.collect_params(), Asked(learning_rate=0.1))
         for _ in range(2):
             for epoch in job.epochs(1, samples=SAMPLES, batching=PerWorker(BATCH, ramp=0)):
                 for x, y in epoch.batches(data()):
                     step(net, trainer, x, y, len(x))
-        return float(trainer.learning_rate)
+        assert trainer.learning_rate == pytest.approx(0.1)
+        return sorted(set(asked))
 
-    assert Conductor({0: 2}, loops=2).run(script) == pytest.approx([0.2, 0.2])
+    assert Conductor({0: 2}, loops=2).run(script) == [[pytest.approx(0.2)]] * 2
 
 
 def test_a_trainer_whose_rate_follows_the_workers_takes_no_other_batching() -> None:

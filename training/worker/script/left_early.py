@@ -25,12 +25,12 @@ def refuse_leaving(caller: FrameType) -> None:
     """`caller` is about to begin the loop. Raises ValueError."""
     file, tree = caller.f_code.co_filename, tree_of(caller)
     for loop in ast.walk(tree) if tree else ():
-        if isinstance(loop, ast.For) and _begins(loop, caller.f_lineno):
+        if isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
             for what, over, line in _leaves(loop.body, caller, names_in(loop.target), "job.epochs()"):
                 raise ValueError(LEAVES.format(file=file, line=line, what=what, loop=over))
 
 
-def _begins(loop: ast.For, line: int) -> bool:
+def begins(loop: ast.For, line: int) -> bool:
     within = loop.iter.lineno <= line <= (loop.iter.end_lineno or loop.iter.lineno)
     return within and any(isinstance(node, ast.Attribute) and node.attr == "epochs" for node in ast.walk(loop.iter))
 

@@ -8,13 +8,11 @@ source does not show it gives its loops names.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from itertools import pairwise
 from types import FrameType
 
-from dyntrain.training.worker.script.source import LOOPS, SCOPES, tree_of
+from dyntrain.training.worker.script.source import COMPREHENSIONS, LOOPS, SCOPES, tree_of, way_to
 
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 ONE_LOOP = (
     "job.epochs() a second time: the script's source does not show that it has several loops over epochs, so the job "
     "was over with the first, or job.close() has ended it. Give each a name: job.epochs(..., name='warm-up')"
@@ -28,16 +26,16 @@ def another_may_follow(caller: FrameType) -> bool:
     if tree is None:
         return False
     calls = [node for node in ast.walk(tree) if _is_epochs(node)]
-    return len(calls) > 1 or any(_comes_again(tree, call, set()) for call in calls)
+    return len(calls) > 1 or any(comes_again(tree, call, set()) for call in calls)
 
 
 def _is_epochs(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "epochs"
 
 
-def _comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
+def comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
     """Whether `node` may be run more than once: in a loop, or in a function that is."""
-    way = list(_way_to(tree, node))
+    way = list(way_to(tree, node))
     for outer, inner in pairwise(way):
         if isinstance(outer, COMPREHENSIONS) and inner is not outer.generators[0]:
             return True
@@ -51,20 +49,8 @@ def _comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
         return False
     uses = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and name == _called(each)]
     # of a function that is not called here nobody knows how often it is
-    return len(uses) != 1 or _comes_again(tree, uses[0], {*seen, name})
+    return len(uses) != 1 or comes_again(tree, uses[0], {*seen, name})
 
 
 def _called(call: ast.Call) -> str:
     return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
-
-
-def _way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:
-    """From the outermost one down to `node`, itself included; nothing where it is not below `tree`."""
-    if tree is node:
-        yield node
-        return
-    for part in ast.iter_child_nodes(tree):
-        if below := list(_way_to(part, node)):
-            yield tree
-            yield from below
-            return

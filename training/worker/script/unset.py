@@ -1,0 +1,95 @@
+"""A variable that a loop over epochs sets and that is used after it, where another loop follows: who joins in the later
+one does not go through the earlier, nor does any worker when the job goes on from a commit of the later one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from types import FrameType
+
+from dyntrain.training.worker.script.left_early import begins
+from dyntrain.training.worker.script.phases import comes_again
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, tree_of, way_to
+
+UNSET = (
+    "{file}, line {line}: {name!r} is set in the loop over job.epochs() of line {loop}, and nowhere above it. Another "
+    "loop over epochs may follow, and a worker that begins in that one does not go through this one, so it stops here "
+    "with a NameError. Keep what is used later in job.memory(...), give the name a value above the loop, or use it "
+    "under `if job.writes:`"
+)
+
+
+def refuse_unset(caller: FrameType) -> None:
+    """`caller` is about to begin a loop that another one may follow. Raises ValueError."""
+    tree = tree_of(caller)
+    for loop in ast.walk(tree) if tree else ():
+        if isinstance(loop, ast.For) and tree and begins(loop, caller.f_lineno) and followed(tree, loop):
+            for name, line in unset_after(tree, loop):
+                file = caller.f_code.co_filename
+                raise ValueError(UNSET.format(file=file, line=line, name=name, loop=loop.lineno))
+
+
+def followed(tree: ast.Module, loop: ast.For) -> bool:
+    """Whether it comes again, or there is a loop over epochs that is not above it in the same scope."""
+    own = _scope(tree, loop)
+    above = {id(node) for node in _nodes(own) if getattr(node, "lineno", 0) < loop.lineno}
+    others = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "epochs"]
+    inside = {id(node) for node in ast.walk(loop.iter)}
+    return comes_again(tree, loop.iter, set()) or any(id(node) not in above | inside for node in others)
+
+
+def unset_after(tree: ast.Module, loop: ast.For) -> Iterator[tuple[str, int]]:
+    """(name, line) of each use after the loop of what the loop alone has set."""
+    scope, end = _scope(tree, loop), loop.body[-1].end_lineno or loop.lineno
+    nodes = list(_nodes(scope))
+    elsewhere = {name for node in nodes for name in _said_elsewhere(node)}
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        elsewhere |= {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)}
+    sets = [(name, line) for node in nodes for name, line in _sets(node)]
+    elsewhere |= {name for name, line in sets if line < loop.lineno}
+    within = {name for name, line in sets if loop.lineno <= line <= end} - elsewhere
+    for name, line in sorted(((name, line) for node in nodes for name, line in _uses(node)), key=lambda use: use[1]):
+        if name in within and line > end and not any(name == other and end < at < line for other, at in sets):
+            yield name, line
+
+
+def _scope(tree: ast.Module, node: ast.AST) -> ast.AST:
+    return [each for each in way_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
+
+
+def _nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """Below it, without what has names of its own, and without what only a worker does that has come here."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if isinstance(node, ast.If) and any(getattr(each, "attr", "") == "writes" for each in ast.walk(node.test)):
+            yield from (part for below in node.orelse for part in [below, *_nodes(below)])
+        elif not isinstance(node, SCOPES + COMPREHENSIONS):
+            yield from _nodes(node)
+
+
+def _sets(node: ast.AST) -> Iterator[tuple[str, int]]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id, node.lineno
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name, node.lineno
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from ((each.asname or each.name.split(".")[0], node.lineno) for each in node.names)
+
+
+def _uses(node: ast.AST) -> Iterator[tuple[str, int]]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id, node.lineno
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id, node.lineno
+    elif isinstance(node, COMPREHENSIONS):  # has names of its own, but for what it goes through first
+        own = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        yield from (
+            (each.id, each.lineno)
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id not in own
+        )
+
+
+def _said_elsewhere(node: ast.AST) -> list[str]:
+    return node.names if isinstance(node, ast.Global | ast.Nonlocal) else []
