@@ -67,6 +67,7 @@ SOURCES = {
     "another of the same name": (LOOP + "print([x for x in '12'])\n" + NEXT, []),
     "a function's own": (LOOP + "def f(x):\n    return x\nf(1)\n" + NEXT, []),
     "the last loop of a script": (NEXT + LOOP + "print(score)\n", []),
+    "the last loop, and an option of that name": (NEXT + LOOP + "print(score, args.epochs)\n", []),
     "imported above": ("import score\n" + LOOP + "print(score)\n" + NEXT, []),
     "global in a function": (
         "def fit():\n    global score\n" + indent(LOOP + "print(score)\n", "    ") + "fit()\nfit()\n",
@@ -79,6 +80,10 @@ SOURCES = {
     "the first loop of a function": (
         "def main():\n" + indent(LOOP + "print(score)\n" + NEXT, "    ") + "main()\n",
         [("score", 6)],
+    ),
+    "a function that another file calls": (
+        "def fit():\n" + indent(LOOP + "return score\n", "    "),
+        [],
     ),
     "an argument": (
         "def fit(score):\n    for epoch in job.epochs(1):\n        score = 2\n    return score\nfit(1)\nfit(2)\n",

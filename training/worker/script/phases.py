@@ -25,16 +25,18 @@ def another_may_follow(caller: FrameType) -> bool:
     tree = tree_of(caller)
     if tree is None:
         return False
-    calls = [node for node in ast.walk(tree) if _is_epochs(node)]
+    calls = [node for node in ast.walk(tree) if is_epochs(node)]
     return len(calls) > 1 or any(comes_again(tree, call, set()) for call in calls)
 
 
-def _is_epochs(node: ast.AST) -> bool:
+def is_epochs(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "epochs"
 
 
-def comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
-    """Whether `node` may be run more than once: in a loop, or in a function that is."""
+def comes_again(tree: ast.AST, node: ast.AST, seen: set[str], elsewhere: bool = True) -> bool:
+    """Whether `node` may be run more than once: in a loop, or in a function that is. `elsewhere`: of a function that
+    is not called here nobody knows how often it is.
+    """
     way = list(way_to(tree, node))
     for outer, inner in pairwise(way):
         if isinstance(outer, COMPREHENSIONS) and inner is not outer.generators[0]:
@@ -48,8 +50,9 @@ def comes_again(tree: ast.AST, node: ast.AST, seen: set[str]) -> bool:
     if name in seen:
         return False
     uses = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and name == _called(each)]
-    # of a function that is not called here nobody knows how often it is
-    return len(uses) != 1 or comes_again(tree, uses[0], {*seen, name})
+    if len(uses) != 1:
+        return bool(uses) or elsewhere
+    return comes_again(tree, uses[0], {*seen, name}, elsewhere)
 
 
 def _called(call: ast.Call) -> str:

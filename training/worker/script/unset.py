@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from dyntrain.training.worker.script.left_early import begins
-from dyntrain.training.worker.script.phases import comes_again
+from dyntrain.training.worker.script.phases import comes_again, is_epochs
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, tree_of, way_to
 
 UNSET = (
@@ -34,9 +34,11 @@ def followed(tree: ast.Module, loop: ast.For) -> bool:
     """Whether it comes again, or there is a loop over epochs that is not above it in the same scope."""
     own = _scope(tree, loop)
     above = {id(node) for node in _nodes(own) if getattr(node, "lineno", 0) < loop.lineno}
-    others = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "epochs"]
+    others = [node for node in ast.walk(tree) if is_epochs(node)]
     inside = {id(node) for node in ast.walk(loop.iter)}
-    return comes_again(tree, loop.iter, set()) or any(id(node) not in above | inside for node in others)
+    return comes_again(tree, loop.iter, set(), elsewhere=False) or any(
+        id(node) not in above | inside for node in others
+    )
 
 
 def unset_after(tree: ast.Module, loop: ast.For) -> Iterator[tuple[str, int]]:
