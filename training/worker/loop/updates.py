@@ -28,6 +28,7 @@ from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinio
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
 from dyntrain.training.worker.loop.watched.heads import judge
+from dyntrain.training.worker.loop.watched.strays import refuse_strays
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
@@ -80,6 +81,7 @@ class Updates:
         if loop.probing is not None:
             loop.probing.summed(loop, hand, trainer)
             return
+        refuse_strays(hand, loop.state)
         if len(hand.parts) > 1:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:

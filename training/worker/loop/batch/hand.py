@@ -103,6 +103,7 @@ class Hand:
         self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop
         self.told_of: set[Any] = set()  # numbers that a forward pass changes
+        self.auxiliary: dict[Any, Any] = {}  # what its nets hold that does not train, and copies of before
         self.void = False
         self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
         self.carried: list[Any] = []  # whose rows are summed with the gradients

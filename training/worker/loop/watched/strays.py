@@ -1,0 +1,48 @@
+"""What a forward pass moves and the job does not know of, as a BatchNorm's running means in a net of which a trainer
+has the head alone: each worker would have its own, and whoever joins those of the script's beginning.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import autograd, gluon  # isort: skip
+from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.refused import Refused
+from dyntrain.training.worker.state.training_state import TrainingState, differentiable
+
+STRAY = (
+    "the forward pass moves {name}, which is in no trainer, so that each worker would have another: give the job what "
+    "the net holds beside the trainers' parameters, job.epochs(..., net=net). What is not to move, as of a body that "
+    "is frozen, is called under autograd.predict_mode(), or its BatchNorm has use_global_stats=True"
+)
+
+
+def _remembered(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def remembers(self: Any, *args: Any, **said: Any) -> Any:
+        hand = here.hand
+        if hand is not None and hand.is_first and here.in_block == 0 and autograd.is_training():
+            for param in self.collect_params().values():
+                if not differentiable(param) and param._data is not None and param not in hand.auxiliary:
+                    hand.auxiliary[param] = param.list_data()[0].copy()
+        return call(self, *args, **said)
+
+    return remembers
+
+
+def refuse_strays(hand: Hand, state: TrainingState) -> None:
+    """In a loop's first batch, before anything is summed. Raises Refused."""
+    known = set(state.parameters)
+    for param, before in hand.auxiliary.items():
+        if param not in known and before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes():
+            raise Refused(STRAY.format(name=param.name))
+    hand.auxiliary.clear()
+
+
+gluon.Block.__call__ = _remembered(gluon.Block.__call__)
