@@ -55,6 +55,22 @@ def test_t1_a_number_that_a_joiner_would_begin_with_anew_is_told_once(caplog: py
     assert "job.memory(calls=...)" in line
 
 
+class Sized(gluon.Block):
+    """Keeps how large its input was, to give it its shape again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.batch_size = mlp(), 0
+
+    def forward(self, x: Any) -> Any:
+        self.batch_size = x.shape[0]
+        return self.net(x.reshape((self.batch_size, -1)))
+
+
+def test_how_large_an_input_was_is_no_count(caplog: pytest.LogCaptureFixture) -> None:
+    assert said(Sized(), gluon.loss.SoftmaxCrossEntropyLoss(), data(), caplog) == []
+
+
 def test_what_gluons_own_blocks_count_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     net = Cell()
     net.initialize(mx.init.Xavier())

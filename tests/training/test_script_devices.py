@@ -67,7 +67,7 @@ def of_sums(job: Any, samples: int = EVEN, epochs: int = EPOCHS, **split: Any) -
     return weights(net)
 
 
-def of_means(job: Any, split: Any = split_and_load, **said: Any) -> list[Any]:
+def of_means(job: Any, split: Any = split_and_load, means: int = 1, **said: Any) -> list[Any]:
     net = on_devices()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.05, "momentum": 0.9}, loss="mean")
     for epoch in job.epochs(EPOCHS, samples=EVEN, global_batch=BATCH, **said):
@@ -76,7 +76,7 @@ def of_means(job: Any, split: Any = split_and_load, **said: Any) -> list[Any]:
                 pairs = zip(split(x, DEVICES), split(y, DEVICES), strict=True)
                 losses = [CROSS(net(x), y).mean() for x, y in pairs]
             autograd.backward(losses)
-            trainer.step(1)
+            trainer.step(means)
     return weights(net)
 
 
@@ -94,12 +94,15 @@ def test_t2_a_ragged_last_batch_is_split_as_the_script_says() -> None:
     all_close(Conductor({0: 1, 4: 3, 8: 4}, [Death(5, 1)], 1).run(script), script(Devices()))
 
 
+@pytest.mark.parametrize("means", [1, len(DEVICES)])
 @pytest.mark.parametrize("said", [{}, {"local_batch_at_most": 2}])
 @pytest.mark.parametrize(("plan", "deaths", "segment_steps"), COURSES)
 def test_t2_means_on_uneven_devices_count_each_sample_alike(
-    plan: dict[int, int], deaths: list[Death], segment_steps: int | None, said: dict[str, Any]
+    plan: dict[int, int], deaths: list[Death], segment_steps: int | None, said: dict[str, Any], means: int
 ) -> None:
-    all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, **said)), of_means(Devices()))
+    """What is differentiated is a mean for each device; some divide by their number, too."""
+    expected = of_means(Devices(), means=means)
+    all_close(Conductor(plan, deaths, segment_steps).run(lambda job: of_means(job, means=means, **said)), expected)
 
 
 def of_two_nets(job: Any, samples: int = 30) -> list[Any]:

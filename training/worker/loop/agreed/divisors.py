@@ -44,7 +44,8 @@ OWN_SHARE = (
 
 
 def _means(trainer: ElasticTrainer, hand: Hand) -> set[int]:
-    return {1, trainer.accumulate, hand.batches}
+    """How many there may be in a sum: of one batch, of several, of each device."""
+    return {1, trainer.accumulate, hand.batches, len(trainer._contexts)}
 
 
 def _mixed(hand: Hand, workers: int, unsure: list[float], sure: list[float]) -> bool:

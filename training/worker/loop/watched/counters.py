@@ -38,9 +38,13 @@ def _told(call: Callable[..., Any]) -> Callable[..., Any]:
         if here.hand is None or not here.hand.is_first:
             return call(self, *args, **said)
         before = {**vars(type(self)), **_numbers(self)}
+        sizes = {size for each in args for size in getattr(each, "shape", ())}
         made = call(self, *args, **said)
         for name, number in _numbers(self).items():
-            if number != before.get(name, number) and (type(self), name) not in here.hand.told_of:
+            was = before.get(name, number)
+            if number in sizes and number != was + 1:
+                continue  # it keeps how large its input was
+            if number != was and (type(self), name) not in here.hand.told_of:
                 here.hand.told_of.add((type(self), name))
                 log.warning(COUNTED, type(self).__name__, name, name, name)
         return made
