@@ -403,17 +403,21 @@ def horovod(job: Any) -> Any:
     return weights(net)
 
 
+def trained_with(job: Any, optimizer: Any, options: Any = None) -> Any:
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), optimizer, options)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
 def _with_optimizer(name: str, **options: Any) -> Any:
     def script(job: Any) -> Any:
-        net = mlp()
-        trainer = job.trainer(net.collect_params(), name, {"learning_rate": 0.02, **options})
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
-        return weights(net)
+        return trained_with(job, name, {"learning_rate": 0.02, **options})
 
     script.__name__ = name
     return script

@@ -54,7 +54,7 @@ def test_a_number_that_is_no_whole_one_is_refused_by_its_name(name: str) -> None
 @pytest.mark.parametrize("name", [*SAYS, *FROM_ZERO])
 def test_whole_numbers_are_taken_of_whichever_kind(name: str) -> None:
     """`256 / 4` gives a float, and NumPy's sums numbers of its own."""
-    for value in (4, 16 / 4, np.int64(4), np.float64(4.0)):
+    for value in (4, 16 / 4, np.int64(4), np.float64(4.0), np.float32(4.0)):
         (SAYS | FROM_ZERO)[name](value)
     assert (PerWorker(16 / 4), FixedGlobal(np.int32(4))) == (PerWorker(4), FixedGlobal(4))  # type: ignore[arg-type]
     assert isinstance(FixedGlobal(16 / 4).batch, int)  # type: ignore[arg-type]

@@ -9,8 +9,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.worker.state.attributes import capture, restore
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from idioms import trained_with
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -74,15 +73,7 @@ MADE = {
 @pytest.mark.parametrize("kind", list(MADE))
 def test_t2_what_an_optimizer_of_somebodys_own_makes_as_it_goes_reaches_who_joins(kind: str) -> None:
     def script(job: Any) -> Any:
-        net = mlp()
-        trainer = job.trainer(net.collect_params(), MADE[kind]())
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
-        return weights(net)
+        return trained_with(job, MADE[kind]())
 
     expected = script(Plain())
     first = Conductor({0: 1, 2: 3, 6: 2}, [Death(5, 1)], 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 
 def whole(name: str, value: Any, least: int = 1) -> int:
     """Also 64.0, which `256 / 4` gives, and a number of NumPy's. Raises ValueError with the name and the value."""
     number = None
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         number = int(value) if value.is_integer() else None
     elif not isinstance(value, bool) and hasattr(value, "__index__"):
         try:
