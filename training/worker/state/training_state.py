@@ -176,7 +176,6 @@ class TrainingState:
             {
                 "layout": self.layout,
                 "position": position.model_dump(),
-                "equal": sum(part.nbytes for part in equal),
                 "scalars": self._scalars(),
                 "own": self.own,
                 "arrays": [part.record for part in [*equal, *each]],
