@@ -139,6 +139,19 @@ def test_a_sum_without_its_update_is_noticed() -> None:
         next(batches)
 
 
+def test_a_clip_over_two_trainers_is_told_to_have_one() -> None:
+    net, other = mlp(), mlp()
+    job, trainer = job_of(net)
+    second = job.trainer(other.collect_params(), "sgd")
+    x, y = next(next(job.epochs(1, samples=SAMPLES, global_batch=BATCH)).batches(data()))
+    with autograd.record():
+        loss = CROSS(net(x) + other(x), y)
+    loss.backward()
+    trainer.allreduce_grads()
+    with pytest.raises(RuntimeError, match=r"clip over the gradients of both wants one trainer"):
+        second.allreduce_grads()
+
+
 @pytest.mark.parametrize(
     ("options", "n", "sentence"),
     [

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 TWICE = "a trainer can sum and update once for each batch of epoch.batches(...), and each sum is followed by its update"
+BOTH = (
+    "trainer.allreduce_grads() of a second trainer before the first one's update: each sum is followed by its update. "
+    "A norm or a clip over the gradients of both wants one trainer, that has the parameters of both"
+)
 VOID = "step %d is void in the sum of trainer %d of %d: a worker was lost in it, or came to another trainer's step"
 NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: write trainer.step(n)"
 
@@ -73,7 +77,7 @@ class Updates:
         """Raises RuntimeError where no sum is due, and ValueError for a loss that is not what the trainer was told."""
         loop, hand = self._loop, self._in_hand("allreduce_grads()")
         if trainer in hand.updated or hand.summed is not None:
-            raise RuntimeError(TWICE)
+            raise RuntimeError(TWICE if hand.summed in (None, trainer) else BOTH)
         hand.summed = trainer
         if not loop.update_due:
             raise RuntimeError(NOT_DUE.format(group=loop.group))
