@@ -136,25 +136,6 @@ def test_t2_float16_weights_have_the_same_float32_masters_on_every_worker() -> N
             np.testing.assert_allclose(mine, theirs, atol=5e-3)
 
 
-def test_t2_saved_states_of_a_trainer_are_taken_up_by_gluons_own_and_back(tmp_path: Path) -> None:
-    """`trainer.save_states` and `load_states`, as scripts have them beside their checkpoints."""
-    net = mlp()
-    job = ElasticJob.join()
-    trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
-    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-    trainer.save_states(str(tmp_path / "states"))
-    for other in (gluon.Trainer(net.collect_params(), "adam"), ElasticJob.join().trainer(net.collect_params(), "adam")):
-        other.load_states(str(tmp_path / "states"))
-        for i, states in trainer._updaters[0].states.items():
-            for mine, theirs in zip(other._updaters[0].states[i], states, strict=True):
-                assert np.array_equal(mine.asnumpy(), theirs.asnumpy())
-
-
 def test_t2_amp_scales_clips_and_skips_alike_on_every_worker() -> None:
     script = Path(__file__).with_name("amp_idiom.py")
     found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=patient(100))
