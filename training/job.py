@@ -16,6 +16,7 @@ is. Started alone, the same script trains on one worker. GUIDE.md tells how an e
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,9 +41,10 @@ from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.left_early import refuse_leaving
 from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN, another_may_follow
 from dyntrain.training.worker.script.unset import refuse_unset
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memory
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]
 
@@ -243,8 +245,8 @@ class ElasticJob:
         arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
         """
         loop = self._making("keep")
-        Kept(arrays)  # says what is wrong, here
-        loop.keeps.append(arrays)
+        Kept(held := Held(arrays))  # says what is wrong, here
+        loop.keeps.append(held)
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
@@ -266,7 +268,7 @@ class ElasticJob:
         loop = self._making("rows")
         made = Rows(len(loop.rows), arrays, axis)
         loop.rows.append(made)
-        loop.keeps.append(made.whole)
+        loop.keeps.append(Held(made.whole))
         return made
 
     def _making(self, what: str) -> TrainingLoop:
@@ -393,6 +395,8 @@ class ElasticJob:
                         "worker that joins has fewer. To end the job after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
+            if loop.refusal is not None:  # seen since the last sum
+                log.warning("%s", loop.refusal)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:

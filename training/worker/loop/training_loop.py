@@ -50,7 +50,7 @@ from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.origins import begin, forget_all
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.kept import Kept
+from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -77,7 +77,7 @@ class TrainingLoop:
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
         self.factors = Factors()
-        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
+        self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()

@@ -91,6 +91,7 @@ class Updates:
         if hand.void or hand.goes_on:
             return
         self._voids.refuse(loop.position.step, loop.workers)
+        loop.refusal = loop.refusal or loop.state.kept.lost
         self._vote(trainer, hand)
         hand.void = not self._sum(trainer, hand)
         if hand.void:

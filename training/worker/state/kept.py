@@ -1,11 +1,14 @@
 """Arrays of a script's own that are part of the state, however large: a running average of all weights.
 
-They are looked up anew whenever they are read or written: a script may put another array into its dictionary.
+They are looked up anew whenever they are read or written: a script may put another array into its dictionary. Where it
+gives the dictionary's name to another one, nothing of the script's has what the job keeps: references to it tell.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -17,21 +20,44 @@ from dyntrain.training.worker.state.slots import overwrite
 
 Arrays = list[tuple[str, list[Any]]]  # (label, the same value on each context)
 HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
+OF_THE_JOB = 2  # references: that of `Held`, and that of who counts them
+IN_TURN = 3  # that of the dictionary or list, that of who goes through it, and that of who counts them
+LOST = (
+    "what job.keep() was given is in no variable of the script any more, so its name has been given to something that "
+    "the job does not keep: in place of `average = {...}`, which makes another dictionary or list, write into the one "
+    "that job.keep() was given, average[name] = ... or average[name][:] = ..."
+)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one call of `job.keep` was given. The job has no other reference to it."""
+
+    holder: Any
+
+    @property
+    def lost(self) -> bool:
+        """Whether the script has neither the dictionary or list nor any array in it. Not seen of a Block, which has
+        references to itself.
+        """
+        return sys.getrefcount(self.holder) <= OF_THE_JOB and _lost(self.holder)
 
 
 class Kept:
     """What `job.keep` was given. Raises ValueError, also later when it is no longer what it was."""
 
-    def __init__(self, *holders: Any) -> None:
+    def __init__(self, *given: Held) -> None:
+        self._had = [each for each in given if not each.lost]
+        holders = [each.holder for each in given]
         for holder in holders:
             if isinstance(holder, mx.nd.NDArray):
                 raise ValueError(
                     "job.keep() of an array by itself, which a script's next assignment to the name would replace "
                     f"unseen: it takes {HOLDS}"
                 )
-        self._holders = holders
+        self._given = given
         self._shapes = [(label, _shapes(copies)) for label, copies in self._found()]
-        if len(self._shapes) < len(holders):
+        if len(self._shapes) < len(given):
             raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
 
     def arrays(self) -> Arrays:
@@ -44,8 +70,13 @@ class Kept:
             )
         return found
 
+    @property
+    def ids(self) -> set[int]:
+        """Of the arrays that it has now."""
+        return {id(array) for _, copies in self._found() for array in copies}
+
     def _found(self) -> Arrays:
-        return [found for i, holder in enumerate(self._holders) for found in _walk(holder, f"job.keep {i}")]
+        return [found for i, each in enumerate(self._given) for found in _walk(each.holder, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
         """For `put_back`."""
@@ -58,7 +89,21 @@ class Kept:
 
     @property
     def parameters(self) -> list[Any]:
-        return [param for holder in self._holders for param in _parameters(holder)]
+        return [param for each in self._given for param in _parameters(each.holder)]
+
+    @property
+    def lost(self) -> str | None:
+        """Why the script writes no more to what it had when this was made."""
+        return LOST if any(each.lost for each in self._had) else None
+
+
+def _lost(holder: Any) -> bool:
+    if type(holder) not in (dict, list):
+        return False
+    for part in holder.values() if isinstance(holder, dict) else holder:
+        if sys.getrefcount(part) > IN_TURN or not (isinstance(part, mx.nd.NDArray) or _lost(part)):
+            return False
+    return True
 
 
 def _walk(holder: Any, label: str) -> Iterator[tuple[str, list[Any]]]:

@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched import averages
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, written
 from mxnet.base import _LIB, OpHandle, c_str, check_call
 
@@ -75,7 +76,9 @@ def begin(batch: Any) -> Any:
 
 def follows() -> bool:
     """Whether anything is, on this thread."""
-    return not here.in_job and (here.hand is not None or (bool(_since) and hasattr(here, "loop")))
+    return not here.in_job and (
+        here.hand is not None or (bool(_since or averages.any_given()) and hasattr(here, "loop"))
+    )
 
 
 def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool) -> None:
@@ -87,8 +90,10 @@ def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool
                 since = min(since, oldest(found))
     if since == NEVER and operator in _draws and here.hand is not None and not into:
         since = here.loop.position.step
+    made = (outputs,) if isinstance(outputs, mx.nd.NDArray) else tuple(arrays(outputs))
+    averages.follow(inputs, made, into)
     if since != NEVER or into:
-        for array in (outputs,) if isinstance(outputs, mx.nd.NDArray) else arrays(outputs):
+        for array in made:
             put(array, since, into)
 
 
@@ -111,10 +116,16 @@ def share(view: Any, whole: Any, rows: slice) -> None:
     _of[id(view)] = whole, rows
 
 
-def forget(array: Any, since: Callable[..., Any] = _since.pop, of: Callable[..., Any] = _of.pop) -> None:
+def forget(
+    array: Any,
+    since: Callable[..., Any] = _since.pop,
+    of: Callable[..., Any] = _of.pop,
+    averages_of: Callable[..., Any] = averages.forget,
+) -> None:
     """It is deleted: another one may have its id. Also at the interpreter's end, where a module's names may be gone."""
     since(id(array), None)
     of(id(array), None)
+    averages_of(array)
 
 
 def arrays(nested: Any) -> Iterator[Any]:

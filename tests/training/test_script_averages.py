@@ -1,0 +1,172 @@
+"""Averages of the weights that a script makes in arrays of its own, kept by the job and not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.refused import RefusedByAll
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from mxnet import autograd
+from test_script_idioms import all_close
+
+import mxnet as mx  # isort: skip
+
+Arrays = dict[str, Any]
+Update = Callable[[Arrays, Arrays, int], None]  # (weights, average, how many were averaged)
+
+
+def anew(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] = 0.8 * average[name] + 0.2 * p.data()
+
+
+def filled(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name][:] = 0.8 * average[name] + 0.2 * p.list_data()[0]
+
+
+def in_place(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] *= 0.8
+        average[name] += 0.2 * p.data()
+
+
+def by_difference(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] -= (average[name] - p.data()) * 0.2
+
+
+def of_all(params: Arrays, average: Arrays, n: int) -> None:
+    for name, p in params.items():
+        average[name] = (average[name] * n + p.data()) / (n + 1)
+
+
+def in_double(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] = 0.8 * average[name].astype("float64") + 0.2 * p.data().astype("float64")
+
+
+def looking_ahead(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] += 0.5 * (p.data() - average[name])
+        p.data()[:] = average[name]
+
+
+def numpys(params: Arrays, average: Arrays, _: int) -> None:
+    for name, p in params.items():
+        average[name] = (average[name].as_np_ndarray() + p.data().as_np_ndarray()) / 2
+
+
+WAYS = [anew, filled, in_place, by_difference, of_all, in_double, looking_ahead, numpys]
+
+
+def averages(job: Any, update: Update, keeps: bool, every: str = "step", epochs: int = EPOCHS) -> list[Any]:
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
+    average = {name: p.data().copy() for name, p in params.items()}
+    if keeps:
+        job.keep(average)
+    memory = job.memory(averaged=1)
+    for epoch in job.epochs(epochs, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            if every == "step":
+                update(params, average, memory.averaged)
+                memory.averaged += 1
+        if every == "epoch":
+            update(params, average, memory.averaged)
+            memory.averaged += 1
+    return [*weights(net), *(array.asnumpy() for array in average.values())]
+
+
+@pytest.mark.parametrize("update", WAYS)
+def test_t2_an_average_that_the_job_does_not_keep_is_refused_by_all(update: Update) -> None:
+    """Who joins would begin with another one, without a word."""
+    conductor = Conductor({0: 2, 6: 3}, [], None)
+    with pytest.raises(RefusedByAll, match=r"an average of \w+_weight.*average = job\.keep\(average\)"):
+        conductor.run(lambda job: averages(job, update, keeps=False))
+
+
+def test_t2_an_average_over_epochs_that_the_job_does_not_keep_is_refused() -> None:
+    """What has three epochs' weights in it is seen, and refused in the epoch after them."""
+
+    def script(job: Any) -> list[Any]:
+        return averages(job, of_all, keeps=False, every="epoch", epochs=4)
+
+    with pytest.raises(RefusedByAll, match="an average of"):
+        Conductor({0: 2}, [], None).run(script)
+
+
+def test_an_average_that_is_seen_when_the_loop_ends_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    averages(ElasticJob.join(), of_all, keeps=False, every="epoch", epochs=3)
+    assert "an average of" in caplog.text
+
+
+def second_net(job: Any, epochs: int = 4) -> list[Any]:
+    """The average is a net, which no batch calls."""
+    net, average = mlp(), mlp()
+    params = list(net.collect_params().values())
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for n, epoch in enumerate(job.epochs(epochs, samples=SAMPLES, global_batch=BATCH)):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        for mine, p in zip(average.collect_params().values(), params, strict=True):
+            mine.set_data((mine.data() * n + p.data()) / (n + 1))
+    return weights(average)
+
+
+def test_t2_a_net_that_averages_over_epochs_and_is_not_kept_is_refused() -> None:
+    with pytest.raises(RefusedByAll, match="an average of"):
+        Conductor({0: 2}, [], None).run(second_net)
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+@pytest.mark.parametrize("update", [way for way in WAYS if way not in (in_double, numpys)])
+def test_t2_an_average_that_the_job_keeps_is_that_of_a_run_without_it(update: Update, every: str) -> None:
+    """Of arrays of one type: of another `job.keep` tells."""
+    expected = averages(Plain(), update, True, every)
+    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: averages(job, update, True, every))
+    all_close(results, expected)
+
+
+def looks(job: Any) -> list[Any]:
+    """How far the weights went since the step and the epoch before, the best so far, a validation with other ones."""
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
+    before = started = best = {name: p.data().copy() for name, p in params.items()}
+    total = mx.nd.zeros(1)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            total += sum((p.data() - before[name]).norm() for name, p in params.items())
+            before = {name: p.data().copy() for name, p in params.items()}
+        moved = {name: p.data() - started[name] for name, p in params.items()}
+        assert all(each.norm().asscalar() > 0 for each in moved.values())
+        started = {name: p.data().copy() for name, p in params.items()}
+        backup = {name: p.data().copy() for name, p in params.items()}
+        for name, p in params.items():
+            p.set_data(best[name])
+        net(mx.nd.zeros((1, 4)))
+        for name, p in params.items():
+            p.set_data(backup[name])
+        best = backup
+    return weights(net)
+
+
+def test_t2_what_only_looks_at_weights_of_before_is_trained_on() -> None:
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(looks), looks(Plain()))

@@ -1,0 +1,90 @@
+"""Running averages of weights that a script makes beside the job: in one process right, but who joins begins with
+another one, and a step that is void counts twice.
+
+An array is one where it is made of weights and of an array that has those of two steps in it already. So what is made
+of weights is followed from operator to operator, as in `origins`, where nothing is recorded and as long as it has a
+weight's shape: a norm that is printed, or how far weights went in an epoch, is none. By way of NumPy it is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import autograd  # isort: skip
+from dyntrain.training.worker.loop.batch.here import here
+
+NOT_KEPT = (
+    "an average of {name}, or of other arrays of its shape, has the weights of several steps in it, and the job does "
+    "not keep it: a worker that joins would have another one, and a step that is void would count twice. Before the "
+    "loop: average = job.keep(average), of the dictionary, the list or the net that it is in, which the loop writes to"
+)
+
+
+class Made(NamedTuple):
+    """Of weights, up to this step; `of_several`: of more than one step's."""
+
+    step: int
+    of_several: bool
+    name: str  # of a weight
+
+
+_trained: dict[int, str] = {}  # by ids: weights that trainers have and the script was given, their names
+_made: dict[int, Made] = {}  # by ids of arrays
+_kept: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()  # by loops: a step, what was kept then
+
+
+def gave(param: Any, arrays: Sequence[Any]) -> None:
+    """To the script."""
+    if hasattr(here, "loop") and not here.in_block and any(param._trainer is each for each in here.loop.trainers):
+        _trained.update((id(each), param.name) for each in arrays)
+
+
+def any_given() -> bool:
+    return bool(_trained)
+
+
+def forget(array: Any, trained: Callable[..., Any] = _trained.pop, made: Callable[..., Any] = _made.pop) -> None:
+    """It is deleted, also at the interpreter's end, where a module's names may be gone."""
+    trained(id(array), None)
+    made(id(array), None)
+
+
+def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
+    """`into`: the outputs were there before, and are written to."""
+    if not _trained or here.in_block or autograd.is_recording():
+        return
+    for made in outputs:
+        if id(made) in _trained:
+            continue
+        of_weights = [each for each in inputs if id(each) in _trained or id(each) in _made]
+        found = _of([each for each in of_weights if each.shape == made.shape], here.loop.position.step)
+        if found is not None:
+            _made[id(made)] = found
+        elif into:
+            _made.pop(id(made), None)
+
+
+def _of(inputs: Sequence[Any], step: int) -> Made | None:
+    """What is made of these. Where it is a running average of the script's own, all workers end at the next sum."""
+    now = [Made(step, False, _trained[id(each)]) for each in inputs if id(each) in _trained]
+    found = [_made[id(each)] for each in inputs if id(each) in _made and not _is_kept(each, step)]
+    before = [each for each in found if each.step < step]
+    now += [each for each in found if each.step == step]
+    if not (before and now):
+        return max([*before, *now], key=lambda each: each.of_several, default=None)
+    if any(each.of_several for each in before) and here.loop.refusal is None:
+        here.loop.refusal = NOT_KEPT.format(name=now[0].name)
+    return Made(step, True, now[0].name)
+
+
+def _is_kept(array: Any, step: int) -> bool:
+    """As the step began: what was made in it is no average yet."""
+    at, ids = _kept.get(here.loop, (-1, set[int]()))
+    if at != step:
+        ids = here.loop.state.kept.ids
+        _kept[here.loop] = step, ids
+    return id(array) in ids
