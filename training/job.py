@@ -41,6 +41,7 @@ from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.left_early import refuse_leaving
 from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN, another_may_follow
 from dyntrain.training.worker.script.unset import refuse_unset
+from dyntrain.training.worker.script.variables import tell_of_variables
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memory
 
@@ -341,6 +342,7 @@ class ElasticJob:
         another = name is not None or another_may_follow(caller)
         if another:
             refuse_unset(caller)
+        tell_of_variables(caller)
         course = course_of(
             loop.loading,
             epochs,

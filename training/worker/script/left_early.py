@@ -45,7 +45,7 @@ def _leaves(
         elif isinstance(node, ast.Break) and own:
             yield "break", over, node.lineno
         elif isinstance(node, LOOPS):
-            batches = isinstance(node, ast.For) and _is_of_batches(node.iter, caller, epoch)
+            batches = isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
             yield from _leaves(node.body, caller, epoch, "the batches of an epoch", batches)
             yield from _leaves(node.orelse, caller, epoch, over, own)
         elif not isinstance(node, SCOPES):
@@ -58,7 +58,7 @@ def names_in(target: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def _is_of_batches(expression: ast.expr, caller: FrameType, epoch: set[str]) -> bool:
+def is_of_batches(expression: ast.expr, caller: FrameType, epoch: set[str]) -> bool:
     """epoch.batches(...) in any wrapping, or a loader of the job."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):

@@ -1,0 +1,101 @@
+"""Variables that a worker that joins has otherwise are told of where the loop begins, with their names and the line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import pytest
+from dyntrain.training.worker.script.variables import carried, number_used
+from test_script_unset import run
+
+BODIES = {
+    "the best so far, by which is saved": (
+        "acc = validate()\nif acc > best:\n    best = acc\n    net.save_parameters('best')",
+        ["best"],
+    ),
+    "... by which something is only printed": ("if acc > best:\n    best = acc\n    print('better')", []),
+    "... in an object's attribute": ("if acc > self.best:\n    self.best = acc\n    self.save()", ["self.best"]),
+    "patience": ("bad = 0 if better() else bad + 1\nif bad > 3:\n    job.stop()", ["bad"]),
+    "a counter that sets the rate": ("steps += 1\ntrainer.set_learning_rate(1 / steps)", ["steps"]),
+    "a counter of decays": ("if epoch == at[count]:\n    count += 1", ["count"]),
+    "a counter that is printed": ("steps += 1\nprint(f'step {steps}')", []),
+    "a mean of the epoch's losses": (
+        "total = 0\nfor x in loader:\n    total = total + step(x)\nprint(total / 3)\nscores.append(total)",
+        [],
+    ),
+    "a rate that decays": ("rate *= 0.9\ntrainer.set_learning_rate(rate)", ["rate"]),
+    "a list that gets shorter": ("if epoch == at[0]:\n    fit(at.pop(0))", ["at"]),
+    "a queue": ("rate = rates.popleft()\ntrainer.set_learning_rate(rate)", ["rates"]),
+    "a list that gets longer": ("history.append(validate())", []),
+    "... by which is decided": ("if history and validate() > history[-1]:\n    history.append(0)", ["history"]),
+    "a clock": ("speed = 64 / (time.time() - tic)\ntic = time.time()", []),
+    "set in each epoch before it is used": ("best = validate()\nif best > 3:\n    job.stop()", []),
+    "set under a condition alone": ("if epoch == 0:\n    scale = 1.0\nelse:\n    scale = scale / 2\nfit(scale)", []),
+    "a comprehension's own": ("x = [x for x in rows]\nfit(x)", []),
+    "of a comprehension": ("fit([each * scale for each in rows])\nscale = 2", ["scale"]),
+    "a function's own": ("def f():\n    n = 0\n    return n\nfit(f())", []),
+    "the loop's own": ("epoch = epoch + 1\nfit(epoch)", []),
+    "never changed": ("if acc() > goal:\n    job.stop()", []),
+    "the job's": ("if acc > memory.best:\n    memory.best = acc", []),
+    "assigned in a test": ("if (n := count(n)) > 3:\n    job.stop()", ["n"]),
+    "annotated": ("n: int = n + 1\nfit(n)", ["n"]),
+}
+
+
+def loop_of(target: str, body: str) -> ast.For:
+    found = ast.parse(f"for {target}:\n" + "".join(f"    {line}\n" for line in body.splitlines())).body[0]
+    assert isinstance(found, ast.For)
+    return found
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_what_goes_from_epoch_to_epoch_and_is_computed_by_is_found(case: str) -> None:
+    body, expected = BODIES[case]
+    assert carried(loop_of("epoch in job.epochs(9)", body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("if (i + 1) % 4 == 0:\n    trainer.step(8)", True),
+        ("loss = fit(x) * i", True),
+        ("if i % 50 == 0:\n    name, acc = metric.get()\n    logging.info('%d: %s', i, acc)", False),
+        ("if i % 50 == 0:\n    print(i)\n    trainer.set_learning_rate(0.1)", True),
+        ("if i == 50:\n    print(i)\n    optimizer.wd = 0", True),
+        ("print(i, fit(x))", False),
+        ("fit(x)", False),
+    ],
+)
+def test_enumerates_number_is_found_where_it_is_not_only_shown(body: str, found: bool) -> None:
+    assert number_used(loop_of("i, x in enumerate(loader)", body)) == ("i" if found else None)
+    assert number_used(loop_of("i, x in epoch.enumerate(loader)", body)) is None
+
+
+SCRIPT = """
+best, seen, rows = 0.0, 0, data()
+trainer = job.trainer(net.collect_params(), "sgd")
+for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+    for i, (x, y) in enumerate(epoch.batches(rows)):
+        step(net, trainer, x, y, BATCH)
+        if i % 2 == 1:
+            seen += len(x)
+        if seen > 4:
+            trainer.set_learning_rate(0.05)
+    for i, name in enumerate(["train"]):
+        rows.last = i, name
+    accuracy = 0.5 + epoch
+    if accuracy > best:
+        best = accuracy
+        net.save_parameters(FILE)
+"""
+
+
+def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(SCRIPT.replace("FILE", repr(str(tmp_path / "best"))), tmp_path)
+    best, number = (record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage())
+    assert "folds.py, line 4: " in best
+    assert "(seen, best)" in best or "(best, seen)" in best
+    assert "best=..." in best
+    assert "folds.py, line 5: the number i of enumerate(...)" in number

@@ -1,0 +1,149 @@
+"""Variables of a script that a worker that joins has otherwise, as the source shows them: told of in the log.
+
+What goes from epoch to epoch, or from batch to batch, in one (`best`, `patience`, a counter) begins there with its
+value above the loop, and `enumerate` over batches begins at 0. Neither matters where it is only printed.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Literal, NamedTuple, TypeGuard
+
+from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, tree_of
+
+CARRIED = (
+    "%s, line %d: what goes from one pass to the next in variables of the script (%s) is on a worker that joins what "
+    "it is above the loop, and a step that is void counts twice. What anything is decided or computed by belongs in "
+    "the job's memory: memory = job.memory(%s)"
+)
+NUMBERED = (
+    "%s, line %d: the number %s of enumerate(...) begins at 0 on a worker that joins in the middle of an epoch, and "
+    "counts a step that is void twice: epoch.enumerate(...) gives the batch's own"
+)
+SHOWS = {"print", "write", "log", "debug", "info", "warning", "add_scalar", "set_description", "set_postfix"}
+ACTS = {
+    "step", "update", "allreduce_grads", "backward", "zero_grad", "set_learning_rate", "set_data", "setattr", "stop",
+    "save", "save_parameters", "save_states", "export",
+}  # fmt: skip
+CHANGES = {"append", "appendleft", "pop", "popleft"}  # a list
+CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+log = logging.getLogger(__name__)
+
+
+class Use(NamedTuple):
+    """`shows`: its value goes into a log alone, as far as that shows; `adds`: it is added to, which does both."""
+
+    name: str
+    line: int
+    how: Literal["sets", "uses", "shows", "adds"]
+
+
+def tell_of_variables(caller: FrameType) -> None:
+    """`caller` is about to begin a loop over epochs."""
+    file, tree = caller.f_code.co_filename, tree_of(caller)
+    for loop in ast.walk(tree) if tree else ():
+        if isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
+            batches = [each for each in ast.walk(loop) if _is_of_batches(each, caller, names_in(loop.target))]
+            if found := list(dict.fromkeys(name for each in (loop, *batches) for name in carried(each))):
+                said = ", ".join(f"{name.removeprefix('self.')}=..." for name in found)
+                log.warning(CARRIED, file, loop.lineno, ", ".join(found), said)
+            for each in batches:
+                if number := number_used(each):
+                    log.warning(NUMBERED, file, each.lineno, number)
+
+
+def _is_of_batches(node: ast.AST, caller: FrameType, epoch: set[str]) -> TypeGuard[ast.For]:
+    return isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
+
+
+def carried(loop: ast.For) -> list[str]:
+    """What the loop's body sets after it has used it, in one pass, and does not only show."""
+    uses = list(_in_order([loop.target, *loop.body]))
+    first = {use.name: use.how for use in reversed(uses)}
+    used = {use.name for use in uses if use.how == "uses"}
+    changed = {use.name for use in uses if use.how in ("sets", "adds")} - _clocks(loop)
+    return [name for name in first if name in used & changed and first[name] != "sets"]
+
+
+def number_used(loop: ast.For) -> str | None:
+    """The name of `enumerate`'s number, where the loop is over that, and does not only show it."""
+    call, target = loop.iter, loop.target
+    if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "enumerate" and isinstance(target, ast.Tuple):
+        name = getattr(target.elts[0], "id", None)
+        if any(use.name == name and use.how == "uses" for use in _in_order(loop.body)):
+            return name
+    return None
+
+
+def _in_order(nodes: Sequence[ast.AST | None], shows: bool = False) -> Iterator[Use]:
+    """As they are run, for a body that is gone through once."""
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            own = set() if isinstance(node, ast.NamedExpr) else {_name_of(target) for target in targets}
+            for use in _in_order([node.value], shows):
+                yield use._replace(how="adds") if use.name in own else use
+            yield from _in_order(targets, shows)
+        elif isinstance(node, ast.AugAssign):
+            yield from _in_order([node.value], shows)
+            if name := _name_of(node.target):
+                yield Use(name, node.lineno, "adds")
+        elif isinstance(node, ast.For):
+            yield from _in_order([node.iter, node.target, *node.body, *node.orelse], shows)
+        elif isinstance(node, ast.If):
+            yield from _in_order([node.test], shows or _only_shows(node))
+            yield from _in_order([*node.body, *node.orelse], shows)
+        elif isinstance(node, ast.Call) and _called(node) in CHANGES and (name := _name_of(_owner(node))):
+            yield from _in_order(node.args, shows)
+            if _called(node).startswith("pop"):
+                yield Use(name, node.lineno, "shows" if shows else "uses")
+            yield Use(name, node.lineno, "adds")
+        elif isinstance(node, COMPREHENSIONS):
+            below = list(_in_order(list(ast.iter_child_nodes(node)), shows))
+            own = {use.name for use in below if use.how == "sets"}
+            yield from (use for use in below if use.name not in own)
+        elif isinstance(node, ast.expr) and (name := _name_of(node)):
+            how: Literal["sets", "uses", "shows"] = "shows" if shows else "uses"
+            yield Use(name, node.lineno, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
+        elif node is not None and not isinstance(node, SCOPES):
+            yield from _in_order(list(ast.iter_child_nodes(node)), shows or _called(node) in SHOWS)
+
+
+def _name_of(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return None
+
+
+def _only_shows(branch: ast.If) -> bool:
+    calls = {_called(node) for part in branch.body for node in ast.walk(part)}
+    stores = [
+        node for part in branch.body for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)
+    ]
+    return bool(calls & SHOWS) and not calls & ACTS and not any(isinstance(each.ctx, ast.Store) for each in stores)
+
+
+def _called(node: ast.AST) -> str:
+    return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
+
+
+def _owner(call: ast.Call) -> ast.expr:
+    """Whose method it is."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
+
+
+def _clocks(loop: ast.For) -> set[str]:
+    """Names that are set to what a clock says."""
+    return {
+        name
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign) and _called(node.value) in CLOCKS
+        for target in node.targets
+        if (name := _name_of(target))
+    }
