@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from textwrap import indent
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
-from dyntrain.training.worker.script.variables import carried, number_used
+from dyntrain.training.worker.script.variables import Reads
 from test_script_unset import run
 
 BODIES = {
@@ -44,16 +45,48 @@ BODIES = {
 }
 
 
-def loop_of(target: str, body: str) -> ast.For:
-    found = ast.parse(f"for {target}:\n" + "".join(f"    {line}\n" for line in body.splitlines())).body[0]
+def loop_of(target: str, body: str, above: str = "") -> tuple[Reads, ast.For]:
+    tree = ast.parse(f"{above}\nfor {target}:\n{indent(body, '    ')}")
+    found = tree.body[-1]
     assert isinstance(found, ast.For)
-    return found
+    return Reads(tree), found
 
 
 @pytest.mark.parametrize("case", BODIES)
 def test_what_goes_from_epoch_to_epoch_and_is_computed_by_is_found(case: str) -> None:
     body, expected = BODIES[case]
-    assert carried(loop_of("epoch in job.epochs(9)", body)) == expected
+    reads, loop = loop_of("epoch in job.epochs(9)", body)
+    assert reads.carried(loop) == expected
+
+
+FUNCTIONS = """
+class Trainer:
+    def fit(self, rows):
+        self.steps += len(rows)
+        self.again(rows)
+        self.rate(self.steps)
+        loss = 0
+        loss = loss + 1
+        keep(loss)
+
+    def again(self, rows):
+        self.fit(rows)
+
+def keep(loss):
+    global least
+    if loss < least:
+        least = loss
+        save()
+
+def rate(steps):
+    scale = scale + 1
+    return scale
+"""
+
+
+def test_what_functions_of_the_file_keep_is_found_as_far_as_their_names_lead() -> None:
+    reads, loop = loop_of("epoch in job.epochs(9)", "trainer.fit(rows)", FUNCTIONS)
+    assert reads.carried(loop) == ["self.steps", "least"]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +102,9 @@ def test_what_goes_from_epoch_to_epoch_and_is_computed_by_is_found(case: str) ->
     ],
 )
 def test_enumerates_number_is_found_where_it_is_not_only_shown(body: str, found: bool) -> None:
-    assert number_used(loop_of("i, x in enumerate(loader)", body)) == ("i" if found else None)
-    assert number_used(loop_of("i, x in epoch.enumerate(loader)", body)) is None
+    for over, expected in (("enumerate(loader)", "i" if found else None), ("epoch.enumerate(loader)", None)):
+        reads, loop = loop_of(f"i, x in {over}", body)
+        assert reads.number_used(loop) == expected
 
 
 SCRIPT = """

@@ -34,25 +34,31 @@ CLOCKS = {"time", "perf_counter", "monotonic", "now"}
 log = logging.getLogger(__name__)
 
 
+How = Literal["sets", "uses", "shows", "adds"]
+
+
 class Use(NamedTuple):
-    """`shows`: its value goes into a log alone, as far as that shows; `adds`: it is added to, which does both."""
+    """`shows`: its value goes into a log alone, as far as that shows; `adds`: it is added to, which does both.
+    `beyond`: in a function that is called, and outlives the call.
+    """
 
     name: str
-    line: int
-    how: Literal["sets", "uses", "shows", "adds"]
+    how: How
+    beyond: bool = False
 
 
 def tell_of_variables(caller: FrameType) -> None:
     """`caller` is about to begin a loop over epochs."""
     file, tree = caller.f_code.co_filename, tree_of(caller)
+    reads = Reads(tree) if tree else None
     for loop in ast.walk(tree) if tree else ():
-        if isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
+        if reads and isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
             batches = [each for each in ast.walk(loop) if _is_of_batches(each, caller, names_in(loop.target))]
-            if found := list(dict.fromkeys(name for each in (loop, *batches) for name in carried(each))):
+            if found := list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each))):
                 said = ", ".join(f"{name.removeprefix('self.')}=..." for name in found)
                 log.warning(CARRIED, file, loop.lineno, ", ".join(found), said)
             for each in batches:
-                if number := number_used(each):
+                if number := reads.number_used(each):
                     log.warning(NUMBERED, file, each.lineno, number)
 
 
@@ -60,57 +66,82 @@ def _is_of_batches(node: ast.AST, caller: FrameType, epoch: set[str]) -> TypeGua
     return isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
 
 
-def carried(loop: ast.For) -> list[str]:
-    """What the loop's body sets after it has used it, in one pass, and does not only show."""
-    uses = list(_in_order([loop.target, *loop.body]))
-    first = {use.name: use.how for use in reversed(uses)}
-    used = {use.name for use in uses if use.how == "uses"}
-    changed = {use.name for use in uses if use.how in ("sets", "adds")} - _clocks(loop)
-    return [name for name in first if name in used & changed and first[name] != "sets"]
+class Reads:
+    """A script's lines in the order in which they are run, and those of functions of the same file that they call: of
+    these, what is global, or an attribute of `self`.
+    """
 
+    def __init__(self, tree: ast.AST) -> None:
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        self._functions = {each.name: each for each in functions}
+        self._within: list[str] = []
 
-def number_used(loop: ast.For) -> str | None:
-    """The name of `enumerate`'s number, where the loop is over that, and does not only show it."""
-    call, target = loop.iter, loop.target
-    if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "enumerate" and isinstance(target, ast.Tuple):
-        name = getattr(target.elts[0], "id", None)
-        if any(use.name == name and use.how == "uses" for use in _in_order(loop.body)):
-            return name
-    return None
+    def carried(self, loop: ast.For) -> list[str]:
+        """What the loop's body sets after it has used it, in one pass, and does not only show."""
+        uses = list(self._in_order([loop.target, *loop.body]))
+        first = dict[str, How]()
+        for use in uses:
+            first.setdefault(use.name, use.how)
+        used = {use.name for use in uses if use.how == "uses"}
+        changed = {use.name for use in uses if use.how in ("sets", "adds")} - _clocks(loop)
+        return [name for name in first if name in used & changed and first[name] != "sets"]
 
+    def number_used(self, loop: ast.For) -> str | None:
+        """The name of `enumerate`'s number, where the loop is over that, and does not only show it."""
+        call, target = loop.iter, loop.target
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "enumerate" and isinstance(target, ast.Tuple):
+            name = getattr(target.elts[0], "id", None)
+            if any(use.name == name and use.how == "uses" for use in self._in_order(loop.body)):
+                return name
+        return None
 
-def _in_order(nodes: Sequence[ast.AST | None], shows: bool = False) -> Iterator[Use]:
-    """As they are run, for a body that is gone through once."""
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            own = set() if isinstance(node, ast.NamedExpr) else {_name_of(target) for target in targets}
-            for use in _in_order([node.value], shows):
-                yield use._replace(how="adds") if use.name in own else use
-            yield from _in_order(targets, shows)
-        elif isinstance(node, ast.AugAssign):
-            yield from _in_order([node.value], shows)
-            if name := _name_of(node.target):
-                yield Use(name, node.lineno, "adds")
-        elif isinstance(node, ast.For):
-            yield from _in_order([node.iter, node.target, *node.body, *node.orelse], shows)
-        elif isinstance(node, ast.If):
-            yield from _in_order([node.test], shows or _only_shows(node))
-            yield from _in_order([*node.body, *node.orelse], shows)
-        elif isinstance(node, ast.Call) and _called(node) in CHANGES and (name := _name_of(_owner(node))):
-            yield from _in_order(node.args, shows)
-            if _called(node).startswith("pop"):
-                yield Use(name, node.lineno, "shows" if shows else "uses")
-            yield Use(name, node.lineno, "adds")
-        elif isinstance(node, COMPREHENSIONS):
-            below = list(_in_order(list(ast.iter_child_nodes(node)), shows))
-            own = {use.name for use in below if use.how == "sets"}
-            yield from (use for use in below if use.name not in own)
-        elif isinstance(node, ast.expr) and (name := _name_of(node)):
-            how: Literal["sets", "uses", "shows"] = "shows" if shows else "uses"
-            yield Use(name, node.lineno, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
-        elif node is not None and not isinstance(node, SCOPES):
-            yield from _in_order(list(ast.iter_child_nodes(node)), shows or _called(node) in SHOWS)
+    def _in_order(self, nodes: Sequence[ast.AST | None], shows: bool = False) -> Iterator[Use]:
+        for node in nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                own = set() if isinstance(node, ast.NamedExpr) else {_name_of(target) for target in targets}
+                for use in self._in_order([node.value], shows):
+                    yield use._replace(how="adds") if use.name in own else use
+                yield from self._in_order(targets, shows)
+            elif isinstance(node, ast.AugAssign):
+                yield from self._in_order([node.value], shows)
+                if name := _name_of(node.target):
+                    yield Use(name, "adds")
+            elif isinstance(node, ast.For):
+                yield from self._in_order([node.iter, node.target, *node.body, *node.orelse], shows)
+            elif isinstance(node, ast.If):
+                yield from self._in_order([node.test], shows or _only_shows(node))
+                yield from self._in_order([*node.body, *node.orelse], shows)
+            elif isinstance(node, ast.Call):
+                yield from self._call(node, shows)
+            elif isinstance(node, COMPREHENSIONS):
+                below = list(self._in_order(list(ast.iter_child_nodes(node)), shows))
+                own = {use.name for use in below if use.how == "sets"}
+                yield from (use for use in below if use.name not in own)
+            elif isinstance(node, ast.expr) and (name := _name_of(node)):
+                how: How = "shows" if shows else "uses"
+                yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
+            elif node is not None and not isinstance(node, SCOPES):
+                yield from self._in_order(list(ast.iter_child_nodes(node)), shows)
+
+    def _call(self, call: ast.Call, shows: bool) -> Iterator[Use]:
+        called, owner = _called(call), call.func.value if isinstance(call.func, ast.Attribute) else None
+        shows = shows or called in SHOWS
+        if called in CHANGES and owner is not None and (name := _name_of(owner)):
+            yield from self._in_order(call.args, shows)
+            if called.startswith("pop"):
+                yield Use(name, "shows" if shows else "uses")
+            yield Use(name, "adds")
+            return
+        yield from self._in_order([owner, *call.args, *call.keywords], shows)
+        function = None if called in ACTS else self._functions.get(called)  # those are an optimizer's, or Gluon's
+        if function is not None and called not in self._within:
+            said = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+            self._within.append(called)
+            for use in self._in_order(function.body, shows):
+                if use.beyond or use.name.startswith("self.") or use.name in said:
+                    yield use._replace(beyond=True)
+            self._within.pop()
 
 
 def _name_of(node: ast.expr) -> str | None:
@@ -131,11 +162,6 @@ def _only_shows(branch: ast.If) -> bool:
 
 def _called(node: ast.AST) -> str:
     return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
-
-
-def _owner(call: ast.Call) -> ast.expr:
-    """Whose method it is."""
-    return call.func.value if isinstance(call.func, ast.Attribute) else call.func
 
 
 def _clocks(loop: ast.For) -> set[str]:
