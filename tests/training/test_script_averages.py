@@ -14,6 +14,7 @@ from mxnet import autograd
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
+import numpy as np
 
 Arrays = dict[str, Any]
 Update = Callable[[Arrays, Arrays, int], None]  # (weights, average, how many were averaged)
@@ -170,3 +171,30 @@ def looks(job: Any) -> list[Any]:
 
 def test_t2_what_only_looks_at_weights_of_before_is_trained_on() -> None:
     all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(looks), looks(Plain()))
+
+
+def freezes(job: Any, every: str) -> list[Any]:
+    """Each time MXNet gives the weights other arrays."""
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(4, samples=SAMPLES, global_batch=BATCH):
+        params.setattr("grad_req", "write")
+        for x, y in epoch.batches(data()):
+            if every == "step":
+                params.setattr("grad_req", "write")
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            assert all(np.isfinite((0.5 * p.data()).asnumpy()).all() for p in params.values())
+            if every == "step":
+                params.setattr("grad_req", "null")
+        params.setattr("grad_req", "null")
+    return weights(net)
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+def test_t2_weights_that_are_frozen_by_turns_are_no_average(every: str) -> None:
+    expected = freezes(Plain(), every)
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: freezes(job, every)), expected)

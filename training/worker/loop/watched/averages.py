@@ -38,9 +38,11 @@ _kept: WeakKeyDictionary[Any, tuple[int, set[int]]] = WeakKeyDictionary()  # by 
 
 
 def gave(param: Any, arrays: Sequence[Any]) -> None:
-    """To the script."""
+    """To the script, which may compute with them."""
     if hasattr(here, "loop") and not here.in_block and any(param._trainer is each for each in here.loop.trainers):
-        _trained.update((id(each), param.name) for each in arrays)
+        for each in arrays:
+            _trained[id(each)] = param.name
+            _made.pop(id(each), None)  # MXNet makes other arrays of the old ones where `grad_req` changes
 
 
 def any_given() -> bool:
