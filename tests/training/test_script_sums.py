@@ -110,6 +110,27 @@ def test_what_is_counted_from_sums_is_a_number_always_and_counted_once() -> None
     assert set(Conductor({0: 3}, deaths, 1).run(script)) == {float(EPOCHS * SAMPLES)}
 
 
+def sums_of_two(job: Any) -> list[Any]:
+    """Two nets and trainers, whose losses are plain sums."""
+    nets = [mlp(), mlp(outputs=2)]
+    trainers = [job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, loss="own") for net in nets]
+    for epoch in job.epochs(4, samples=SAMPLES, global_batch=BATCH):
+        for x, _ in epoch.batches(data()):
+            for net, trainer in zip(nets, trainers, strict=True):
+                with autograd.record():
+                    loss = net(x).square().sum()
+                loss.backward()
+                trainer.step(1)
+    return [*weights(nets[0]), *weights(nets[1])]
+
+
+def test_t2_sums_that_a_joiner_saw_in_a_void_step_alone_are_sums() -> None:
+    """It had one sample in its first step, in which that does not show; then a worker is lost in the second's sum."""
+    expected = sums_of_two(Plain())
+    for exchange in (0, 1):
+        all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1, exchange)], 1).run(sums_of_two), expected)
+
+
 def positives(x: Any) -> int:
     """Of which some batches have none."""
     return int((x[:, 0] > 1.2).sum().asscalar())

@@ -65,6 +65,7 @@ class Updates:
         if loop.probing is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
+        self._divisors.look(trainer, hand)
         if hand.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
         singles = hand.size <= loop.workers

@@ -14,7 +14,8 @@ from dyntrain.training.worker.refused import Refused, RefusedByAll
 
 SHORT_GROUP = (
     ". Where this is an update of several batches, of which an epoch's last has fewer: job.trainer(..., accumulate=k), "
-    "and `if epoch.update_due:`"
+    "and `if epoch.update_due:`. Where its batches are counted by enumerate(...), which begins at 0 on a worker that "
+    "joins: epoch.enumerate(...)"
 )
 ADDS_UP = (
     "step(epoch.sum(n)) after several batches: what a script counts over them itself is lost with a step that is void, "
@@ -59,6 +60,11 @@ class Divisors:
     def __init__(self, trainers: Sequence[ElasticTrainer], batching: Batching) -> None:
         self._trainers, self._batching = trainers, batching
         self._sums: set[ElasticTrainer] = set()  # whose losses are sums that nothing divides
+
+    def look(self, trainer: ElasticTrainer, hand: Hand) -> None:
+        """Whether its losses are sums. Also in a step that is void: it may be the only one in which that shows."""
+        if hand.undivided:
+            self._sums.add(trainer)
 
     def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool) -> float:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
@@ -132,8 +138,6 @@ class Divisors:
 
     def _takes_sums(self, trainer: ElasticTrainer, hand: Hand) -> bool:
         """Whether its losses were seen to be sums that nothing divides. Who has one sample has not looked."""
-        if hand.undivided:
-            self._sums.add(trainer)
         return trainer in self._sums or (hand.undivided is None and len(hand.part) < 2)
 
     def _counts(self, hand: Hand, full: int) -> Counts:
