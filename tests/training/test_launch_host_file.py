@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from pathlib import Path
 
 import pytest
+from dyntrain.controller.contract.messages import CoordinatorEndpoint
 from dyntrain.controller.contract.reports import JobMember, JobReport
 from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
 from dyntrain.training.coordinator.mirror import Mirror
+from dyntrain.training.launch.command import Launcher
 from dyntrain.training.launch.host_file import EditResult, FileHosts, Rules, instance_of, judge
+from dyntrain.training.launch.plan import parse
 from hypothesis import given
 from hypothesis import strategies as st
 
 A, B, C, D = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+
+ENDPOINT = CoordinatorEndpoint(
+    cluster="manual", job="j", instance_id=instance_of(A), url="wss://10.0.0.1:1", certificate="", published_at=1.0
+)
 
 
 class Clock:
@@ -184,3 +192,30 @@ def test_on_a_cluster_the_file_is_a_mirror_with_the_masters_line_last(
             mirror.show(tmp_path / "nowhere", report(A), addresses, A)
     told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1, "said once, and the job goes on"
+
+
+@pytest.mark.parametrize(("state", "launched"), [("running", [A, B]), ("finished", []), ("failed", [])])
+def test_launch_a_node_that_ended_with_its_job_is_not_launched_again(
+    tmp_path: Path, state: str, launched: list[str]
+) -> None:
+    """It would look for a coordinator that is gone, and say so in the last lines of a job that ended well."""
+    kept = []
+
+    class Keeps(Launcher):
+        async def _keep(self, host: str) -> None:
+            kept.append(host)
+
+    hosts = FileHosts(tmp_path, [A, B])
+    hosts.publish(ENDPOINT, "token")
+    hosts.report(report(A, B, state=state))
+
+    async def looks_once() -> None:
+        watching = asyncio.create_task(
+            Keeps(parse(["-n", "2", "--launcher", "local", "true"]), tmp_path, hosts).watch()
+        )
+        await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    asyncio.run(looks_once())
+    assert kept == launched

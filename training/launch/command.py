@@ -79,10 +79,10 @@ class Launcher:
     _starts: dict[str, int] = field(default_factory=dict)
 
     async def watch(self) -> None:
-        """Keep a node on every host that is wanted, until cancelled; then all of them end."""
+        """Keep a node on every host that is wanted while the job is not over, until cancelled; then all of them end."""
         try:
             while True:
-                for host in self.hosts.hosts if self.hosts.endpoint is not None else ():
+                for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
                     await self._keep(host)
                 await asyncio.sleep(WATCH_SECONDS)
         finally:
@@ -217,10 +217,7 @@ async def launch(plan: Plan, directory: Path) -> int:
     except OSError as error:
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
-    def over() -> bool:
-        return hosts.reported is not None and hosts.reported.state in ("finished", "failed")
-
-    async with curves(folder.root, plan.tensorboard, over):
+    async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
         return await _course(plan, directory, hosts, coordination)
 
 

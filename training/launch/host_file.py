@@ -145,6 +145,11 @@ class FileHosts:
         """In force now, in order of joining."""
         return self._watched.hosts
 
+    @property
+    def over(self) -> bool:
+        """Whether the job has come to its end, well or not."""
+        return self.reported is not None and self.reported.state in ("finished", "failed")
+
     def read_target(self) -> Target:
         if not self._elastic:
             return self._target()
