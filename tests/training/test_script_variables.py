@@ -102,7 +102,12 @@ def test_what_functions_of_the_file_keep_is_found_as_far_as_their_names_lead() -
     ],
 )
 def test_enumerates_number_is_found_where_it_is_not_only_shown(body: str, found: bool) -> None:
-    for over, expected in (("enumerate(loader)", "i" if found else None), ("epoch.enumerate(loader)", None)):
+    told = "i" if found else None
+    for over, expected in (
+        ("enumerate(loader)", told),
+        ("tqdm(enumerate(loader, 1), total=9)", told),
+        ("epoch.enumerate(loader)", None),
+    ):
         reads, loop = loop_of(f"i, x in {over}", body)
         assert reads.number_used(loop) == expected
 

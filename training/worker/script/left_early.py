@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any
 
@@ -70,4 +71,9 @@ def is_of_batches(expression: ast.expr, caller: FrameType, epoch: set[str]) -> b
 
 
 def _value(name: str, caller: FrameType) -> Any:
-    return caller.f_locals.get(name, caller.f_globals.get(name))
+    """What the script's variable holds."""
+    variables = caller.f_locals
+    found = variables.get(name, caller.f_globals.get(name))
+    if caller.f_code.co_flags & CO_OPTIMIZED:
+        variables.clear()  # of a function these are copies, which would hold for ever what its variables had
+    return found

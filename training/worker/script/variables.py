@@ -87,10 +87,10 @@ class Reads:
         return [name for name in first if name in used & changed and first[name] != "sets"]
 
     def number_used(self, loop: ast.For) -> str | None:
-        """The name of `enumerate`'s number, where the loop is over that, and does not only show it."""
-        call, target = loop.iter, loop.target
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "enumerate" and isinstance(target, ast.Tuple):
-            name = getattr(target.elts[0], "id", None)
+        """The name of `enumerate`'s number, where the loop is over that in any wrapping, and does not only show it."""
+        numbers = any(getattr(each.func, "id", "") == "enumerate" for each in _calls(loop.iter))
+        if numbers and isinstance(loop.target, ast.Tuple):
+            name = getattr(loop.target.elts[0], "id", None)
             if any(use.name == name and use.how == "uses" for use in self._in_order(loop.body)):
                 return name
         return None
@@ -158,6 +158,10 @@ def _only_shows(branch: ast.If) -> bool:
         node for part in branch.body for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)
     ]
     return bool(calls & SHOWS) and not calls & ACTS and not any(isinstance(each.ctx, ast.Store) for each in stores)
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def _called(node: ast.AST) -> str:
