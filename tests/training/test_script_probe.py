@@ -107,6 +107,7 @@ def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], n
     assert raised is None
     assert len(said) == 1
     assert said[0].startswith("the first batch is not probed: ")
+    assert "would be made of those of a share" in said[0]
     assert why in said[0]
 
 

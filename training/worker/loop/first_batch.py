@@ -43,7 +43,10 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
-UNTRIED = "the first batch is not probed: %s"
+UNTRIED = (
+    "the first batch is not probed: %s. So nobody has seen whether a sample's part in the loss is its own: what is "
+    "made of several samples of a batch (pairs, the hardest of them, a count) would be made of those of a share"
+)
 DRAWN = (
     "the script draws a number for its batch (%s), which is another one on each worker: with epoch.random(name), a "
     "generator of NumPy's, it is the same on all"

@@ -25,6 +25,10 @@ HOW_COUNTED = (
     "what each batch has more or less of, as words or positives, is counted over all workers: leave the division out, "
     "and write trainer.step(epoch.sum(n)) with the n that it was divided by"
 )
+HOW_SEVERAL = (
+    "Several terms, each divided by a number of its own: one.sum() / epoch.sum(n) + other.sum() / epoch.sum(m), with "
+    "job.trainer(..., loss='own') and trainer.step(1)"
+)
 OF_ONE = "Where a loss is of one sample, and the script goes through them: job.trainer(..., loss='sum')"
 HOW_ONCE = (
     "Beside a sum: n = epoch.sum(len(x)) before autograd.record(), term * len(x) / n in the term's place, and "
@@ -38,7 +42,7 @@ OF_WEIGHTS = (
 OF_PICKED = (
     "the loss is a mean over places that are picked by their numbers: where each sample has as many, "
     f"{HOW_MEAN}. Where a batch has more or less of them: write .sum() in place of .mean(), and "
-    "trainer.step(epoch.sum(n)) with how many are picked"
+    f"trainer.step(epoch.sum(n)) with how many are picked. {HOW_SEVERAL}"
 )
 OF_ARRAYS = (
     "the loss has a term of weights and arrays through no layer, as one that holds the weights near a start, or of "
@@ -53,14 +57,17 @@ OF_BOTH = (
 SAYS = {
     ("sum", MEAN): f"the loss is a mean over the batch, and its trainer was not told: {HOW_MEAN}. {OF_ONE}",
     ("own", MEAN): f"the loss is a mean over this worker's samples, with loss='own': {HOW_MEAN}",
-    ("mean", SUM): "the loss is a sum, with loss='mean': leave loss='mean' out, or write .mean() in place of .sum()",
+    ("mean", SUM): (
+        "the loss is a sum, with loss='mean': leave loss='mean' out, or write .mean() in place of .sum(). "
+        + HOW_SEVERAL
+    ),
     (
         "any",
         DIVIDED,
     ): f"the loss is divided by something that this worker counted in its samples: {HOW_COUNTED}. {OF_ONE}",
     ("any", CHOSEN): (
         "the loss is a mean over places that are chosen in the batch, of which each worker has another number: write "
-        ".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen"
+        f".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen. {HOW_SEVERAL}"
     ),
     ("any", NORMALISED): (
         "the loss has normalization='valid' or 'batch', which divides by what this worker counted, in its backward "
