@@ -28,11 +28,11 @@ ADVICE = (
     "compute it from epoch.step_number"
 )
 OF_THE_SHARE = (
-    "A counter or another variable of the script's own begins anew on a worker that joins: job.memory(...), or "
-    "epoch.step_number. What is drawn: epoch.random(name). What each worker counts in its samples, as len(x), words, "
-    "or the sum of weights that it makes add up to 1, makes no mean over all: leave the division out, and write "
-    "trainer.step(epoch.sum(n)) with that number; or take the .mean(), with job.trainer(..., loss='mean'). Where the "
-    "loss is a sum all the same, as each is of one sample, or it was multiplied by what it is divided by: "
+    "What each worker counts in its samples, as len(x), words, or the sum of weights that it makes add up to 1, makes "
+    "no mean over all: leave the division out, and write trainer.step(epoch.sum(n)) with that number; or take the "
+    ".mean(), with job.trainer(..., loss='mean'). A counter or another variable of the script's own, which begins anew "
+    "on a worker that joins: job.memory(...), or epoch.step_number. What is drawn: epoch.random(name). Where the loss "
+    "is a sum all the same, as each is of one sample, or it was multiplied by what it is divided by: "
     "job.trainer(..., loss='sum')"
 )
 TO_SUM = "Pass step() a number that is the same on every worker: epoch.sum(n) for what is counted in the batch"
