@@ -48,9 +48,8 @@ class Kept:
 
     def __init__(self, *given: Held) -> None:
         self._had = [each for each in given if not each.lost]
-        holders = [each.holder for each in given]
-        for holder in holders:
-            if isinstance(holder, mx.nd.NDArray):
+        for each in given:
+            if isinstance(each.holder, mx.nd.NDArray):
                 raise ValueError(
                     "job.keep() of an array by itself, which a script's next assignment to the name would replace "
                     f"unseen: it takes {HOLDS}"
