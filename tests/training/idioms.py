@@ -7,7 +7,7 @@ the data here, so that two runs can be compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -551,19 +551,30 @@ def keeps_best(job: Any) -> Any:
     return weights(net)
 
 
-def local_decay(job: Any) -> Any:
-    """What must be refused: the rate follows from batches that this process has seen."""
+def _by_what_it_has_seen(job: Any, sets: Callable[[Any, Any, int], object]) -> Any:
+    """What must be refused: `sets` is told the trainer, the net, and how many batches this process has seen."""
     net, seen = mlp(), 0
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
     for epoch in job.epochs(100_000, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
             seen += 1
-            trainer.set_learning_rate(0.2 if seen == 1 else 0.1)
+            sets(trainer, net, seen)
             with autograd.record():
                 loss = CROSS(net(x), y)
             loss.backward()
             trainer.step(BATCH)
     return weights(net)
+
+
+def local_decay(job: Any) -> Any:
+    return _by_what_it_has_seen(job, lambda trainer, _, seen: trainer.set_learning_rate(0.2 if seen == 1 else 0.1))
+
+
+def local_freezing(job: Any) -> Any:
+    def freezes(_: Any, net: Any, seen: int) -> None:
+        net[0].collect_params().setattr("grad_req", "write" if seen == 1 else "null")
+
+    return _by_what_it_has_seen(job, freezes)
 
 
 SCRIPTS = (

@@ -144,7 +144,7 @@ def test_what_follows_from_the_jobs_memory_or_its_step_trains_on() -> None:
             np.testing.assert_allclose(mine, theirs, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("exchange", [1, 2])
+@pytest.mark.parametrize("exchange", [1, 2, 3])
 def test_a_worker_lost_while_it_is_told_what_differs_does_not_hide_it(exchange: int) -> None:
     conductor = Conductor(JOINS, [Death(4, 1, exchange)], segment_steps=1)
     with pytest.raises(UnequalRates, match=r"job\.memory"):
@@ -240,9 +240,19 @@ def test_t7_what_no_other_try_can_help_ends_the_job_at_once(driver: Driver) -> N
     assert sum(isinstance(entry, journal.JobFailed) for entry in entries) == 1
 
 
-def test_t7_a_joiner_with_another_rate_ends_a_real_job_with_the_reason_and_leaves_its_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("local_decay", "learning_rate is 0.1"),
+        ("local_freezing", "which parameters train (grad_req) on 1 of 3 workers"),
+    ],
+)
+def test_t7_a_joiner_with_another_rate_ends_a_real_job_with_the_reason_and_leaves_its_commit(
+    tmp_path: Path, name: str, says: str
+) -> None:
+    """Or with other layers frozen: it would wait for sums that nobody else makes."""
     script = Path(idioms.__file__).with_name("mortal_idiom.py")
-    command = [sys.executable, str(script), "local_decay", "0", "99", str(tmp_path)]
+    command = [sys.executable, str(script), name, "0", "99", str(tmp_path)]
     bed = JobBed(tmp_path, command, workers=2)
     try:
         for letter in "ABC":
@@ -254,6 +264,6 @@ def test_t7_a_joiner_with_another_rate_ends_a_real_job_with_the_reason_and_leave
     finally:
         bed.close()
     (failed,) = bed.events("failed")
-    assert "learning_rate is 0.1" in failed["reason"]
+    assert says in failed["reason"]
     assert "on 1 of 3 workers" in failed["reason"]
     assert bed.events("restart") == []

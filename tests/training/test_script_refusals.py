@@ -258,7 +258,7 @@ def added_up(steps: Sequence[int]) -> None:
     hands = [Hand(np.arange(1), 1, spectates=False) for _ in range(len(steps))]
     total = np.zeros(HEAD, dtype=np.float32)
     for hand, step in zip(hands, steps, strict=True):
-        hand.tally(trainer, state, step, [0.0] * 4, [0.0] * OPINION)
+        hand.tally(trainer, state, step, [0.0] * 4, [0.0] * 4, [0.0] * OPINION)
         total += hand.vote.astype(np.float32)
     hands[0].vote = mx.nd.array(total, dtype="float64")
     hands[0].count(trainer, len(steps))

@@ -10,18 +10,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
-from dyntrain.training.worker.loop.agreed.rates import DIVISOR, rates, tags, unequal
+from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total, number
 from dyntrain.training.worker.loop.agreed.schedule import WorkerRates, worker_rate
+from dyntrain.training.worker.loop.agreed.trained import Trained
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
-from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, mark, summed, tally_key
+from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, mark, summed, tally_key
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
@@ -52,7 +53,7 @@ class Updates:
         self._loop = loop
         self._divisors = Divisors(loop.trainers, course.batching)
         self.rates = WorkerRates(course.batching, loop.trainers, course.samples)
-        self._voids = Voids()
+        self._voids, self.trained = Voids(), Trained()
 
     def _in_hand(self, what: str) -> Hand:
         if self._loop.hand is None:
@@ -107,32 +108,43 @@ class Updates:
         unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
-        refuses = loop.refusal is not None
-        hand.tally(trainer, loop.state, step, tags(step, hand.rates), hand.opinion, flags, unsure is not None, refuses)
+        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: hand.rates[TRAINED]})
+        hand.tally(
+            trainer, loop.state, step, tags(step, hand.rates), sums, hand.opinion, flags, unsure is not None, refuses
+        )
         if loop.membership.shared:
             hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
 
     def _sum(self, trainer: ElasticTrainer, hand: Hand) -> bool:
-        """False: nothing was pushed, as a new generation follows."""
-        loop, membership = self._loop, self._loop.membership
-        t = loop.trainers.index(trainer)
-        gradients = [(gradient_key(t, i), p.list_grad()) for i, p in enumerate(trainer._params) if summed(p)]
-        beside = [(tally_key(t), hand.vote)]
+        """False: not all was pushed, as a new generation follows."""
+        loop, shared = self._loop, self._loop.membership.shared
+        now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
+        known = self.trained.known(trainer) if shared else now
+        beside = [(tally_key(loop.trainers.index(trainer)), [hand.vote])]
         hand.carried = [] if hand.updated else loop.rows  # once in a step
         for rows in hand.carried:
-            beside += rows.share(hand.size, not hand.spectates, loop.rank == 0)
-        if not membership.shared:
-            beside = []
+            beside += [(key, [array]) for key, array in rows.share(hand.size, not hand.spectates, loop.rank == 0)]
+        if not self._push(trainer, known, beside if shared else [], aside=not known):
+            return False
+        if not shared or not hand.sums_alike(loop.workers):
+            return True  # where they differ, what follows tells why
+        self.trained.agreed(trainer, now)
+        return now <= known or self._push(trainer, now - known, [], aside=bool(known))
+
+    def _push(
+        self, trainer: ElasticTrainer, numbers: frozenset[int], beside: list[tuple[str, list[Any]]], aside: bool
+    ) -> bool:
+        membership, t = self._loop.membership, self._loop.trainers.index(trainer)
+        gradients = [(gradient_key(t, i), gradients_of(trainer._params[i])) for i in sorted(numbers)]
 
         def push() -> None:
             for i, (key, arrays) in enumerate(gradients):
                 membership.kvstore.pushpull(key, arrays, priority=-i)
-            for key, array in beside:
-                membership.kvstore.pushpull(key, array)
+            for key, arrays in beside:
+                membership.kvstore.pushpull(key, arrays)
 
-        keys = [key for key, _ in [*gradients, *beside]]
-        sums = [*(arrays[0] for _, arrays in gradients), *(array for _, array in beside)]
-        return membership.exchange(keys, push, sums)
+        pushed = [*gradients, *beside]
+        return membership.exchange([key for key, _ in pushed], push, [arrays[0] for _, arrays in pushed], aside)
 
     def _note_void(self, trainer: ElasticTrainer) -> None:
         loop = self._loop

@@ -21,6 +21,7 @@ from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
+TRAINED = "which parameters train (grad_req)"
 DIVISOR = "what step(n) divides by"
 FACTORS = "numbers in what the loss is made of, or by which the loss is multiplied or divided"
 ADVICE = (
@@ -63,6 +64,7 @@ def rates(trainer: Any, divides: float | None) -> dict[str, float]:
     ]
     found[MULTIPLIERS] = _digest(multipliers) if multipliers else 0
     found[SCHEDULE] = 0 if scheduler is None else _digest([type(scheduler).__name__, capture(scheduler)])
+    found[TRAINED] = _digest([p.grad_req for p in trainer._params])
     found[OPTIMIZER] = _digest(type(optimizer).__name__)
     # A number of NumPy's is a plain one on a worker that received it with the state.
     return {name: float(value) if isinstance(value, int | float | np.number) else 0.0 for name, value in found.items()}
@@ -85,7 +87,7 @@ def unequal(
     values = {**values, FACTORS: float(_digest(opinion) if any(opinion) else 0)}
     told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     found = {name: said for name, said in told.items() if said is not None}
-    what = "; ".join(found.values()) or "learning rates, decay, momentum, loss scale, or what step(n) divides by"
+    what = "; ".join(found.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     of = f" (trainer {trainer})" if trainer else ""
     advice = TO_SUM if DIVISOR in found else OF_THE_SHARE if FACTORS in found else ADVICE
     return UnequalRates(f"the workers' updates would differ{of}: {what}. {advice}")
@@ -101,6 +103,6 @@ def _difference(membership: Membership, anchor: Position, name: str, value: floa
     if others is None or not others[1]:
         return None
     count = f"{others[1]:.0f} of {membership.kvstore.num_workers} workers"
-    if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER, FACTORS):
+    if name in (MULTIPLIERS, SCHEDULE, OPTIMIZER, TRAINED, FACTORS):
         return f"{name} on {count}"
     return f"{name} is {first[0]:g} on worker 0, and {others[0] / others[1]:g} on {count}"

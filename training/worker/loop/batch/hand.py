@@ -23,7 +23,8 @@ from dyntrain.training.worker.state.training_state import TrainingState, differe
 # be, the squares of numbers up to this one are summed without an error
 ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
 TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
-DOUBTS = TAGGED + 2  # whether its divisor is unsure, and whether it refuses the script
+SUMMED = TAGGED + 4  # and those of what is summed
+DOUBTS = SUMMED + 2  # whether its divisor is unsure, and whether it refuses the script
 HEAD = DOUBTS + OPINION  # and an opinion; those of the parameters follow
 IN_HAND = (
     "(batch {number} of epoch {epoch} is of {size} samples, of which {here} were here: where the script writes a batch "
@@ -118,6 +119,7 @@ class Hand:
         self.flagged: list[int] = []  # by any worker, of the flags of the last sum
         self._mark: list[float] = []
         self._tags: list[float] = []
+        self._sums: list[float] = []
         self._kept: list[tuple[Any, Any]] = []
 
     @property
@@ -219,25 +221,26 @@ class Hand:
         state: TrainingState,
         step: int,
         tags: list[float],
+        sums: list[float],
         opinion: Sequence[float],
         flags: Sequence[float] = (),
         unsure: bool = False,
         refuses: bool = False,
     ) -> None:
         """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), whether it `refuses`
-        the script, which parameters its samples had a part in, and `flags`. A device that had no part in the batch
-        holds the gradients of an earlier one.
+        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), which gradients it
+        `sums` (tags, too), whether it `refuses` the script, which parameters its samples had a part in, and `flags`. A
+        device that had no part in the batch holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         leans = self.leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
-        self._mark, self._tags = mark(step), tags
+        self._mark, self._tags, self._sums = mark(step), tags, sums
         vote = np.zeros(HEAD + len(trainer._params) + len(flags))
         vote[HEAD + len(trainer._params) :] = flags
-        vote[:HEAD] = 1.0, *self._mark, *self._tags, unsure, refuses, *opinion
+        vote[:HEAD] = 1.0, *self._mark, *self._tags, *self._sums, unsure, refuses, *opinion
         for i, param in enumerate(trainer._params):
-            if not differentiable(param) or param.grad_req == "null":
+            if not summed(param):
                 continue
             fresh = [data._fresh_grad for data in param.list_data()]
             nothing = self.spectates and param.grad_req != "add"
@@ -248,6 +251,10 @@ class Hand:
                     gradient *= weight * lean
             vote[HEAD + i] = 0.0 if nothing else float(any(fresh))
         self.vote = vote
+
+    def sums_alike(self, workers: int) -> bool:
+        """The tally is there: whether all workers sum the gradients of the same parameters."""
+        return bool(self.vote.asnumpy()[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
 
     def count(self, trainer: Any, workers: int) -> bool:
         """The sums are there: whether all workers' updates will go by the same. Raises RuntimeError when they are of
@@ -264,8 +271,8 @@ class Hand:
                 for data in param.list_data():
                     data._fresh_grad = bool(total[HEAD + i])
         self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
-        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[TAGGED])
-        self.refused = bool(total[TAGGED + 1])
+        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[SUMMED])
+        self.refused = bool(total[SUMMED + 1])
         self.opinions = total[DOUBTS:HEAD].tolist()
         return self.tagged == [workers * tag for tag in self._tags]
 
@@ -276,6 +283,14 @@ def tally_key(trainer: int) -> str:
 
 def summed(param: Any) -> bool:
     return differentiable(param) and param.grad_req != "null"
+
+
+def gradients_of(param: Any) -> list[Any]:
+    """To push: zeros for one that is frozen, and has none."""
+    if summed(param):
+        return list(param.list_grad())
+    data = param.list_data()[0]
+    return [mx.nd.zeros(data.shape, ctx=data.context, dtype=data.dtype)]
 
 
 def forget_gradients(trainer: Any) -> None:
