@@ -198,3 +198,28 @@ def freezes(job: Any, every: str) -> list[Any]:
 def test_t2_weights_that_are_frozen_by_turns_are_no_average(every: str) -> None:
     expected = freezes(Plain(), every)
     all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: freezes(job, every)), expected)
+
+
+def decays_by_hand(job: Any, how: str) -> list[Any]:
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.2, "momentum": 0.9})
+    for epoch in job.epochs(4, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.allreduce_grads()
+            for p in params.values():
+                if how == "decay":
+                    p.grad()[:] = p.grad() + BATCH * 0.01 * p.data()
+                else:
+                    p.grad()[:] += BATCH * 0.01 * p.data().sign()
+            trainer.update(BATCH)
+    return weights(net)
+
+
+@pytest.mark.parametrize("how", ["decay", "sparsity"])
+def test_t2_a_term_of_the_weights_that_is_added_to_the_gradients_is_no_average(how: str) -> None:
+    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: decays_by_hand(job, how))
+    all_close(results, decays_by_hand(Plain(), how))

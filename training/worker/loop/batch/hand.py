@@ -99,7 +99,7 @@ class Hand:
         self.updated: list[Any] = []
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
-        self.gradients: set[int] | None = None  # ids of the trainers', once anything was written to
+        self._gradients: set[int] | None = None  # ids of the trainers', once one was asked about
         self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop
@@ -149,6 +149,12 @@ class Hand:
         self._aside.add(trainer, [share * lean for lean in leans])
         if not self.goes_on:
             self._aside.put_back(trainer)
+
+    def is_gradient(self, array: Any, trainers: Sequence[Any]) -> bool:
+        """Whether it is one of the trainers'."""
+        if self._gradients is None:
+            self._gradients = {id(each) for t in trainers for p in t._params for each in p._grad or ()}
+        return id(array) in self._gradients
 
     @property
     def record(self) -> dict[str, Any]:

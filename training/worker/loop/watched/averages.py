@@ -64,10 +64,15 @@ def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
             continue
         of_weights = [each for each in inputs if id(each) in _trained or id(each) in _made]
         found = _of([each for each in of_weights if each.shape == made.shape], here.loop.position.step)
-        if found is not None:
+        if found is not None and not (into and _is_gradient(made)):
             _made[id(made)] = found
         elif into:
             _made.pop(id(made), None)
+
+
+def _is_gradient(array: Any) -> bool:
+    """To which a decay is added by hand: the next backward pass writes it anew."""
+    return here.hand is not None and here.hand.is_gradient(array, here.loop.trainers)
 
 
 def _of(inputs: Sequence[Any], step: int) -> Made | None:

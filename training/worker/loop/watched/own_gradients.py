@@ -74,9 +74,7 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
 def _holders(hand: Hand, gradient: Any) -> list[tuple[Any, Any]]:
     """The trainers and parameters of which it is one."""
     trainers = here.loop.trainers
-    if hand.gradients is None:
-        hand.gradients = {id(each) for t in trainers for p in t._params for each in p._grad or ()}
-    if id(gradient) not in hand.gradients:
+    if not hand.is_gradient(gradient, trainers):
         return []
     return [(t, p) for t in trainers for p in t._params if any(each is gradient for each in p._grad or ())]
 
