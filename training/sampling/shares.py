@@ -21,7 +21,7 @@ class Shares:
     `drawn`: the batches of an epoch, where the script has a sampler of its own; they are then of any size. `shift`:
     from an epoch's place in the job to the number that the script gives it, by which its order is drawn. `begins`: the
     first step of the generation, of an update of `group` batches, in which no two numbers that a script may mean are
-    alike: see `_rows`.
+    alike: see `_rows`. None: the rows of batches stay where they are.
     """
 
     samples: int
@@ -81,14 +81,19 @@ class Shares:
         own = self._rows(at, size, number, workers)
         return (batch, own, False) if len(own) else (batch, np.arange(min(self._whole, size)), True)
 
+    def tries(self, at: Position) -> bool:
+        """Whether it is a generation's first step, or an epoch's, from which on a script may have another loss."""
+        return self.begins is not None and (at.step == self.begins or at.offset == 0)
+
     def _rows(self, at: Position, size: int, number: int, workers: int) -> Indices:
-        """Where all shares of a generation's first step would be alike, the first worker takes one of the last one's
-        samples: a script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its
-        samples, and one that divides its loss by their number to count them. In the last batch of the first update the
-        last worker takes one of the first one's, as that batch's samples may be what `step` is told.
+        """Where all shares of a step that `tries` would be alike, the first worker takes one of the last one's samples:
+        a script that tells `step` a constant of a share's size, as Horovod's do, is then seen not to count its samples,
+        and one that divides its loss by their number to count them. In the last batch of the first update the last
+        worker takes one of the first one's, as that batch's samples may be what `step` is told.
         """
         rows, takers = np.arange(size), min(size, workers)
-        more = 0 if self.begins is None else {self.begins + self.group - 1: -1, self.begins: 1}.get(at.step, 0)
+        last = self.begins is not None and at.step == self.begins + self.group - 1 != self.begins
+        more = -1 if last else int(self.tries(at))
         if not more or size % takers or takers < 2 or isinstance(self.batching, PerWorker):
             return share(rows, size, 0, number, workers, self._whole)
         ends = [k * size // takers + more * (0 < k < takers) for k in range(takers + 1)]

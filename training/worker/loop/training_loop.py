@@ -307,6 +307,8 @@ class TrainingLoop:
         """
         state = self.state
         self._refuse()  # the script may have changed it where the epoch begins
+        self.heads_known.clear()
+        self.looks = 0
         if state.own.get("entered") == number and state.received is not None:
             state.set_values(state.received)
             self.undo.recall()
@@ -331,7 +333,9 @@ class TrainingLoop:
     @property
     def on_trial(self) -> bool:
         """Whether the numbers in the workers' losses are compared."""
-        return self.workers > 1 and on_trial(self.position.step, self._shares.begins)
+        return self.workers > 1 and (
+            self._shares.tries(self.position) or on_trial(self.position.step, self._shares.begins)
+        )
 
     def _arrive(self, position: Position) -> None:
         """At a boundary whose membership is settled."""

@@ -2,8 +2,8 @@
 is normalised on its own.
 
 In one process all of them train; over several workers a mean that is taken for a sum counts once for each worker, and
-nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each trainer in a process the
-record is asked.
+nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each epoch, and of each trainer
+in a process, the record is asked.
 
 A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
 generation the workers' shares are of different sizes, and these numbers are compared: see `opinions`.
@@ -72,7 +72,15 @@ def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         hand.found |= {GIVEN} if given else each.kinds
         hand.undivided = hand.undivided is not False and not given and each.undivided
     if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
+        _refuse(wrong)
+
+
+def _refuse(wrong: str) -> None:
+    """A loss may have become another one in a later epoch, and not on who joined then: all end at the next sum."""
+    loop, hand = here.loop, here.hand
+    if hand is None or hand.is_first:
         raise Refused(wrong)
+    loop.refusal = loop.refusal or wrong
 
 
 def judge(trainer: Any) -> None:
@@ -89,8 +97,8 @@ def judge(trainer: Any) -> None:
         groups, trainers = [{kind} for kind in sorted(hand.found)], loop.trainers
     for group in groups:
         wrongs = [complaint(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
-        if all(wrongs):
-            raise Refused(wrongs[0])
+        if wrongs[0] is not None and all(wrongs):
+            _refuse(wrongs[0])
     loop.heads_known.add(trainer)
 
 
