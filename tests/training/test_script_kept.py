@@ -191,3 +191,76 @@ def test_it_comes_before_the_epochs() -> None:
     job.epochs(1, samples=SAMPLES, global_batch=BATCH)
     with pytest.raises(RuntimeError, match=r"job.keep\(\) within the loop"):
         job.keep({"weights": mx.nd.array(weights(net)[0])})
+
+
+def norms(job: Any, given: Callable[[Any], Any], update: Callable[[Any, Any], None], every: str) -> list[Any]:
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(5, in_units=4), mx.gluon.nn.BatchNorm(in_channels=5), mx.gluon.nn.Dense(3, in_units=5))
+    net.initialize(mx.init.Xavier())
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    average = job.keep(given(net))
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+            if every == "step":
+                update(net, average)
+        if every == "epoch":
+            update(net, average)
+    return [p.data().asnumpy() for p in net.collect_params().values() if p.grad_req != "null"]
+
+
+def copied(net: Any) -> Any:
+    return {name: p.data().copy() for name, p in net.collect_params().items()}
+
+
+def second(net: Any) -> Any:
+    made = mx.gluon.nn.HybridSequential()
+    made.add(mx.gluon.nn.Dense(5, in_units=4), mx.gluon.nn.BatchNorm(in_channels=5), mx.gluon.nn.Dense(3, in_units=5))
+    made.initialize()
+    return made
+
+
+def averages_copies(net: Any, average: Any) -> None:
+    for name, p in net.collect_params().items():
+        average[name] = 0.8 * average[name] + 0.2 * p.data()
+
+
+def averages_net(net: Any, average: Any) -> None:
+    for p, kept in zip(net.collect_params().values(), average.collect_params().values(), strict=True):
+        kept.set_data(0.8 * kept.data() + 0.2 * p.data())
+
+
+@pytest.mark.parametrize("every", ["step", "epoch"])
+@pytest.mark.parametrize(
+    ("given", "update"), [(copied, averages_copies), (second, averages_net)], ids=["copies", "net"]
+)
+def test_t2_an_average_of_a_whole_net_may_have_running_statistics_in_it(
+    given: Callable[[Any], Any], update: Callable[[Any, Any], None], every: str
+) -> None:
+    """Within an epoch they are each worker's own, as the net's are: it was told to have diverged."""
+    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: norms(job, given, update, every))
+    assert results
+    for result in results:
+        for mine, theirs in zip(result, results[0], strict=True):
+            assert np.isfinite(mine).all()
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_an_averages_running_statistics_become_those_of_all_samples_at_a_boundary() -> None:
+    kept = {
+        "norm0_gamma": mx.nd.ones(2),
+        "norm0_running_mean": mx.nd.array([1, 2]),
+        "norm0_running_var": mx.nd.array([3, 4]),
+    }
+    state = state_of(kept)
+    means, variances = state.statistics()
+    assert (means.tolist(), variances.tolist()) == ([1, 2], [3, 4])
+    state.set_statistics(means + 1, variances + 1)
+    assert [each.asnumpy().tolist() for each in kept.values()] == [[1, 1], [2, 3], [4, 5]]
+    assert [label for label, _ in state.sampled(START) if "keep" in label] == ["job.keep 0[norm0_gamma]"]
+    other = state_of({name: mx.nd.zeros(2) for name in kept})
+    other.install(state.pack(START))
+    assert other.statistics()[0].tolist() == [2, 3], "a joiner has them"

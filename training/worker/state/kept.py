@@ -2,6 +2,9 @@
 
 They are looked up anew whenever they are read or written: a script may put another array into its dictionary. Where it
 gives the dictionary's name to another one, nothing of the script's has what the job keeps: references to it tell.
+
+Of a net with BatchNorm an average has running statistics in it, known by their names. Those are each worker's own until
+a boundary, as the net's are.
 """
 
 from __future__ import annotations
@@ -9,16 +12,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.training.worker.state.slots import overwrite
+from dyntrain.training.worker.state.slots import is_running, overwrite
 
-Arrays = list[tuple[str, list[Any]]]  # (label, the same value on each context)
 HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
 OF_THE_JOB = 2  # references: that of `Held`, and that of who counts them
 IN_TURN = 3  # that of the dictionary or list, that of who goes through it, and that of who counts them
@@ -27,6 +29,12 @@ LOST = (
     "the job does not keep: in place of `average = {...}`, which makes another dictionary or list, write into the one "
     "that job.keep() was given, average[name] = ... or average[name][:] = ..."
 )
+
+
+class Found(NamedTuple):
+    label: str
+    copies: list[Any]  # the same value on each context
+    running: str  # the name of a running statistic of BatchNorm's, or of an average of such; '' for all else
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,13 @@ class Kept:
                     f"unseen: it takes {HOLDS}"
                 )
         self._given = given
-        self._shapes = [(label, _shapes(copies)) for label, copies in self._found()]
+        self._shapes = [(each.label, _shapes(each.copies)) for each in self._found()]
         if len(self._shapes) < len(given):
             raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
 
-    def arrays(self) -> Arrays:
+    def arrays(self) -> list[Found]:
         found = self._found()
-        if (shapes := [(label, _shapes(copies)) for label, copies in found]) != self._shapes:
+        if (shapes := [(each.label, _shapes(each.copies)) for each in found]) != self._shapes:
             changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
             raise ValueError(
                 f"what job.keep() was given has other arrays than at first ({'; '.join(changed) or 'fewer'}): it must "
@@ -72,18 +80,18 @@ class Kept:
     @property
     def ids(self) -> set[int]:
         """Of the arrays that it has now."""
-        return {id(array) for _, copies in self._found() for array in copies}
+        return {id(array) for each in self._found() for array in each.copies}
 
-    def _found(self) -> Arrays:
+    def _found(self) -> list[Found]:
         return [found for i, each in enumerate(self._given) for found in _walk(each.holder, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
         """For `put_back`."""
-        return [[array.copy() for array in copies] for _, copies in self.arrays()]
+        return [[array.copy() for array in each.copies] for each in self.arrays()]
 
     def put_back(self, kept: Sequence[Sequence[Any]]) -> None:
-        for (_, arrays), before in zip(self.arrays(), kept, strict=True):
-            for array, copy in zip(arrays, before, strict=True):
+        for each, before in zip(self.arrays(), kept, strict=True):
+            for array, copy in zip(each.copies, before, strict=True):
                 overwrite(array, copy)
 
     @property
@@ -105,18 +113,20 @@ def _lost(holder: Any) -> bool:
     return True
 
 
-def _walk(holder: Any, label: str) -> Iterator[tuple[str, list[Any]]]:
+def _walk(holder: Any, label: str, name: str = "") -> Iterator[Found]:
+    """`name`: by which a dictionary has it."""
     if isinstance(holder, mx.nd.NDArray):
-        yield label, [holder]
+        yield Found(label, [holder], name if is_running(name) else "")
     elif type(holder) in (list, tuple):
         for i, part in enumerate(holder):
             yield from _walk(part, f"{label}[{i}]")
     elif isinstance(holder, dict):
         for key, part in holder.items():
-            yield from _walk(part, f"{label}[{key}]")
+            yield from _walk(part, f"{label}[{key}]", str(key))
     elif parameters := _parameters(holder):
         for i, param in enumerate(parameters):
-            yield f"{label} parameter {i}", param.list_data()
+            running = param.name if is_running(param.name) else ""
+            yield Found(f"{label} parameter {i}", param.list_data(), running)
     else:
         raise ValueError(f"{label} is {type(holder).__name__}: job.keep() takes {HOLDS}")
 

@@ -115,20 +115,18 @@ def leaves(state: Any) -> Iterator[Any]:
 RUNNING = {"running_mean": "running_var", "moving_mean": "moving_var"}  # in Gluon, and in Module
 
 
-def is_running(parameter: Any) -> bool:
-    """Whether a forward pass of BatchNorm moves it."""
-    return str(parameter.name).endswith((*RUNNING, *RUNNING.values()))
+def is_running(name: str) -> bool:
+    """Whether a forward pass of BatchNorm moves the parameter of this name."""
+    return name.endswith((*RUNNING, *RUNNING.values()))
 
 
-def running_pairs(parameters: list[Any], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
+def running_pairs(names: list[str], slots: list[Slot]) -> list[tuple[Slot, Slot]]:
     """(mean, variance) of each BatchNorm: by their names, of which Gluon has one pair and Module another. Two nets may
     use the same names: then the first mean of a name belongs to its first variance.
     """
     means: dict[str, list[Slot]] = {}
-    for param, each in zip(parameters, slots, strict=True):
+    for name, each in zip(names, slots, strict=True):
         for ending, partner in RUNNING.items():
-            if param.name.endswith(ending):
-                means.setdefault(param.name.removesuffix(ending) + partner, []).append(each)
-    return [
-        (means[param.name].pop(0), each) for param, each in zip(parameters, slots, strict=True) if means.get(param.name)
-    ]
+            if name.endswith(ending):
+                means.setdefault(name.removesuffix(ending) + partner, []).append(each)
+    return [(means[name].pop(0), each) for name, each in zip(names, slots, strict=True) if means.get(name)]

@@ -74,7 +74,7 @@ class TrainingState:
         # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
         kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
-        shapes += [(part.shape, part.dtype) for part in self._kept_slots()]
+        shapes += [(part.shape, part.dtype) for _, part in self._kept_slots()]
         self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
         for trainer in trainers:
             for i, param in enumerate(trainer._params):
@@ -160,10 +160,17 @@ class TrainingState:
             for i, p in enumerate(self._equal)
             if id(p) in self._carried
         ]
-        return [*equal, *self._kept_slots()], [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)]
+        equal += [each for running, each in self._kept_slots() if not running]
+        return equal, [each for _, each in self._each_slots()]
 
-    def _kept_slots(self) -> list[Slot]:
-        return [slot(f"k{i}", label, copies) for i, (label, copies) in enumerate(self.kept.arrays())]
+    def _kept_slots(self) -> list[tuple[str, Slot]]:
+        """With the name of each running statistic."""
+        return [(found.running, slot(f"k{i}", found.label, found.copies)) for i, found in enumerate(self.kept.arrays())]
+
+    def _each_slots(self) -> list[tuple[str, Slot]]:
+        """Each worker's own, by their names."""
+        own = [(p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._each)]
+        return own + [(running, each) for running, each in self._kept_slots() if running]
 
     @property
     def nbytes(self) -> int:
@@ -335,11 +342,12 @@ class TrainingState:
                 at += size
 
     def _pairs(self) -> list[tuple[Slot, Slot]]:
-        return running_pairs(self._each, [slot(f"a{i}", p.name, p.list_data()) for i, p in enumerate(self._each)])
+        own = self._each_slots()
+        return running_pairs([name for name, _ in own], [each for _, each in own])
 
     def running_arrays(self) -> list[Any]:
         """What a forward pass moves, on every context."""
-        return [array for p in self._each if is_running(p) for array in p.list_data()]
+        return [array for p in self._each if is_running(p.name) for array in p.list_data()]
 
     def own_arrays(self) -> list[list[Any]]:
         """Of the parameters that do not train; a forward pass may change them."""
