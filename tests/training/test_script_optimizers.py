@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict, deque
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import START
 from dyntrain.training.worker.state.attributes import capture, restore
-from idioms import trained_with
+from dyntrain.training.worker.state.training_state import TrainingState
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers, trained_with
+from mxnet import autograd
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -80,6 +86,59 @@ def test_t2_what_an_optimizer_of_somebodys_own_makes_as_it_goes_reaches_who_join
     all_close(first.run(script), expected)
     block = next(block for at, block in first.blocks.items() if at.step == 6)
     all_close(Conductor({0: 2}, segment_steps=3, start=block).run(script), expected)
+
+
+def half(job: Any, how: str) -> list[Any]:
+    """Weights in float16, of which the optimizer keeps copies in float32."""
+    weight = mx.gluon.Parameter("weight", shape=(4, 3), dtype="float16", init=mx.init.One())
+    weight.initialize()
+    options = {"learning_rate": 0.1, "multi_precision": True}
+    first = job.trainer([weight], "adam", options)
+    second = first if how == "loaded" else job.trainer([weight], "sgd", {**options, "momentum": 0.9})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        if how == "loaded" and epoch == 0 and not epoch.resumed:
+            weight.set_data(mx.nd.array(numbers(4, 3, seed=3)).astype("float16"))
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                made = (x.astype("float16").expand_dims(2) * weight.data()).sum(axis=1)
+                loss = CROSS(made.astype("float32"), y)
+            loss.backward()
+            (first if epoch == 0 else second).step(BATCH)
+    return [weight.data().asnumpy().astype("float32")]
+
+
+@pytest.mark.parametrize("how", ["loaded", "another optimizer"])
+def test_t2_copies_of_weights_are_made_of_those_that_the_first_update_finds(how: str) -> None:
+    """Pretrained weights that are set where the first epoch begins, or what another trainer has trained them to."""
+    expected = half(Plain(), how)
+    for changes in ([{0: 2}, [], None], [{0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1], [{0: 2, 2: 3}, [Death(0, 1)], 1]):
+        results = Conductor(*changes).run(lambda job: half(job, how))
+        assert results
+        for (result,) in results:
+            np.testing.assert_allclose(result, expected[0], atol=2e-3)  # two steps of float16 there
+
+
+def test_states_that_are_loaded_before_their_first_update_stay_what_they_are() -> None:
+    def states_of(trainer: Any) -> list[Any]:
+        return [state.asnumpy().tolist() for state in trainer._updaters[0].states.values()]
+
+    net = mlp()
+    trainer = ElasticJob.join().trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    state = TrainingState(net, trainer)
+    assert len(state.optimizer_states.untouched) == 4
+    updater = trainer._updaters[0]
+    updater.set_states(pickle.dumps({i: mx.nd.ones_like(each) for i, each in updater.states.items()}))
+    assert state.optimizer_states.untouched == []
+    loaded = states_of(trainer)
+    other = mlp()
+    joiner = ElasticJob.join().trainer(other.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    received = TrainingState(other, joiner)
+    received.install(state.pack(START))
+    for one, each in ((trainer, state), (joiner, received)):
+        for param in one._params:
+            param.list_data()[0]._fresh_grad = True
+        each.optimizer_states.begin(one)
+        assert states_of(one) == loaded
 
 
 def test_dictionaries_stay_those_that_others_hold_and_of_their_kind() -> None:

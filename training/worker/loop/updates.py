@@ -173,6 +173,7 @@ class Updates:
             alike[0] = by is not None and of_one_opinion(hand.opinions)
             if by is None or not alike[0] or hand.refused or loop.state.lacks_scheduler():
                 return
+            loop.state.optimizer_states.begin(trainer)
             if not alone:
                 loop.undo.back_up(trainer)
             loop.undo.forwards.learn(loop.state, hand.flagged)

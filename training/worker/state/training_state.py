@@ -26,6 +26,7 @@ from dyntrain.training.worker.state.block import LENGTH, StateError, allocate, h
 from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
+from dyntrain.training.worker.state.optimizer_states import OptimizerStates
 from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write, zeros_like
 
 SAMPLED = 4  # values of an array
@@ -76,10 +77,7 @@ class TrainingState:
         kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
         shapes += [(part.shape, part.dtype) for _, part in self._kept_slots()]
         self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
-        for trainer in trainers:
-            for i, param in enumerate(trainer._params):
-                if param.grad_req != "null":
-                    self._make_optimizer_state(trainer, i)
+        self.optimizer_states = OptimizerStates(trainers)
         self._scalars()  # raises what cannot travel before anything is trained
 
     # ---- gradients
@@ -224,7 +222,11 @@ class TrainingState:
         if header["layout"] != self.layout:
             raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
         self._set_scalars(header["scalars"])  # first: what trains decides which optimizer states there are
-        self._make_room({record[0] for record in header["arrays"]})
+        names = {record[0] for record in header["arrays"]}
+        self.optimizer_states.receive(names, header["scalars"].get("untouched", []))
+        self._carried = {
+            id(p): [zeros_like(data) for data in p.list_data()] for i, p in enumerate(self._equal) if f"g{i}" in names
+        }
         equal, each = self._slots()
         slots = [*equal, *each]
         if [part.record for part in slots] != header["arrays"]:
@@ -237,33 +239,6 @@ class TrainingState:
         self.own, self.received = header["own"], header["scalars"]
         return Position(**header["position"])
 
-    def _make_room(self, names: set[str]) -> None:
-        """Exactly the optimizer states and carried gradients that the block has."""
-        wanted = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
-        for t, trainer in enumerate(self.trainers):
-            for i in range(len(trainer._params)):
-                if (t, i) in wanted:
-                    self._make_optimizer_state(trainer, i)
-                elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
-                    for updater in trainer._updaters:
-                        del updater.states[i]
-        self._carried = {
-            id(p): [zeros_like(data) for data in p.list_data()] for i, p in enumerate(self._equal) if f"g{i}" in names
-        }
-
-    @staticmethod
-    def _make_optimizer_state(trainer: Any, i: int) -> None:
-        """MXNet makes optimizer state at the first update; it is made here, so that a joiner has somewhere to receive
-        it.
-        """
-        for updater, data in zip(trainer._updaters, trainer._params[i].list_data(), strict=True):
-            if i not in updater.states:
-                updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
-                updater.states_synced[i] = True
-            elif not updater.states_synced[i]:  # load_states leaves the arrays where they were saved
-                updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
-                updater.states_synced[i] = True
-
     # ---- what is no array
 
     def _scalars(self) -> dict[str, Any]:
@@ -271,6 +246,7 @@ class TrainingState:
         return {
             "counts": [counts_of(trainer._optimizer) for trainer in self.trainers],
             "values": [_values_of(trainer) for trainer in self.trainers],
+            "untouched": self.optimizer_states.untouched,
         }
 
     def _set_scalars(self, scalars: dict[str, Any]) -> None:

@@ -1,0 +1,74 @@
+"""The arrays that optimizers keep for each parameter. MXNet makes them at its first update; here they are there from
+the beginning, so that a joiner has somewhere to receive them.
+
+Some are made of the weights, as the float32 copies of float16 weights. What a script or another trainer writes to the
+weights before that update would not be in them, so they are made once more then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dyntrain.training.worker.state.slots import leaves, overwrite
+
+
+class OptimizerStates:
+    """Of all parameters that train now."""
+
+    def __init__(self, trainers: Sequence[Any]) -> None:
+        self._trainers = trainers
+        self._made: dict[tuple[int, int], list[Any]] = {}  # here, and not updated since: one for each context
+        for t, trainer in enumerate(trainers):
+            for i, param in enumerate(trainer._params):
+                if param.grad_req != "null":
+                    self._make(t, i)
+
+    def _make(self, t: int, i: int) -> None:
+        trainer = self._trainers[t]
+        for updater, data in zip(trainer._updaters, trainer._params[i].list_data(), strict=True):
+            if i not in updater.states:
+                updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
+                updater.states_synced[i] = True
+                self._made.setdefault((t, i), []).append(updater.states[i])
+            elif not updater.states_synced[i]:  # load_states leaves the arrays where they were saved
+                updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
+                updater.states_synced[i] = True
+
+    @property
+    def untouched(self) -> list[list[int]]:
+        """(trainer, parameter) of those that are as they were made: nothing was updated by them or loaded into them."""
+        return [[t, i] for (t, i), made in self._made.items() if self._still(t, i, made)]
+
+    def _still(self, t: int, i: int, made: list[Any]) -> bool:
+        updaters = self._trainers[t]._updaters
+        return all(updater.states.get(i) is each for updater, each in zip(updaters, made, strict=True))
+
+    def begin(self, trainer: Any) -> None:
+        """An update is due, with gradients of some parameters: for which of them is it the first?"""
+        t = self._trainers.index(trainer)
+        for i in [i for number, i in self._made if number == t]:
+            datas = trainer._params[i].list_data()
+            if not any(data._fresh_grad for data in datas):
+                continue
+            if self._still(t, i, self._made.pop((t, i))):
+                for updater, data in zip(trainer._updaters, datas, strict=True):
+                    anew = updater.optimizer.create_state_multi_precision(i, data)
+                    for array, other in zip(leaves(updater.states[i]), leaves(anew), strict=True):
+                        overwrite(array, other)
+
+    def receive(self, names: set[str], untouched: Sequence[Sequence[int]]) -> None:
+        """Makes room for exactly those that a packed state has, by the names of its arrays."""
+        wanted = {tuple(map(int, name[1:].split(".")[:2])) for name in names if name.startswith("o")}
+        for t, trainer in enumerate(self._trainers):
+            for i in range(len(trainer._params)):
+                if (t, i) in wanted:
+                    self._make(t, i)
+                elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
+                    for updater in trainer._updaters:
+                        del updater.states[i]
+        self._made = {
+            (t, i): [updater.states[i] for updater in self._trainers[t]._updaters]
+            for t, i in untouched
+            if i in self._trainers[t]._updaters[0].states
+        }
