@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -264,3 +265,23 @@ def test_an_averages_running_statistics_become_those_of_all_samples_at_a_boundar
     other = state_of({name: mx.nd.zeros(2) for name in kept})
     other.install(state.pack(START))
     assert other.statistics()[0].tolist() == [2, 3], "a joiner has them"
+
+
+def test_t2_a_net_may_be_copied_once_a_trainer_has_it() -> None:
+    """As BYOL and target networks do: Gluon's parameters hold their trainer, and it the job."""
+
+    def copies(job: Any) -> list[Any]:
+        net = mlp()
+        trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        target = copy.deepcopy(net)
+        job.keep(target)
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            for x, y in epoch.batches(data()):
+                with autograd.record():
+                    loss = CROSS(net(x), y) + ((net(x) - target(x).detach()) ** 2).sum(axis=1)
+                loss.backward()
+                trainer.step(BATCH)
+                averages_net(net, target)
+        return weights(net, target)
+
+    all_close(Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(copies), copies(Plain()))

@@ -103,6 +103,9 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             asked = optimizer.lr_scheduler
         return asked(optimizer.num_update if self.worker_rate is None else self.worker_rate.updates)  # type: ignore[no-any-return]
 
+    def __deepcopy__(self, memo: Any) -> None:
+        """Of a copied net: Gluon's parameters hold their trainer, and nothing of the job's can be there twice."""
+
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over all workers, divide, update. `batch_size` as in a script for one process: the batch
         size, or the samples in hand. Raises ValueError for a number that is neither.
