@@ -42,6 +42,32 @@ def test_after_a_first_batch_that_is_void_the_next_one_is_looked_at() -> None:
     assert looks.flags(state) == [0, 0, 0, 0], "each update writes to all of them"
 
 
+def goes_back(job: Any) -> list[Any]:
+    """To the weights that were best, where an epoch ends: with them the vectors that went with them."""
+    net = nn.Sequential()
+    net.add(Layer(), nn.Activation("tanh"), nn.Dense(3))
+    net = initialise(net, mx.nd.zeros((1, 4)))
+    params = net.collect_params()
+    best = {name: p.data().copy() for name, p in params.items()}
+    trainer = job.trainer(params, "adam", {"learning_rate": 0.05})
+    for epoch in job.epochs(3, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        if epoch == 0:
+            net(mx.nd.ones((2, 4)))
+            for name, p in params.items():
+                p.set_data(best[name])
+    return weights(net)
+
+
+@pytest.mark.parametrize("course", [({0: 1}, [], None), COURSE], ids=["alone", "changing"])
+def test_t2_what_the_script_sets_where_an_epoch_ends_stays(course: Any) -> None:
+    all_close(Conductor(*course).run(goes_back), goes_back(Plain()))
+
+
 def train(job: Any, epochs: int = 3, at_most: int | None = None, passes: bool = False) -> Any:
     """`passes`: validation makes more of them on one worker than on another."""
     net = nn.Sequential()

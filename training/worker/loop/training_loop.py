@@ -153,7 +153,6 @@ class TrainingLoop:
     def begin(self, net: Any, course: Course) -> None:
         """Blocks until this worker is a member, or the loop is known to be over."""
         self._course = course
-        hold(None, self)
         self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
         self._shares = course.shares(self.loading.sequence)
         self.loading.begin(self._shares, course.local_batch_at_most)
@@ -161,6 +160,7 @@ class TrainingLoop:
         self.updates = Updates(self, course)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
+        hold(None, self)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from copy import copy as copied
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +19,35 @@ _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attribute
 
 class Mark:
     """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop,
-    a parameter's `lr_mult`, a loss scale), what the job remembers, what the script keeps, what a scheduler counts, and
-    what a forward pass moves: running statistics, parameters that it writes. Cheap enough to be taken at every step.
+    a parameter's `lr_mult` and `grad_req`, a loss scale), another scheduler and what it counts, what the job remembers,
+    what the script keeps, and what a forward pass moves: running statistics, parameters that it writes. Cheap enough to
+    be taken at every step.
     """
 
     def __init__(self, state: TrainingState) -> None:
         self._own = dict(state.own)
         self._values = [(owner, _plain_of(owner)) for trainer in state.trainers for owner in _owners(trainer)]
-        self._factors = [(p, p.lr_mult, p.wd_mult) for trainer in state.trainers for p in trainer._params]
-        schedulers = [trainer._optimizer.lr_scheduler for trainer in state.trainers]
-        self._schedules = [(each, capture(each)) for each in schedulers if each is not None]
+        self._factors = [(p, p.lr_mult, p.wd_mult, p.grad_req) for trainer in state.trainers for p in trainer._params]
+        schedulers = [(trainer._optimizer, trainer._optimizer.lr_scheduler) for trainer in state.trainers]
+        self._schedules = [(one, each, {} if each is None else capture(each)) for one, each in schedulers]
+        updaters = [updater for trainer in state.trainers for updater in trainer._updaters]
+        self._states = [(updater, dict(updater.states)) for updater in updaters]  # for a script that puts others there
         self._running = [(array, array.copy()) for array in state.running_arrays()]
         self._kept = state.kept.copies()
-        self._written = [(array, array.copy()) for p in state.written for array in p.list_data()]
+        self._written = [(p, array, array.copy()) for p in state.written for array in p.list_data()]
 
     def go_back(self, state: TrainingState) -> None:
         state.own = dict(self._own)
         for owner, values in self._values:
-            vars(owner).update({name: dict(each) if isinstance(each, dict) else each for name, each in values.items()})
-        for param, rate, decay in self._factors:
+            vars(owner).update({name: copied(value) for name, value in values.items()})
+        for param, rate, decay, request in self._factors:
             param.lr_mult, param.wd_mult = rate, decay
-        for scheduler, captured in self._schedules:
+            if param.grad_req != request:  # MXNet makes other arrays
+                param.grad_req = request
+        for updater, states in self._states:
+            updater.states = dict(states)
+        for optimizer, scheduler, captured in self._schedules:
+            optimizer.lr_scheduler = scheduler
             restore(scheduler, captured)
         for array, copy in self._running:
             overwrite(array, copy)
@@ -48,9 +58,10 @@ class Mark:
         state.kept.put_back(self._kept)
         self.put_back_written()
 
-    def put_back_written(self) -> None:
-        for array, copy in self._written:
-            overwrite(array, copy)
+    def put_back_written(self, but: Collection[Any] = ()) -> None:
+        for param, array, copy in self._written:
+            if param not in but:
+                overwrite(array, copy)
 
 
 def _owners(trainer: Any) -> list[Any]:
@@ -62,8 +73,13 @@ def _plain_of(owner: Any) -> dict[str, Any]:
     if hasattr(owner, "_amp_original_scale") or hasattr(owner, "_params"):
         # of a trainer: the rest is how it was built
         return {name: vars(owner)[name] for name in ("_scale", "worker_rate") if name in vars(owner)}
-    found = {name: value for name, value in vars(owner).items() if isinstance(value, _PLAIN)}
-    return found | {name: dict(vars(owner)[name]) for name in _MULTIPLIERS if isinstance(vars(owner).get(name), dict)}
+    return {name: copied(value) for name, value in vars(owner).items() if _is_plain(name, value)}
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(each, _PLAIN) for each in value)
+    return isinstance(value, _PLAIN) or (name in _MULTIPLIERS and isinstance(value, dict))
 
 
 @dataclass(frozen=True)

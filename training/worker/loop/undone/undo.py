@@ -19,12 +19,14 @@ class Undo:
         self.forwards = Forwards()
         self._state, self._memories = state, memories
         self._mark: Mark | None = None
+        self._set_since: set[Any] = set()  # parameters, since the mark
         self._steps: list[Backup | Overwritten] = []  # since the mark, in the order in which it happened
 
     def mark(self) -> None:
         """A step that is void comes back to here."""
         self._memories.keep(self._state.own)
         self._mark = Mark(self._state)
+        self._set_since.clear()
 
     def back_up(self, trainer: Any) -> None:
         """Before an update that another trainer's may still void."""
@@ -36,6 +38,10 @@ class Undo:
             self._steps.append(Overwritten(array, array.copy()))
         if not here.in_block:
             self.forwards.script_writes(array)
+
+    def script_sets(self, param: Any) -> None:
+        """Between batches, alike on all workers: it stays so where the epoch ends."""
+        self._set_since.add(param)
 
     def script_wrote(self, array: Any) -> None:
         """If it is a weight."""
@@ -56,7 +62,7 @@ class Undo:
     def put_back_written(self) -> None:
         """What passes of the nets outside of the steps have written."""
         if self._mark is not None:
-            self._mark.put_back_written()
+            self._mark.put_back_written(but=self._set_since)
 
     def go_back(self) -> None:
         for each in reversed(self._steps):

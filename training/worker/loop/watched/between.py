@@ -41,6 +41,7 @@ def gave(param: Any, arrays: list[Any]) -> None:
 def wrote(param: Any) -> None:
     if _in_loop():
         _between.written[param] = ref(here.loop)
+        here.loop.undo.script_sets(param)
 
 
 def wrote_to(array: Any) -> None:
