@@ -14,12 +14,13 @@ NO_ARRAY = "the position, a rate, or the number of updates"
 
 
 def checksums(block: bytes | bytearray | memoryview) -> list[str]:
-    """First of what is no array, then of each parameter that can train, optimizer state, kept array."""
+    """First of what is no array, then of each parameter that trains or is set, optimizer state, kept array."""
     header, at = header_of(block)
     scalars = dict(header["scalars"])
     if header["position"]["offset"] == 0:
         # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
-        del scalars["values"]
+        for name in ("values", "untouched"):
+            scalars.pop(name, None)
     found = [checksum(json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()).hex()[:16]]
     for name, shape, dtype in header["arrays"]:
         if name.startswith("a"):  # each worker's own, which stand last

@@ -112,6 +112,24 @@ class TrainingState:
         """Those of them that a forward pass writes, as far as that is known."""
         return [self._equal[i] for i in self.own.get("written", [])]
 
+    def script_sets(self, array: Any) -> str | None:
+        """In a batch. From now on it must be equal on all workers, where it is a parameter that does not train; its
+        name, the first time.
+        """
+        for i, param in enumerate(self._each):
+            if any(array is data for data in param._data) and not (self._is_set(i) or is_running(param.name)):
+                self.own["set"] = sorted([*self.own.get("set", []), i])
+                return str(param.name)
+        return None
+
+    @property
+    def set_by_script(self) -> list[Any]:
+        """Arrays of those."""
+        return [data for i, param in enumerate(self._each) if self._is_set(i) for data in param.list_data()]
+
+    def _is_set(self, i: int) -> bool:
+        return i in self.own.get("set", ())
+
     def carry(self) -> None:
         """What has been accumulated, summed over all workers, becomes part of the state."""
         for param in self.accumulated:
@@ -158,16 +176,20 @@ class TrainingState:
             for i, p in enumerate(self._equal)
             if id(p) in self._carried
         ]
+        equal += [slot(f"s{i}", p.name, p.list_data()) for i, p in enumerate(self._each) if self._is_set(i)]
         equal += [each for running, each in self._kept_slots() if not running]
         return equal, [each for _, each in self._each_slots()]
 
     def _kept_slots(self) -> list[tuple[str, Slot]]:
         """With the name of each running statistic."""
-        return [(found.running, slot(f"k{i}", found.label, found.copies)) for i, found in enumerate(self.kept.arrays())]
+        kept = enumerate(self.kept.arrays())
+        return [
+            (each.running, slot(f"a{i}k" if each.running else f"k{i}", each.label, each.copies)) for i, each in kept
+        ]
 
     def _each_slots(self) -> list[tuple[str, Slot]]:
         """Each worker's own, by their names."""
-        own = [(p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._each)]
+        own = [(p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._each) if not self._is_set(i)]
         return own + [(running, each) for running, each in self._kept_slots() if running]
 
     @property
@@ -227,6 +249,7 @@ class TrainingState:
         self._carried = {
             id(p): [zeros_like(data) for data in p.list_data()] for i, p in enumerate(self._equal) if f"g{i}" in names
         }
+        self.own, self.received = header["own"], header["scalars"]
         equal, each = self._slots()
         slots = [*equal, *each]
         if [part.record for part in slots] != header["arrays"]:
@@ -236,7 +259,6 @@ class TrainingState:
         for part in slots:
             part.write(np.frombuffer(block, np.uint8, part.nbytes, at))
             at += part.nbytes
-        self.own, self.received = header["own"], header["scalars"]
         return Position(**header["position"])
 
     # ---- what is no array

@@ -167,8 +167,10 @@ class Hand:
         self._kept = [(array, array.copy()) for array in arrays]
 
     def give_back(self, state: TrainingState) -> None:
+        stay = {id(array) for array in state.set_by_script}
         for array, copy in self._kept:
-            overwrite(array, copy)
+            if id(array) not in stay:
+                overwrite(array, copy)
         self._kept = []
 
     def weigh(self, trainer: Any, state: TrainingState) -> None:

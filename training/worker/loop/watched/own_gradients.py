@@ -14,6 +14,7 @@ taken.
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,10 +47,15 @@ NOT_KEPT = (
     "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
     "a net that is set anew before each use may be made where it is used"
 )
+SET_IN_BATCH = (
+    "%s does not train, and the script writes to it in a batch: it must be the same on all workers, which is looked at "
+    "from now on. What it is made of, where that comes of samples, is this worker's share's: epoch.sum(...) of it"
+)
 BY_HAND = (
     "an array that no trainer has, of shape {shape}, is written to after its gradient was read, which is that of this "
     "worker's share: trained by hand it would be each worker's own. Make it a gluon.Parameter that job.trainer(...) has"
 )
+log = logging.getLogger(__name__)
 WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imod__", "__setitem__")
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
 
@@ -102,8 +108,11 @@ def _keep(hand: Hand, array: Any) -> None:
     """What it is, if it is a weight or an optimizer's state."""
     if hand.kept_from is None:
         hand.kept_from = {id(each) for trainer in here.loop.trainers for each in _weights_and_states(trainer)}
-    if id(array) in hand.kept_from:
-        here.loop.undo.script_writes(array)
+    if id(array) not in hand.kept_from:
+        return
+    here.loop.undo.script_writes(array)
+    if not here.in_block and (name := here.loop.state.script_sets(array)):
+        log.warning(SET_IN_BATCH, name)
 
 
 def _weights_and_states(trainer: Any) -> Iterator[Any]:
