@@ -42,7 +42,7 @@ class OptimizerStates:
 
     def _still(self, t: int, i: int, made: list[Any]) -> bool:
         updaters = self._trainers[t]._updaters
-        return all(updater.states.get(i) is each for updater, each in zip(updaters, made, strict=True))
+        return all(i in one.states and one.states[i] is each for one, each in zip(updaters, made, strict=True))
 
     def begin(self, trainer: Any) -> None:
         """An update is due, with gradients of some parameters: for which of them is it the first?"""
