@@ -223,3 +223,46 @@ def decays_by_hand(job: Any, how: str) -> list[Any]:
 def test_t2_a_term_of_the_weights_that_is_added_to_the_gradients_is_no_average(how: str) -> None:
     results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: decays_by_hand(job, how))
     all_close(results, decays_by_hand(Plain(), how))
+
+
+def holds_near(job: Any, way: str, changes: Any = "any") -> list[Any]:
+    """The weights to those where the epoch began, or the job; in the loss, or in the gradients."""
+    net = mlp()
+    params = net.collect_params()
+    trainer = job.trainer(params, "sgd", {"learning_rate": 0.2, "momentum": 0.9}, loss="mean")
+    start = {name: p.data().copy() for name, p in params.items()}
+    if "kept" in way:
+        start = job.keep(start)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, changes=changes):
+        if "anew" in way:
+            start = {name: p.data().copy() for name, p in params.items()}
+        elif "kept" in way and not epoch.resumed:
+            for name, p in params.items():
+                start[name] = p.data().copy()
+        for x, y in epoch.batches(data()):
+            with autograd.record():
+                loss = CROSS(net(x), y).mean()
+                for name, p in params.items() if "loss" in way else ():
+                    loss = loss + 0.5 * ((p.data() - start[name]) ** 2).sum()
+            loss.backward()
+            trainer.allreduce_grads()
+            for name, p in params.items() if "gradients" in way else ():
+                p.grad()[:] += p.data() - start[name]
+            trainer.update(1)
+    return weights(net)
+
+
+@pytest.mark.parametrize("where", ["loss", "gradients"])
+def test_t2_weights_of_an_earlier_step_are_kept_by_the_job_or_refused(where: str) -> None:
+    """Who joins in the middle of an epoch would hold the weights near those with which it joined."""
+    conductor = Conductor({0: 2}, [], 2)
+    with pytest.raises(RefusedByAll, match="as they were at an earlier step"):
+        conductor.run(lambda job: holds_near(job, f"anew in the {where}"))
+    for way in (f"kept, in the {where}", f"begun with, in the {where}"):
+        results = Conductor({0: 1, 2: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job, way=way: holds_near(job, way))
+        all_close(results, holds_near(Plain(), way))
+
+
+def test_t2_where_members_change_between_epochs_each_may_have_its_weights_of_before() -> None:
+    results = Conductor({0: 1, 4: 3, 8: 2}, [], None).run(lambda job: holds_near(job, "anew in the loss", "epoch"))
+    all_close(results, holds_near(Plain(), "anew in the loss"))

@@ -47,6 +47,7 @@ from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.loop.watched.devices import refuse_means
+from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
 from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.origins import begin, forget_all
 from dyntrain.training.worker.membership.membership import Membership
@@ -84,6 +85,7 @@ class TrainingLoop:
         self.probing: Probing | None = None  # in a child that tries the first batch
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
         self._probed = self._began = False
+        self._draws = EpochDraws()
 
     @property
     def state(self) -> TrainingState:
@@ -306,6 +308,8 @@ class TrainingLoop:
         begun before, it has run twice in the job's life, and what the first time led to counts.
         """
         state = self.state
+        if self.membership.probes:  # whose generators are its own
+            self._draws.begins()
         self._refuse()  # the script may have changed it where the epoch begins
         self.heads_known.clear()
         self.looks = 0
@@ -343,6 +347,7 @@ class TrainingLoop:
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
         seed_generators(self._shares.seed, position.step, 0 if self.membership.over else self.rank)
+        self._draws.seeded()
         self.updates.rates.head_for(self.workers)
         self.state.resume_gradients(takes=self.rank == 0)
         self._taken = 0

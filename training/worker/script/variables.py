@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Literal, NamedTuple, TypeGuard
@@ -31,6 +32,10 @@ ACTS = {
 }  # fmt: skip
 CHANGES = {"append", "appendleft", "pop", "popleft"}  # a list
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+HOLDERS = {  # of several values by their names: who makes one has it
+    "parse_args", "parse_known_args", "Namespace", "SimpleNamespace", "dict", "EasyDict", "AttrDict",
+}  # fmt: skip
+OF_THE_JOB = {"keep", "memory", "rows"}
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +60,7 @@ def tell_of_variables(caller: FrameType) -> None:
         if reads and isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
             batches = [each for each in ast.walk(loop) if _is_of_batches(each, caller, names_in(loop.target))]
             if found := list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each))):
-                said = ", ".join(f"{name.removeprefix('self.')}=..." for name in found)
+                said = ", ".join(f"{re.split('[.[]', name.rstrip(']'))[-1]}=..." for name in found)
                 log.warning(CARRIED, file, loop.lineno, ", ".join(found), said)
             for each in batches:
                 if number := reads.number_used(each):
@@ -75,6 +80,11 @@ class Reads:
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self._functions = {each.name: each for each in functions}
         self._within: list[str] = []
+        set_to = list(_assignments(tree))
+        holders = [names_in(to) for to, value in set_to if isinstance(value, ast.Dict) or _called(value) in HOLDERS]
+        self._holders = {"self"}.union(*holders)
+        self._job_has = set[str]().union(*(names_in(to) for to, value in set_to if _called(value) in OF_THE_JOB))
+        self._job_has |= {name for call in _calls(tree) if _called(call) == "keep" for name in names_in(call)}
 
     def carried(self, loop: ast.For) -> list[str]:
         """What the loop's body sets after it has used it, in one pass, and does not only show."""
@@ -83,7 +93,7 @@ class Reads:
         for use in uses:
             first.setdefault(use.name, use.how)
         used = {use.name for use in uses if use.how == "uses"}
-        changed = {use.name for use in uses if use.how in ("sets", "adds")} - _clocks(loop)
+        changed = {use.name for use in uses if use.how in ("sets", "adds")} - self._clocks(loop)
         return [name for name in first if name in used & changed and first[name] != "sets"]
 
     def number_used(self, loop: ast.For) -> str | None:
@@ -99,14 +109,19 @@ class Reads:
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                own = set() if isinstance(node, ast.NamedExpr) else {_name_of(target) for target in targets}
-                for use in self._in_order([node.value], shows):
-                    yield use._replace(how="adds") if use.name in own else use
-                yield from self._in_order(targets, shows)
+                own = set() if isinstance(node, ast.NamedExpr) else {self._name_of(target) for target in targets}
+                before = list(self._in_order([node.value], shows))
+                yield from (use._replace(how="adds") if use.name in own else use for use in before)
+                for target in targets:
+                    array, place = self._part_of(target) or ("", target)
+                    if array:
+                        anew = isinstance(place, ast.Slice) and array not in {use.name for use in before}
+                        yield Use(array, "sets" if anew else "adds")
+                    yield from self._in_order([place], shows)
             elif isinstance(node, ast.AugAssign):
                 yield from self._in_order([node.value], shows)
-                if name := _name_of(node.target):
-                    yield Use(name, "adds")
+                if changed := self._name_of(node.target) or (self._part_of(node.target) or ("",))[0]:
+                    yield Use(changed, "adds")
             elif isinstance(node, ast.For):
                 yield from self._in_order([node.iter, node.target, *node.body, *node.orelse], shows)
             elif isinstance(node, ast.If):
@@ -118,16 +133,42 @@ class Reads:
                 below = list(self._in_order(list(ast.iter_child_nodes(node)), shows))
                 own = {use.name for use in below if use.how == "sets"}
                 yield from (use for use in below if use.name not in own)
-            elif isinstance(node, ast.expr) and (name := _name_of(node)):
+            elif isinstance(node, ast.expr) and (name := self._name_of(node)):
                 how: How = "shows" if shows else "uses"
                 yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
             elif node is not None and not isinstance(node, SCOPES):
                 yield from self._in_order(list(ast.iter_child_nodes(node)), shows)
 
+    def _name_of(self, node: ast.expr) -> str | None:
+        """Of a variable, or of a value in one that holds several by their names."""
+        if isinstance(node, ast.Name):
+            return node.id
+        root = getattr(node, "value", None)
+        if not isinstance(root, ast.Name) or root.id not in self._holders:
+            return None
+        if isinstance(node, ast.Attribute):
+            return f"{root.id}.{node.attr}"
+        key = getattr(getattr(node, "slice", None), "value", None)
+        return f"{root.id}[{key}]" if isinstance(key, str) else None
+
+    def _part_of(self, node: ast.expr) -> tuple[str, ast.expr] | None:
+        """The name of an array or a list of the script's own, and where in it."""
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or self._name_of(node):
+            return None
+        return None if node.value.id in self._job_has else (node.value.id, node.slice)
+
+    def _clocks(self, loop: ast.For) -> set[str]:
+        """Names that are set to what a clock says."""
+        told = [target for target, value in _assignments(loop) if _called(value) in CLOCKS]
+        return {name for target in told if (name := self._name_of(target))}
+
     def _call(self, call: ast.Call, shows: bool) -> Iterator[Use]:
         called, owner = _called(call), call.func.value if isinstance(call.func, ast.Attribute) else None
         shows = shows or called in SHOWS
-        if called in CHANGES and owner is not None and (name := _name_of(owner)):
+        if called == "next" and owner is None and call.args and (name := self._name_of(call.args[0])):
+            yield from (Use(name, "shows" if shows else "uses"), Use(name, "adds"))
+            return
+        if called in CHANGES and owner is not None and (name := self._name_of(owner)):
             yield from self._in_order(call.args, shows)
             if called.startswith("pop"):
                 yield Use(name, "shows" if shows else "uses")
@@ -139,17 +180,9 @@ class Reads:
             said = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
             self._within.append(called)
             for use in self._in_order(function.body, shows):
-                if use.beyond or use.name.startswith("self.") or use.name in said:
+                if use.beyond or not use.name.isidentifier() or use.name in said:
                     yield use._replace(beyond=True)
             self._within.pop()
-
-
-def _name_of(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return f"self.{node.attr}"
-    return None
 
 
 def _only_shows(branch: ast.If) -> bool:
@@ -168,12 +201,12 @@ def _called(node: ast.AST) -> str:
     return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
 
 
-def _clocks(loop: ast.For) -> set[str]:
-    """Names that are set to what a clock says."""
-    return {
-        name
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Assign) and _called(node.value) in CLOCKS
-        for target in node.targets
-        if (name := _name_of(target))
-    }
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of each, also of several side by side."""
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            assert isinstance(node, ast.Assign)
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value

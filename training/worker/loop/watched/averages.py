@@ -1,5 +1,5 @@
-"""Running averages of weights that a script makes beside the job: in one process right, but who joins begins with
-another one, and a step that is void counts twice.
+"""Running averages of weights that a script makes beside the job, and weights of before in its losses: in one process
+right, but who joins begins with others, and a step that is void counts twice.
 
 An array is one where it is made of weights and of an array that has those of two steps in it already. So what is made
 of weights is followed from operator to operator, as in `origins`, where nothing is recorded and as long as it has a
@@ -21,6 +21,13 @@ NOT_KEPT = (
     "an average of {name}, or of other arrays of its shape, has the weights of several steps in it, and the job does "
     "not keep it: a worker that joins would have another one, and a step that is void would count twice. Before the "
     "loop: average = job.keep(average), of the dictionary, the list or the net that it is in, which the loop writes to"
+)
+
+
+OF_BEFORE = (
+    "the loss or the gradients are made of {name}, or of other weights of its shape, as they were at an earlier step, "
+    "and the job does not keep them: a worker that joins would have other ones. Before the loop: start = job.keep({{"
+    "name: p.data().copy() for ...}}), and where they are taken anew as an epoch begins: if not epoch.resumed"
 )
 
 
@@ -57,17 +64,36 @@ def forget(array: Any, trained: Callable[..., Any] = _trained.pop, made: Callabl
 
 def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
     """`into`: the outputs were there before, and are written to."""
-    if not _trained or here.in_block or autograd.is_recording():
+    if not _trained or here.in_block:
+        return
+    if autograd.is_recording():
+        _refuse_of_before(inputs)
         return
     for made in outputs:
         if id(made) in _trained:
             continue
         of_weights = [each for each in inputs if id(each) in _trained or id(each) in _made]
         found = _of([each for each in of_weights if each.shape == made.shape], here.loop.position.step)
-        if found is not None and not (into and _is_gradient(made)):
+        if found is not None and into and _is_gradient(made):
+            if found.of_several:
+                _refuse(found)
+        elif found is not None:
             _made[id(made)] = found
         elif into:
             _made.pop(id(made), None)
+
+
+def _refuse_of_before(inputs: Sequence[Any]) -> None:
+    """Weights as they were at an earlier step, in what is differentiated."""
+    for each in inputs if here.hand is not None else ():
+        found, step = _made.get(id(each)), here.loop.position.step
+        if found is not None and found.step < step and not _is_kept(each, step):
+            _refuse(found)
+
+
+def _refuse(found: Made) -> None:
+    if here.loop.follows and here.loop.refusal is None:
+        here.loop.refusal = OF_BEFORE.format(name=found.name)
 
 
 def _is_gradient(array: Any) -> bool:

@@ -1,0 +1,45 @@
+"""What a script draws by NumPy's and Python's global functions where an epoch begins, as an order of its samples: each
+worker draws another, so it is told of. MXNet's generators cannot be asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import numpy as np
+
+DRAWN = (
+    "where an epoch begins the script draws by %s, which gives another number on each worker: what the samples, their "
+    "order or the loss depend on is drawn with epoch.random(name), a generator that is the same on all of them"
+)
+log = logging.getLogger(__name__)
+
+
+def _standing() -> dict[str, Any]:
+    found: Any = np.random.get_state()
+    return {"np.random": (found[2], found[1].tobytes()), "random": random.getstate()}
+
+
+class EpochDraws:
+    """Of one process: it is told once."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, Any] | None = None
+        self._told = False
+
+    def seeded(self) -> None:
+        """The job has set the generators."""
+        if not self._told:
+            self._standing = _standing()
+
+    def begins(self) -> None:
+        """The script's lines before its batches have run."""
+        before, self._standing = self._standing, None
+        if before is None:
+            return
+        found = [name for name, standing in _standing().items() if before[name] != standing]
+        if found:
+            self._told = True
+            log.warning(DRAWN, " and ".join(found))
