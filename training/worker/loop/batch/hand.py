@@ -167,7 +167,7 @@ class Hand:
         self._kept = [(array, array.copy()) for array in arrays]
 
     def give_back(self, state: TrainingState) -> None:
-        stay = {id(array) for array in state.set_by_script}
+        stay = {id(array) for array in state.set_by_script} if self._kept else set()
         for array, copy in self._kept:
             if id(array) not in stay:
                 overwrite(array, copy)

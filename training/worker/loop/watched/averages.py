@@ -86,8 +86,10 @@ def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
 def _refuse_of_before(inputs: Sequence[Any]) -> None:
     """Weights as they were at an earlier step, in what is differentiated."""
     for each in inputs if here.hand is not None else ():
-        found, step = _made.get(id(each)), here.loop.position.step
-        if found is not None and found.step < step and not _is_kept(each, step):
+        found = _made.get(id(each))
+        if found is None or found.step == here.loop.position.step:
+            continue
+        if not _is_kept(each, here.loop.position.step):
             _refuse(found)
 
 
