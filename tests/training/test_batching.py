@@ -100,7 +100,7 @@ def test_batching_scaled_momentum_is_the_walk_of_a_rate_outside_the_buffer(
     outside, weight = np.zeros(3), np.zeros(3)
     for i, (factor, gradient) in enumerate(zip(factors, gradients, strict=True)):
         if i:
-            state.scale_momentum(factor / factors[i - 1])
+            state.optimizer_states.scale_momentum(factor / factors[i - 1])
         trainer.set_learning_rate(0.1 * factor)
         push(net, trainer, gradient)
         outside = 0.9 * outside + gradient
@@ -118,7 +118,7 @@ def test_batching_after_the_ramp_the_velocity_is_that_of_a_run_that_began_at_the
         if step == 150:
             rate = rate.heading_for(4.0, 40)
         before, rate = rate, rate.after(1)
-        state.scale_momentum(rate.factor / before.factor)
+        state.optimizer_states.scale_momentum(rate.factor / before.factor)
         trainer.set_learning_rate(0.1 * rate.factor)
         push(net, trainer, [1.0, 2.0, 3.0])
         push(other_net, other, [1.0, 2.0, 3.0])
@@ -136,7 +136,7 @@ def test_batching_an_optimizer_that_applies_the_rate_outside_its_buffers_is_left
     state = TrainingState(net, trainer)
     push(net, trainer, [1.0, 2.0, 3.0])
     before = [leaf.asnumpy() for leaf in trainer._updaters[0].states[0]]
-    state.scale_momentum(3.0)
+    state.optimizer_states.scale_momentum(3.0)
     assert all(np.array_equal(a, b.asnumpy()) for a, b in zip(before, trainer._updaters[0].states[0], strict=True))
 
 

@@ -66,16 +66,16 @@ class Epoch(int):
         add up (`grad_req='add'`). In a step with fewer samples than workers some get a sample whose gradient counts
         nothing.
         """
-        return self._loop.batches(self.place, dataset)
+        return self._loop.feeding.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
         """`batches` with the number of each in its epoch, the same on every worker, whenever it joined."""
-        for batch in self._loop.batches(self.place, dataset):
+        for batch in self._loop.feeding.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
         """`batches` for people with loaders of their own: the indices of this worker's share of each step, an array."""
-        return self._loop.indices(self.place)
+        return self._loop.feeding.indices(self.place)
 
     def share(self, count: int) -> range:
         """This worker's slice of `range(count)`: for dividing a validation set."""

@@ -86,7 +86,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
     what is wrong, if anything is.
     """
-    batch = loop.first_batch[:SAMPLES]
+    batch = loop.feeding.first_batch[:SAMPLES]
     if dataset is None:
         return log.warning(UNTRIED, "the script loads its batches itself, by epoch.indices()")
     if len(batch) < FEWEST:
@@ -103,7 +103,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     log.info(TRIED, sizes_of(batch, FIRST))
     if whole.of_batch:
         log.warning(DRAWN, ", ".join(whole.of_batch))
-    more = loop.first_batch[: max(len(batch), min(MORE, loop.first_part))]
+    more = loop.feeding.first_batch[: max(len(batch), min(MORE, loop.feeding.first_part))]
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
         with suppress(Untried):
@@ -148,7 +148,7 @@ class Probe:
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
         """`whole`: what is given to a part of it. Raises Untried."""
         try:
-            samples = self._loop.load_part(self._dataset, self._batch, rows)
+            samples = self._loop.feeding.load_part(self._dataset, self._batch, rows)
         except Exception as error:  # which comes again when the script has its batch
             raise Untried(f"its samples: {error}") from error
         came = fork(self._until - time.monotonic())
@@ -161,7 +161,7 @@ class Probe:
             draw_for_all(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
             probing = Probing(came, samples, None if whole is None else whole.totals, statistics, self._own)
-            hand = self._loop.take_part(probing, self._batch, rows)
+            hand = self._loop.feeding.take_part(probing, self._batch, rows)
             try:
                 yield hand.part
             except GeneratorExit:

@@ -171,7 +171,7 @@ class Updates:
         def work() -> None:
             by = self._settled(trainer, hand)
             alike[0] = by is not None and of_one_opinion(hand.opinions)
-            if by is None or not alike[0] or hand.refused or loop.state.lacks_scheduler():
+            if by is None or not alike[0] or hand.refused or loop.state.scalars.lacks_scheduler():
                 return
             loop.state.optimizer_states.begin(trainer)
             if not alone:
@@ -179,13 +179,13 @@ class Updates:
             loop.undo.forwards.learn(loop.state, hand.flagged)
             for rows in hand.carried:
                 rows.summed()
-            loop.state.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
+            loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
             hand.updates = True
             with worker_rate(trainer):
                 update(by)
             hand.updates = False
             if alone:
-                loop.reached(loop.after)
+                loop.steps.reached(loop.after)
 
         hand.void = not loop.membership.apply(loop.after, work, reaches=alone)
         if hand.void:
@@ -195,7 +195,7 @@ class Updates:
             raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)
         if hand.refused:
             raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER)
-        if lacks := loop.state.lacks_scheduler():
+        if lacks := loop.state.scalars.lacks_scheduler():
             raise Refused(lacks)
 
     def _settled(self, trainer: ElasticTrainer, hand: Hand) -> float | None:

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+
 from dyntrain.training.worker.state.slots import leaves, overwrite
 
 
@@ -72,3 +76,20 @@ class OptimizerStates:
             for t, i in untouched
             if i in self._trainers[t]._updaters[0].states
         }
+
+    def scale_momentum(self, ratio: float, *trainers: Any) -> None:
+        """For SGD and NAG, which keep the rate inside their buffer; other optimizers of MXNet apply it outside and need
+        nothing. Of all trainers, where none are given.
+        """
+        if ratio == 1.0:
+            return
+        for trainer in trainers or self._trainers:
+            if not isinstance(trainer._optimizer, mx.optimizer.SGD | mx.optimizer.NAG):
+                continue
+            if not trainer._optimizer.momentum:
+                continue
+            for updater in trainer._updaters:
+                for state in updater.states.values():
+                    # With multi_precision the weights stand in front of the buffer.
+                    momentum = state[-1] if isinstance(state, list | tuple) else state
+                    momentum *= ratio

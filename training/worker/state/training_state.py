@@ -19,27 +19,17 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.statistics import Doubles
-from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.block import LENGTH, StateError, allocate, header_of
+from dyntrain.training.worker.state.carried import Carried
 from dyntrain.training.worker.state.equal import NO_ARRAY, checksums
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import checks
 from dyntrain.training.worker.state.optimizer_states import OptimizerStates
-from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write, zeros_like
+from dyntrain.training.worker.state.scalars import Scalars
+from dyntrain.training.worker.state.slots import Slot, is_running, leaves, running_pairs, slot, write
 
 SAMPLED = 4  # values of an array
-# Of an optimizer: what MXNet keeps there of parameters and names, and the counts, which are restored in place.
-_NOT_VALUES = frozenset(
-    {"param_dict", "idx2name", "sym_info", "_index_update_count", "_all_index_update_counts", "num_update"}
-)
-
-
-OTHER_SCHEDULER = (
-    "the state is of a script whose trainer had {received} by then, and here it has {own}. A scheduler that is set in "
-    "a later epoch must be there on whoever begins after that: write `if epoch >= 3:` in place of `if epoch == 3:`"
-)
 
 
 class TrainingState:
@@ -70,15 +60,15 @@ class TrainingState:
                 param.shape = param.list_data()[0].shape
         self._equal = [p for p in in_trainers.values() if differentiable(p)]
         self._each = [p for p in in_trainers.values() if not differentiable(p)] + list(others.values())
-        self._others: list[tuple[Any, Any, str]] = []  # (trainer, its scheduler, the kind that was received instead)
-        self._carried: dict[int, list[Any]] = {}  # by id of the parameter: a gradient that is carried over a boundary
+        self.carried = Carried(self._equal)
         # Names carry a per-process counter in Gluon (dense0_, dense1_); places do not.
         shapes = [(tuple(p.shape), np.dtype(p.dtype).name) for p in [*self._equal, *self._each]]
         kinds = [type(trainer._optimizer).__name__ for trainer in trainers]
         shapes += [(part.shape, part.dtype) for _, part in self._kept_slots()]
         self.layout = hashlib.sha256(json.dumps([shapes, len(self._equal), kinds]).encode()).hexdigest()[:16]
         self.optimizer_states = OptimizerStates(trainers)
-        self._scalars()  # raises what cannot travel before anything is trained
+        self.scalars = Scalars(trainers)
+        self.scalars.captured()  # raises what cannot travel before anything is trained
 
     # ---- gradients
 
@@ -100,7 +90,7 @@ class TrainingState:
     @property
     def accumulated(self) -> list[Any]:
         """The parameters whose gradients add up over batches (`grad_req='add'`)."""
-        return [p for p in self._equal if p.grad_req == "add"]
+        return self.carried.accumulated
 
     @property
     def equal(self) -> list[Any]:
@@ -130,33 +120,15 @@ class TrainingState:
     def _is_set(self, i: int) -> bool:
         return i in self.own.get("set", ())
 
-    def carry(self) -> None:
-        """What has been accumulated, summed over all workers, becomes part of the state."""
-        for param in self.accumulated:
-            self._carried[id(param)] = [gradient.copy() for gradient in param.list_grad()]
-
-    def resume_gradients(self, takes: bool) -> None:
-        """Accumulated gradients begin at what was carried, on the one worker that `takes` it; at zero elsewhere."""
-        for param in self.accumulated:
-            carried = self._carried.get(id(param))
-            for i, gradient in enumerate(param.list_grad()):
-                if takes and carried is not None and i == 0:
-                    carried[i].copyto(gradient)
-                else:
-                    gradient[:] = 0
+    def drop_carried(self) -> None:
+        """The update that accumulated gradients are for was made."""
+        self.carried.drop()
+        self.own.pop("accumulated", None)
 
     def drop_zeroed(self) -> None:
-        """What the script has set to zero since all workers resumed what was carried is carried no more."""
-        held = {id(p): p for p in self.accumulated if id(p) in self._carried}
-        anything = any(_any(self._carried[key][0]) for key in held)
-        for key, param in held.items():
-            if not any(map(_any, param.list_grad())):
-                del self._carried[key]
-        if anything and not any(key in self._carried for key in held):
+        """Likewise, where the script has set all of them to zero itself."""
+        if self.carried.drop_zeroed():
             self.own.pop("accumulated", None)
-
-    def drop_carried(self) -> None:
-        self._carried.clear()
 
     # ---- packing
 
@@ -171,11 +143,7 @@ class TrainingState:
                         slot(f"o{t}.{i}.{j}", f"{param.name} in the optimizer", list(copies))
                         for j, copies in enumerate(zip(*each, strict=True))
                     ]
-        equal += [
-            slot(f"g{i}", f"gradient of {p.name}", self._carried[id(p)])
-            for i, p in enumerate(self._equal)
-            if id(p) in self._carried
-        ]
+        equal += self.carried.slots()
         equal += [slot(f"s{i}", p.name, p.list_data()) for i, p in enumerate(self._each) if self._is_set(i)]
         equal += [each for running, each in self._kept_slots() if not running]
         return equal, [each for _, each in self._each_slots()]
@@ -203,7 +171,7 @@ class TrainingState:
             {
                 "layout": self.layout,
                 "position": position.model_dump(),
-                "scalars": self._scalars(),
+                "scalars": {**self.scalars.captured(), "untouched": self.optimizer_states.untouched},
                 "own": self.own,
                 "arrays": [part.record for part in [*equal, *each]],
             }
@@ -243,12 +211,10 @@ class TrainingState:
         header, at = header_of(block)
         if header["layout"] != self.layout:
             raise StateError(f"the state is of another model: layout {header['layout']}, this model has {self.layout}")
-        self._set_scalars(header["scalars"])  # first: what trains decides which optimizer states there are
+        self.scalars.restore(header["scalars"])  # first: what trains decides which optimizer states there are
         names = {record[0] for record in header["arrays"]}
         self.optimizer_states.receive(names, header["scalars"].get("untouched", []))
-        self._carried = {
-            id(p): [zeros_like(data) for data in p.list_data()] for i, p in enumerate(self._equal) if f"g{i}" in names
-        }
+        self.carried.receive(names)
         self.own, self.received = header["own"], header["scalars"]
         equal, each = self._slots()
         slots = [*equal, *each]
@@ -261,64 +227,7 @@ class TrainingState:
             at += part.nbytes
         return Position(**header["position"])
 
-    # ---- what is no array
-
-    def _scalars(self) -> dict[str, Any]:
-        """`counts` follow from the steps that were made; `values` the script may set by itself at any time."""
-        return {
-            "counts": [counts_of(trainer._optimizer) for trainer in self.trainers],
-            "values": [_values_of(trainer) for trainer in self.trainers],
-            "untouched": self.optimizer_states.untouched,
-        }
-
-    def _set_scalars(self, scalars: dict[str, Any]) -> None:
-        for trainer, counts in zip(self.trainers, scalars["counts"], strict=True):
-            set_counts(trainer._optimizer, counts)
-        self.set_values(scalars)
-
-    def set_values(self, scalars: dict[str, Any]) -> None:
-        """Rates, decays, what trains and what is frozen: as they were on the worker that packed them."""
-        for trainer, values in zip(self.trainers, scalars["values"], strict=True):
-            own, received = trainer._optimizer.lr_scheduler, values.get("scheduler", _kind(trainer))
-            if received != _kind(trainer):
-                fields = {name: value for name, value in values["optimizer"].items() if name != "lr_scheduler"}
-                values = {**values, "optimizer": fields}
-                self._others.append((trainer, own, received))
-            _set_values(trainer, values)
-
-    def lacks_scheduler(self) -> str | None:
-        """What to say where the first update after an installation is due, and the script has not set the scheduler
-        that was received. The same on all workers whose rates are alike.
-        """
-        for trainer, own, received in self._others:
-            if trainer._optimizer.lr_scheduler is own and _kind(trainer) != received:
-                return OTHER_SCHEDULER.format(received=received, own=_kind(trainer))
-        self._others = []
-        return None
-
-    def set_values_of(self, trainer: Any, values: dict[str, Any]) -> None:
-        _set_values(trainer, values)
-
-    def values(self) -> dict[str, Any]:
-        """For `set_values`."""
-        return self._scalars()
-
-    def scale_momentum(self, ratio: float, *trainers: Any) -> None:
-        """For SGD and NAG, which keep the rate inside their buffer; other optimizers of MXNet apply it outside and need
-        nothing.
-        """
-        if ratio == 1.0:
-            return
-        for trainer in trainers or self.trainers:
-            if not isinstance(trainer._optimizer, mx.optimizer.SGD | mx.optimizer.NAG):
-                continue
-            if not trainer._optimizer.momentum:
-                continue
-            for updater in trainer._updaters:
-                for state in updater.states.values():
-                    # With multi_precision the weights stand in front of the buffer.
-                    momentum = state[-1] if isinstance(state, list | tuple) else state
-                    momentum *= ratio
+    # ---- running statistics
 
     def statistics(self) -> tuple[Doubles, Doubles]:
         """BatchNorm's running means and variances, one after another; of the first context, where each has its own."""
@@ -352,10 +261,6 @@ class TrainingState:
         return [p.list_data() for p in self._each]
 
 
-def _any(array: Any) -> bool:
-    return bool(array.asnumpy().any())
-
-
 def differentiable(param: Any) -> bool:
     """Whether it can train, also when it is frozen at present: running statistics never can."""
     return bool(getattr(param, "_differentiable", param.grad_req != "null"))
@@ -363,58 +268,6 @@ def differentiable(param: Any) -> bool:
 
 def gradient_key(trainer: int, parameter: int) -> str:
     return f"{trainer}:{parameter}" if trainer else str(parameter)
-
-
-def counts_of(optimizer: Any) -> list[Any]:
-    updates = [[int(device), sorted(counts.items())] for device, counts in optimizer._all_index_update_counts.items()]
-    return [optimizer.num_update, updates]
-
-
-def set_counts(optimizer: Any, counts: list[Any]) -> None:
-    optimizer.num_update, updates = counts
-    for device, each in updates:
-        own = optimizer._all_index_update_counts.setdefault(device, {})
-        own.clear()
-        own.update(dict(each))
-
-
-def _values_of(trainer: Any) -> dict[str, Any]:
-    scaler = getattr(trainer, "_amp_loss_scaler", None)
-    return {
-        "optimizer": capture(trainer._optimizer, _NOT_VALUES),
-        "scheduler": _kind(trainer),
-        "worker rate": rate.numbers if (rate := getattr(trainer, "worker_rate", None)) is not None else None,
-        "scale": None if getattr(trainer, "_scale", None) is None else float(trainer._scale),
-        "amp": None if scaler is None else [trainer._amp_original_scale, capture(scaler)],
-        # as plain numbers: NumPy's are none to JSON
-        "parameters": [
-            [p.grad_req, float(getattr(p, "lr_mult", 1.0)), float(getattr(p, "wd_mult", 1.0))] for p in trainer._params
-        ],
-    }
-
-
-def _kind(trainer: Any) -> str:
-    """Of the scheduler."""
-    scheduler = trainer._optimizer.lr_scheduler
-    return "no scheduler" if scheduler is None else type(scheduler).__name__
-
-
-def _set_values(trainer: Any, values: dict[str, Any]) -> None:
-    restore(trainer._optimizer, values["optimizer"])
-    if values["scale"] is not None:
-        trainer._scale = values["scale"]
-    if values["worker rate"] is not None:
-        trainer.worker_rate = WorkerRate.of_numbers(values["worker rate"])
-    if values["amp"] is not None:
-        if getattr(trainer, "_amp_loss_scaler", None) is None:
-            raise StateError("the state is of a script with amp.init_trainer(trainer), which this one did not call")
-        trainer._amp_original_scale = values["amp"][0]
-        restore(trainer._amp_loss_scaler, values["amp"][1])
-    for param, (request, rate, decay) in zip(trainer._params, values["parameters"], strict=True):
-        if param.grad_req != request:
-            param.grad_req = request
-        if hasattr(param, "lr_mult"):
-            param.lr_mult, param.wd_mult = rate, decay
 
 
 def _parameters_of(net: Any) -> list[Any]:

@@ -34,7 +34,7 @@ def settle(
             membership.kvstore.pushpull(key, gradients)
 
     def take() -> None:
-        state.carry()
+        state.carried.carry()
         state.own["accumulated"] = {**state.own["accumulated"], "here": None, "weights": {}}
         taken()
 

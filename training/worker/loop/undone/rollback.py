@@ -10,8 +10,9 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from dyntrain.training.worker.state.attributes import capture, restore
+from dyntrain.training.worker.state.scalars import counts_of, set_counts, set_values, values_of
 from dyntrain.training.worker.state.slots import leaves, overwrite
-from dyntrain.training.worker.state.training_state import TrainingState, counts_of, differentiable, set_counts
+from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
 _PLAIN = (bool, int, float, str, np.generic, type(None))
 _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attributes of a parameter
@@ -104,8 +105,7 @@ class Backup:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, state: TrainingState, trainer: Any) -> Backup:
-        number = state.trainers.index(trainer)
+    def of(cls, trainer: Any) -> Backup:
         used = [data for p in trainer._params if differentiable(p) for data in p.list_data()]
         used += [leaf for updater in trainer._updaters for each in updater.states.values() for leaf in leaves(each)]
         return cls(
@@ -113,7 +113,7 @@ class Backup:
             [(array, array.copy()) for array in used],
             frozenset(trainer._updaters[0].states),
             counts_of(trainer._optimizer),
-            state.values()["values"][number],
+            values_of(trainer),
         )
 
     def go_back(self, state: TrainingState) -> None:
@@ -123,4 +123,4 @@ class Backup:
             for made_since in set(updater.states) - self.states:
                 del updater.states[made_since]
         set_counts(self.trainer._optimizer, self.counts)
-        state.set_values_of(self.trainer, self.values)
+        set_values(self.trainer, self.values)

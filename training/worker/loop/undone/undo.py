@@ -30,7 +30,7 @@ class Undo:
 
     def back_up(self, trainer: Any) -> None:
         """Before an update that another trainer's may still void."""
-        self._steps.append(Backup.of(self._state, trainer))
+        self._steps.append(Backup.of(trainer))
 
     def script_writes(self, array: Any) -> None:
         """Soon, to a weight or an optimizer's state; where it takes a part of one, that is all that is seen."""

@@ -1,0 +1,117 @@
+"""The batches that a script is given: of each its own worker's share, whole or in parts; and the first one's trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.sampling.shares import Excerpt
+from dyntrain.training.worker.data.batches import Dataset, fetch_samples
+from dyntrain.training.worker.data.loader import Loader, samples_of
+from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, Hand
+from dyntrain.training.worker.loop.batch.here import hold
+from dyntrain.training.worker.loop.first_batch import probed
+from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.loop.watched.origins import begin
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+
+class Feeding:
+    """Of one loop."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop, self._probed = loop, False
+
+    def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
+        """Of a list, a Dataset, a Loader."""
+        told = self._loop.shares.drawn_from or self._loop.shares.samples
+        if (found := samples_of(dataset)) != told:
+            raise ValueError(
+                f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
+            )
+        for indices in self.indices(number, dataset):
+            yield begin(self._load(dataset, indices))
+
+    def indices(self, number: int, dataset: Dataset | Loader | None = None) -> Iterator[Indices]:
+        """`dataset` None: the script loads its batches itself."""
+        loop = self._loop
+        loop.enter(number)
+        try:
+            if self._to_probe:
+                self._probed = True
+                yield from probed(loop, dataset)
+            while loop.position.epoch == number and not loop.membership.over:
+                if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
+                    loop.steps.stop()
+                    continue
+                loop.hand = hand = loop.steps.take()
+                hold(hand, loop)
+                yield hand.part
+                while hand.goes_on and self._has_next(hand):
+                    yield hand.part
+                hold(None)
+                loop.steps.put_down(hand)
+        finally:
+            hold(None)
+
+    @property
+    def _to_probe(self) -> bool:
+        """Whether the loop begins here, with nothing that a part of its first batch would have to bring."""
+        loop = self._loop
+        wanted = loop.membership.probes and loop.course.probe and not self._probed
+        return wanted and loop.position == loop.starts and not loop.rows and not loop.membership.over
+
+    @property
+    def first_batch(self) -> Indices:
+        """Samples of all workers, at hand or the next."""
+        return self._loop.shares.divide(self._loop.position, 0, 1)[0]
+
+    @property
+    def first_part(self) -> int:
+        """Samples of it that this worker's script is given at once."""
+        loop = self._loop
+        own = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
+        return min(own, loop.course.local_batch_at_most or own)
+
+    def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
+        if isinstance(dataset, Loader):
+            loop = self._loop
+            return loop.loading.part(dataset, loop.shares.shift + loop.position.epoch, batch, rows)
+        return fetch_samples(dataset, batch[rows])
+
+    def take_part(self, probing: Probing, batch: Indices, rows: Indices) -> Hand:
+        """In a child: `batch` is all that there is, and `rows` are this one's."""
+        loop = self._loop
+        loop.probing = probing
+        loop.shares = Excerpt(loop.shares, batch, rows)
+        loop.hand = hand = Hand(batch[rows], len(batch), spectates=False)
+        hold(hand, loop)
+        return hand
+
+    def _has_next(self, hand: Hand) -> bool:
+        """Another part of the batch. False: the step is void already."""
+        if hand.summed is not None:
+            raise RuntimeError(NOT_UPDATED)
+        if not hand.updated:
+            raise RuntimeError(NOT_STEPPED)
+        hand.void = self._loop.membership.broken
+        if not hand.void:
+            hand.updated.clear()
+            hand.divides.clear()
+            hand.unsure.clear()
+            hand.at, hand.slices = hand.at + 1, None
+            self._loop.undo.recall()  # what the script counts, it counts once a step, however it is divided
+        return not hand.void
+
+    def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:
+        loop = self._loop
+        if loop.probing is not None:
+            return loop.probing.batch
+        if not isinstance(dataset, Loader):
+            return fetch_samples(dataset, indices)
+        part = 0 if loop.hand is None else loop.hand.at
+        return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part)

@@ -1,0 +1,177 @@
+"""A step on this worker, from the batch that is taken in hand to what follows when it is put down: a step more, one
+that is void and undone, or a boundary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.protocol.messages import Position
+from dyntrain.training.sampling.sharding import is_boundary
+from dyntrain.training.worker.loop.agreed.settled import settle
+from dyntrain.training.worker.loop.batch.hand import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, Hand
+from dyntrain.training.worker.loop.trainer import ElasticTrainer
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+
+class Steps:
+    """Of one loop, whose position and anchor they move."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+        self._taken = 0  # samples since the anchor
+        self._began = False
+
+    def begin(self) -> None:
+        """The loop is at a boundary, from which its next step goes."""
+        self._taken = 0
+
+    def take(self) -> Hand:
+        loop = self._loop
+        batch, rows, spectates = loop.shares.divide(loop.position, loop.rank, loop.workers)
+        for each in loop.rows:
+            each.take(rows)
+        indices = batch[rows]
+        own = indices[:0] if spectates else indices
+        loop.membership.intend(loop.position, own)
+        self._taken += len(own)
+        size = loop.shares.size(loop.position, loop.workers)
+        before = loop.state.own.get("accumulated")
+        hand = Hand(indices, size, spectates, before, loop.course.local_batch_at_most)
+        hand.follows_from, hand.is_first = loop.anchor.step, not self._began
+        self._began = True
+        if spectates:
+            hand.keep(loop.state)
+        for trainer in loop.trainers:
+            hand.forget(trainer)
+            hand.weigh(trainer, loop.state)
+        loop.undo.forwards.take(loop.state)
+        return hand
+
+    def reached(self, after: Position) -> None:
+        """Nothing is under way any more."""
+        loop = self._loop
+        loop.anchor = after
+        loop.state.drop_carried()
+        loop.undo.stands()
+
+    def put_down(self, hand: Hand) -> None:
+        """Raises RuntimeError where the script has not stepped as it must."""
+        loop = self._loop
+        loop.hand = None
+        if hand.summed is not None and not self._is_void(hand):
+            raise RuntimeError(NOT_UPDATED)
+        hand.give_back(loop.state)
+        self._conclude(hand)
+        before, after, due = loop.position, loop.after, loop.update_due
+        undone = hand.void or (loop.membership.broken and loop.anchor != after)
+        for rows in loop.rows:
+            rows.put_down(undone)
+        if undone:
+            self._go_back()
+        else:
+            self._go_on(after)
+        if undone or hand.updated:
+            loop.undo.forwards.put_down(undone)
+        loop.factors.put_down(forgets=undone or bool(hand.updated))
+        self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
+
+    def stop(self) -> None:
+        """The loop has made all of its steps, and more of the epoch is left."""
+        self._loop.membership.stopping = True
+        self._at_boundary(epoch_ended=False)
+
+    # ---- what the batch came to
+
+    def _is_void(self, hand: Hand) -> bool:
+        """Of a step that was summed, and that the script has not updated by."""
+        membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
+        return hand.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
+
+    def _conclude(self, hand: Hand) -> None:
+        """Whether it is void, whether its gradients go on to add up, whether all trainers' updates are agreed on."""
+        loop = self._loop
+        if hand.summed is not None:
+            hand.void = True  # what it has summed may be no number: a script that looks need not update by it
+        elif not hand.updated:
+            if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
+                raise RuntimeError(NOT_STEPPED)
+            loop.state.own["accumulated"] = hand.record
+        elif any(_adds_up(trainer) for trainer in loop.trainers if trainer not in hand.updated):
+            raise RuntimeError(ADDS_UP_BESIDE)
+        elif not hand.void and len(loop.trainers) > 1:
+            if loop.membership.reach(loop.after):
+                self.reached(loop.after)
+            else:
+                hand.void = True
+
+    def _go_on(self, after: Position) -> None:
+        loop = self._loop
+        loop.position = after
+        loop.membership.stepped(after)
+        if loop.anchor == after:
+            loop.undo.stands()
+            self._taken = 0
+            loop.state.carried.resume(takes=False)
+            loop.undo.mark()
+
+    def _go_back(self) -> None:
+        loop = self._loop
+        loop.undo.go_back()
+        loop.membership.take_back(self._taken)
+        loop.position = loop.anchor
+
+    # ---- what follows
+
+    def _follow(self, due: bool, epoch_ended: bool) -> None:
+        loop = self._loop
+        if loop.membership.broken and not epoch_ended:
+            self._rejoin()
+        elif not due:
+            pass  # no boundary between the batches of one update
+        elif loop.all_steps_made:
+            loop.membership.stopping = True
+            self._at_boundary(epoch_ended)
+        elif is_boundary(loop.position, loop.membership.first_step, loop.segment_steps, loop.group):
+            self._at_boundary(epoch_ended)
+
+    def _rejoin(self) -> None:
+        self._loop.arrive(self._loop.membership.rejoin(self._loop.position))
+
+    def _at_boundary(self, epoch_ended: bool) -> None:
+        """At the end of an epoch the statistics are averaged now, for the script's validation; the rest comes after
+        that, also where a worker was lost: what the script sets there, as a rate, belongs to what joiners receive.
+        """
+        loop = self._loop
+        if loop.anchor != loop.position:
+            self._settle()
+        if not loop.membership.broken and loop.course.average_statistics:
+            loop.membership.average_statistics(loop.position)
+        if loop.anchor != loop.position:
+            self._go_back()
+            self._rejoin()
+        elif epoch_ended:
+            pass
+        elif loop.membership.broken:
+            self._rejoin()
+        else:
+            loop.arrive(loop.membership.boundary(loop.position))
+
+    def _settle(self) -> None:
+        """Gradients that add up over the boundary outlive every worker."""
+        loop = self._loop
+
+        def taken() -> None:
+            loop.anchor = loop.position
+            loop.undo.mark()
+
+        settle(loop.membership, loop.state, loop.trainers, loop.position, taken)
+        self._taken = 0 if loop.anchor == loop.position else self._taken
+        loop.state.carried.resume(takes=loop.rank == 0)
+
+
+def _adds_up(trainer: ElasticTrainer) -> bool:
+    return any(p.grad_req == "add" and any(d._fresh_grad for d in p.list_data()) for p in trainer._params)
