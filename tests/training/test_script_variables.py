@@ -31,6 +31,10 @@ BODIES = {
     "a queue": ("rate = rates.popleft()\ntrainer.set_learning_rate(rate)", ["rates"]),
     "a list that gets longer": ("history.append(validate())", []),
     "... by which is decided": ("if history and validate() > history[-1]:\n    history.append(0)", ["history"]),
+    "the last loss, which is waited for": (
+        "for x in loader:\n    if last is not None:\n        last.wait_to_read()\n    last = step(x)",
+        [],
+    ),
     "a clock": ("speed = 64 / (time.time() - tic)\ntic = time.time()", []),
     "set in each epoch before it is used": ("best = validate()\nif best > 3:\n    job.stop()", []),
     "set under a condition alone": ("if epoch == 0:\n    scale = 1.0\nelse:\n    scale = scale / 2\nfit(scale)", []),

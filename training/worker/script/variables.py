@@ -25,7 +25,10 @@ NUMBERED = (
     "%s, line %d: the number %s of enumerate(...) begins at 0 on a worker that joins in the middle of an epoch, and "
     "counts a step that is void twice: epoch.enumerate(...) gives the batch's own"
 )
-SHOWS = {"print", "write", "log", "debug", "info", "warning", "add_scalar", "set_description", "set_postfix"}
+SHOWS = {  # or waits
+    "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
+    "add_image", "set_description", "set_postfix", "wait_to_read",
+}  # fmt: skip
 ACTS = {
     "step", "update", "allreduce_grads", "backward", "zero_grad", "set_learning_rate", "set_data", "setattr", "stop",
     "save", "save_parameters", "save_states", "export",
