@@ -16,6 +16,12 @@ SCRIPT = Path(idioms.__file__).with_name("mortal_idiom.py")
 COUNTS = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import probed_scripts as scripts; " + (
     "scripts.classes_counted_in_the_batch()"
 )
+NO_TRAINER = """
+from dyntrain import ElasticJob
+
+for epoch in ElasticJob.join().epochs(2, samples=24, global_batch=12):
+    pass
+"""
 OWN_DIVISOR = """
 from dyntrain import ElasticJob
 import mxnet as mx
@@ -54,6 +60,13 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
     (end,) = bed.events("failed")
     assert "the gradients of 12 samples are not those of 5 and of 7 of them together" in end["reason"]
     assert bed.events("restart") == []
+
+
+def test_t8_what_is_refused_where_the_loop_begins_ends_a_real_job_without_using_up_its_restarts(tmp_path: Path) -> None:
+    """Nobody has joined yet, so nobody could say more than an exit code: each node had six tracebacks in its log."""
+    bed = failed(tmp_path, "-c", NO_TRAINER)
+    (end,) = bed.events("failed")
+    assert "the job refuses the script on every node" in end["reason"]
 
 
 def test_t2_what_each_worker_refuses_in_words_of_its_own_ends_a_real_job_at_once(tmp_path: Path) -> None:

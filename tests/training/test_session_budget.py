@@ -7,6 +7,7 @@ from __future__ import annotations
 from dyntrain.training.events import CoolingDown, Failed, WorkerLost, WorkerReady
 from dyntrain.training.protocol.messages import Position, Progress
 from dyntrain.training.protocol.node_messages import (
+    REFUSED,
     CoolDown,
     NodeNotice,
     WorkerExited,
@@ -118,6 +119,30 @@ def test_t8_a_job_whose_workers_cannot_even_start_fails_with_the_reason() -> Non
     driver.do("tick")
     assert driver.session.report(driver.now).state == "failed"
     assert "no module named train" in announced(driver.orders, Failed)[0].reason
+
+
+def refuses(driver: Driver, name: str, pid: int) -> list[Order]:
+    return driver.do("worker_exited", name, WorkerExited(pid=pid, code=REFUSED, reason="`break` leaves the loop"))
+
+
+def test_t8_a_script_that_every_node_says_is_refused_is_not_tried_again() -> None:
+    driver = Driver(workers=2)
+    driver.node(A)
+    driver.want(A, B)
+    assert restarted(refuses(driver, A, 50)) == {A}, "whether it is the script shows when the others have tried it"
+    driver.node(B)
+    orders = refuses(driver, B, 60)
+    assert not restarted(orders)
+    assert "refuses the script on every node" in announced(orders, Failed)[0].reason
+    assert "`break` leaves the loop" in announced(orders, Failed)[0].reason
+
+
+def test_t8_a_script_that_one_node_refuses_and_another_runs_is_tried_again(driver: Driver) -> None:
+    """It may be for that node's data."""
+    driver.node(C, base=False)
+    driver.want(A, B, C)
+    assert restarted(refuses(driver, C, 70)) == {C}
+    assert driver.session.report(driver.now).state != "failed"
 
 
 def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:

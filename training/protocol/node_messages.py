@@ -61,6 +61,9 @@ class WorkerStarted(Message):
     spare: bool = False
 
 
+REFUSED = 78  # the exit code of a worker whose script the job refuses before it has joined: EX_CONFIG of sysexits.h
+
+
 class WorkerExited(Message):
     """`code` 0: it left, or its script came to its end."""
 

@@ -17,6 +17,18 @@ class RefusedByAll(Refused, PastHelp):
     """By every worker at once."""
 
 
+FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ("loop", "script", "data", "state")))
+
+
+def by_the_job(error: BaseException) -> bool:
+    """Whether it was raised where the job looks at what a script asks for, and not by the script's own lines."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return isinstance(error, ValueError | RuntimeError) and raised_in.startswith(FACE)
+
+
 def past_help(error: BaseException, *, before_steps: bool) -> bool:
     """`before_steps`: the loop at hand has made none."""
     return isinstance(error, PastHelp) or (before_steps and isinstance(error, Refused))

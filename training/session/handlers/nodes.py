@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.protocol.node_messages import (
+    REFUSED,
     GroupFailed,
     GroupReady,
     Listed,
@@ -17,7 +18,7 @@ from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.handlers.workers import script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.formation import start_group_again
 from dyntrain.training.session.phases.wanted import wanted
@@ -83,6 +84,10 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
         return close_when_all_left(job)
     if known is not None:
         return []
+    if message.code == REFUSED:
+        job.roster.refused[instance] = message.reason
+        if over := refused_everywhere(job, now):
+            return over
     orders = replace_worker(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
         job.round.lost.add(instance)

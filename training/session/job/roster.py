@@ -81,6 +81,7 @@ class Roster:
     returned_at: float = 0.0  # when one that had lost its connection did
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
+    refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving, self.passing):
@@ -101,6 +102,7 @@ class Roster:
         self.standing[hello.instance_id] = hello
         self.passing.pop(hello.instance_id, None)
         self.unconnected.pop(hello.instance_id, None)
+        self.refused.pop(hello.instance_id, None)
         self.any_stood_by = True
 
     def ready(self, loop: int | None = None) -> list[str]:

@@ -47,6 +47,17 @@ def call_back(job: JobState) -> list[Order]:
     return [] if job.phase is Phase.OVER else job.roster.call_back(wanted(job) or ())
 
 
+def refused_everywhere(job: JobState, now: float) -> list[Order]:
+    """One node's data may be to blame; where every node's worker says it, the script is, and no other try will help."""
+    roster = job.roster
+    nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
+    begins = job.number == 0 and job.phase is Phase.WAITING and not roster.any_stood_by
+    if not begins or len(nodes) < job.options.workers or not set(nodes) <= set(roster.refused):
+        return []
+    last = roster.refused[nodes[0]]
+    return fail(job, f"the job refuses the script on every node, and its output says why; on {nodes[0]}: {last}", now)
+
+
 def _start(job: JobState, now: float) -> list[Order]:
     roster, options = job.roster, job.options
     listed = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]

@@ -47,6 +47,7 @@ from dyntrain.training.protocol.messages import (
     ScriptFailed,
     WorkerHello,
 )
+from dyntrain.training.protocol.node_messages import REFUSED
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averaged, weighted
@@ -55,7 +56,7 @@ from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import PastHelp, Refused, past_help
+from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -95,6 +96,7 @@ class CoordinatedMembership(Membership):
         self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
         self._committing: threading.Thread | None = None
+        self._hook()
 
     @property
     def _client(self) -> CoordinatorClient:
@@ -180,7 +182,6 @@ class CoordinatedMembership(Membership):
         )
         self._handover.open(self._control.job, state)
         self._connection = CoordinatorClient(self._control, hello, self._guard.handle, safe=self._handover.newest)
-        self._hook()
         log.info("standing by for job %s of cluster %s", self._control.job, self._control.cluster)
 
     def _loop_over(self, order: LoopOver) -> Position:
@@ -454,12 +455,16 @@ class CoordinatedMembership(Membership):
         )
 
     def _hook(self) -> None:
-        """What a script raises outside of the job's own functions is seen by the interpreter only."""
+        """What a script raises outside of the job's own functions is seen by the interpreter only. Before `enter` the
+        exit code has to say that another try would not help.
+        """
         before = sys.excepthook
 
         def tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
             self.failed(error)
             before(kind, error, trace)
+            if self._connection is None and by_the_job(error):
+                raise SystemExit(REFUSED)
 
         sys.excepthook = tell
 
