@@ -403,15 +403,41 @@ def horovod(job: Any) -> Any:
     return weights(net)
 
 
-def trained_with(job: Any, optimizer: Any, options: Any = None) -> Any:
-    net = mlp()
-    trainer = job.trainer(net.collect_params(), optimizer, options)
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+def nothing(_: Any) -> None:
+    pass
+
+
+Hook = Callable[[Any], object]
+
+
+def train(
+    job: Any,
+    net: Any,
+    trainer: Any,
+    *,
+    begins: Hook = nothing,
+    after: Hook = nothing,
+    ends: Hook = nothing,
+    epochs: int = EPOCHS,
+    **options: Any,
+) -> None:
+    """The ordinary loop. What a script does beside it is told the epoch: where it `begins`, `after` each step, and
+    where it `ends`.
+    """
+    for epoch in job.epochs(epochs, samples=SAMPLES, global_batch=BATCH, **options):
+        begins(epoch)
         for x, y in epoch.batches(data()):
             with autograd.record():
                 loss = CROSS(net(x), y)
             loss.backward()
             trainer.step(BATCH)
+            after(epoch)
+        ends(epoch)
+
+
+def trained_with(job: Any, optimizer: Any, options: Any = None) -> Any:
+    net = mlp()
+    train(job, net, job.trainer(net.collect_params(), optimizer, options))
     return weights(net)
 
 

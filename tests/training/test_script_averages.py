@@ -9,7 +9,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.refused import RefusedByAll
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
 from test_script_idioms import all_close
 
@@ -73,18 +73,13 @@ def averages(job: Any, update: Update, keeps: bool, every: str = "step", epochs:
     if keeps:
         job.keep(average)
     memory = job.memory(averaged=1)
-    for epoch in job.epochs(epochs, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-            if every == "step":
-                update(params, average, memory.averaged)
-                memory.averaged += 1
-        if every == "epoch":
-            update(params, average, memory.averaged)
-            memory.averaged += 1
+
+    def averages_now(_: Any) -> None:
+        update(params, average, memory.averaged)
+        memory.averaged += 1
+
+    when = {"step": "after", "epoch": "ends"}[every]
+    train(job, net, trainer, epochs=epochs, **{when: averages_now})
     return [*weights(net), *(array.asnumpy() for array in average.values())]
 
 
@@ -116,14 +111,12 @@ def second_net(job: Any, epochs: int = 4) -> list[Any]:
     net, average = mlp(), mlp()
     params = list(net.collect_params().values())
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for n, epoch in enumerate(job.epochs(epochs, samples=SAMPLES, global_batch=BATCH)):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+
+    def averages_now(epoch: Any) -> None:
         for mine, p in zip(average.collect_params().values(), params, strict=True):
-            mine.set_data((mine.data() * n + p.data()) / (n + 1))
+            mine.set_data((mine.data() * epoch + p.data()) / (epoch + 1))
+
+    train(job, net, trainer, epochs=epochs, ends=averages_now)
     return weights(average)
 
 

@@ -11,22 +11,14 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from idioms import mlp, train, weights
 
 
 def trained(job: Any, begins: Callable[[Any], object]) -> list[Any]:
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     np.random.uniform(size=3)  # before the loop all workers draw the same
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, probe=False):
-        begins(epoch)
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-        random.random()  # a validation's
+    train(job, net, trainer, begins=begins, ends=lambda _: random.random(), probe=False)  # it draws for its validation
     return weights(net)
 
 

@@ -12,8 +12,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.membership.membership import Membership
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from idioms import BATCH, SAMPLES, mlp, train, weights
 from test_script_idioms import all_close
 
 PER_EPOCH = -(-SAMPLES // BATCH)
@@ -25,15 +24,13 @@ def decays(job: Any, **options: Any) -> list[Any]:
     """A rate and weights for the next epoch, set where this one ends."""
     net, rate = mlp(), 0.1
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9})
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+
+    def ends(epoch: Any) -> None:
         trainer.set_learning_rate(0.1 * 0.3 ** (epoch + 1))
         for p in net.collect_params().values():
             p.set_data(p.data() * 0.9)
+
+    train(job, net, trainer, ends=ends, **options)
     return weights(net)
 
 
@@ -66,13 +63,6 @@ def test_a_job_that_is_stopped_while_a_generation_forms_stops_there_all_the_same
     membership = Unheard(Membership.join("worker"))
     job = ElasticJob(membership, 1)
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-        begun.append(int(epoch))
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-        job.stop()
+    train(job, net, trainer, begins=lambda epoch: begun.append(int(epoch)), ends=lambda _: job.stop())
     assert begun == [0]
     assert membership.asked == [PER_EPOCH, PER_EPOCH]

@@ -14,7 +14,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.undone.forwards import Forwards
 from dyntrain.training.worker.state.training_state import TrainingState
-from idioms import BATCH, CROSS, SAMPLES, averaged_weights, data, initialise, mlp, spectral_norm, weights
+from idioms import BATCH, CROSS, SAMPLES, averaged_weights, data, initialise, mlp, spectral_norm, train, weights
 from idioms import SpectralNorm as Layer
 from mxnet import autograd
 from mxnet.gluon import nn
@@ -50,16 +50,14 @@ def goes_back(job: Any) -> list[Any]:
     params = net.collect_params()
     best = {name: p.data().copy() for name, p in params.items()}
     trainer = job.trainer(params, "adam", {"learning_rate": 0.05})
-    for epoch in job.epochs(3, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+
+    def ends(epoch: Any) -> None:
         if epoch == 0:
             net(mx.nd.ones((2, 4)))
             for name, p in params.items():
                 p.set_data(best[name])
+
+    train(job, net, trainer, ends=ends)
     return weights(net)
 
 
@@ -68,32 +66,30 @@ def test_t2_what_the_script_sets_where_an_epoch_ends_stays(course: Any) -> None:
     all_close(Conductor(*course).run(goes_back), goes_back(Plain()))
 
 
-def train(job: Any, epochs: int = 3, at_most: int | None = None, passes: bool = False) -> Any:
+def written(job: Any, epochs: int = 3, at_most: int | None = None, passes: bool = False) -> Any:
     """`passes`: validation makes more of them on one worker than on another."""
     net = nn.Sequential()
     net.add(Layer(), nn.Dense(3))
     net = initialise(net, mx.nd.zeros((1, 4)))
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(epochs, samples=SAMPLES, global_batch=BATCH, local_batch_at_most=at_most):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+
+    def validates(epoch: Any) -> None:
         for _ in range(epoch.rank if passes else 0):
             net(mx.nd.ones((2, 4)))
+
+    train(job, net, trainer, ends=validates, epochs=epochs, local_batch_at_most=at_most)
     return weights(net)
 
 
 def test_t2_more_passes_on_one_worker_than_on_another_are_undone_at_the_epochs_end() -> None:
-    expected = train(ElasticJob.join())
-    results = Conductor(*COURSE).run(lambda job: train(job, passes=True))
+    expected = written(ElasticJob.join())
+    results = Conductor(*COURSE).run(lambda job: written(job, passes=True))
     assert len(results) > 1
     all_close(results, expected)
 
 
 def test_a_batch_in_parts_is_one_pass() -> None:
-    close(train(ElasticJob.join(), 1, 2), train(ElasticJob.join(), 1))
+    close(written(ElasticJob.join(), 1, 2), written(ElasticJob.join(), 1))
 
 
 @pytest.mark.parametrize(("script", "writes"), [(spectral_norm, 1), (averaged_weights, 0)])
@@ -115,12 +111,7 @@ def test_a_worker_that_joins_knows_what_is_written() -> None:
         net.add(Layer(), nn.Dense(3))
         net = initialise(net, mx.nd.zeros((1, 4)))
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.0})
-        for epoch in job.epochs(12, samples=SAMPLES, global_batch=BATCH):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
+        train(job, net, trainer, epochs=12)
         return [net[0].u.data().asnumpy(), np.array(job._loop.state.own["written"])]
 
     results = Conductor({0: 1, 40: 3}, [], 4).run(rests)

@@ -12,7 +12,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp, numbers, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp, numbers, train, weights
 from mxnet import autograd, gluon
 
 import mxnet as mx  # isort: skip
@@ -75,13 +75,14 @@ def goes_on(job: Any) -> Any:
     """A long recipe with `--start-epoch`: the rate follows from the epoch's number."""
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
-    for epoch in job.epochs(EPOCHS + 2, start=2, samples=SAMPLES, global_batch=BATCH):
-        trainer.set_learning_rate(0.2 * 0.5**epoch.number)
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+    train(
+        job,
+        net,
+        trainer,
+        begins=lambda epoch: trainer.set_learning_rate(0.2 * 0.5**epoch.number),
+        epochs=EPOCHS + 2,
+        start=2,
+    )
     return weights(net)
 
 

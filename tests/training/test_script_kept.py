@@ -17,7 +17,7 @@ from dyntrain.training.protocol.messages import START
 from dyntrain.training.worker.refused import RefusedByAll
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.training_state import TrainingState
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
 from test_script_idioms import all_close
 
@@ -156,12 +156,7 @@ def test_what_a_phase_kept_may_go_in_the_next() -> None:
         average = averages(job, "filled")
         net = mlp()
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="second"):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
+        train(job, net, trainer, epochs=1, name="second")
         return [*average, *weights(net)]
 
     expected = script(Plain())
@@ -194,34 +189,24 @@ def test_it_comes_before_the_epochs() -> None:
         job.keep({"weights": mx.nd.array(weights(net)[0])})
 
 
-def norms(job: Any, given: Callable[[Any], Any], update: Callable[[Any, Any], None], every: str) -> list[Any]:
+def normalised() -> Any:
     net = mx.gluon.nn.HybridSequential()
     net.add(mx.gluon.nn.Dense(5, in_units=4), mx.gluon.nn.BatchNorm(in_channels=5), mx.gluon.nn.Dense(3, in_units=5))
     net.initialize(mx.init.Xavier())
+    return net
+
+
+def norms(job: Any, given: Callable[[Any], Any], update: Callable[[Any, Any], None], every: str) -> list[Any]:
+    net = normalised()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     average = job.keep(given(net))
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-            if every == "step":
-                update(net, average)
-        if every == "epoch":
-            update(net, average)
+    when = {"step": "after", "epoch": "ends"}[every]
+    train(job, net, trainer, **{when: lambda _: update(net, average)})
     return [p.data().asnumpy() for p in net.collect_params().values() if p.grad_req != "null"]
 
 
 def copied(net: Any) -> Any:
     return {name: p.data().copy() for name, p in net.collect_params().items()}
-
-
-def second(net: Any) -> Any:
-    made = mx.gluon.nn.HybridSequential()
-    made.add(mx.gluon.nn.Dense(5, in_units=4), mx.gluon.nn.BatchNorm(in_channels=5), mx.gluon.nn.Dense(3, in_units=5))
-    made.initialize()
-    return made
 
 
 def averages_copies(net: Any, average: Any) -> None:
@@ -236,7 +221,7 @@ def averages_net(net: Any, average: Any) -> None:
 
 @pytest.mark.parametrize("every", ["step", "epoch"])
 @pytest.mark.parametrize(
-    ("given", "update"), [(copied, averages_copies), (second, averages_net)], ids=["copies", "net"]
+    ("given", "update"), [(copied, averages_copies), (lambda _: normalised(), averages_net)], ids=["copies", "net"]
 )
 def test_t2_an_average_of_a_whole_net_may_have_running_statistics_in_it(
     given: Callable[[Any], Any], update: Callable[[Any, Any], None], every: str

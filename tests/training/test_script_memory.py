@@ -4,7 +4,6 @@ others, and the weights would part without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +15,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START
 from dyntrain.training.worker.state.memory import LARGEST, MOST, Memories, Memory
 from dyntrain.training.worker.state.training_state import TrainingState
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Hook, data, mlp, nothing, train
 from mxnet import autograd
 
 import mxnet as mx  # isort: skip
@@ -33,28 +32,10 @@ COURSES = [
 ]
 
 
-def nothing(epoch: Any) -> None:
-    pass
-
-
-def trained(
-    job: Any,
-    begins: Callable[[Any], object] = nothing,
-    batch: Callable[[Any], object] = nothing,
-    ends: Callable[[Any], object] = nothing,
-    **options: Any,
-) -> None:
+def trained(job: Any, begins: Hook = nothing, after: Hook = nothing, ends: Hook = nothing, **options: Any) -> None:
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
-        begins(epoch)
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-            batch(epoch)
-        ends(epoch)
+    train(job, net, trainer, begins=begins, after=after, ends=ends, **options)
 
 
 def everything(job: Any, **options: Any) -> dict[str, Any]:

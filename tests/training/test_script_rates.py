@@ -22,7 +22,7 @@ from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags
 from dyntrain.training.worker.refused import PastHelp
 from hypothesis import given
 from hypothesis import strategies as st
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from job_bed import JobBed
 from mxnet import autograd
 from session_driver import A, B, Driver, announced
@@ -157,15 +157,13 @@ def test_numpys_number_is_the_plain_one_that_a_joiner_gets_with_the_state() -> N
     def script(job: Any) -> None:
         net = mlp()
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+
+        def begins(epoch: Any) -> None:
             if epoch == 0:
                 trainer.set_learning_rate(np.float32(0.3))
                 trainer._params[0].lr_mult = np.float32(0.5)
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
+
+        train(job, net, trainer, begins=begins)
 
     assert len(Conductor({0: 2, 5: 3}, segment_steps=1).run(script)) == 3
 

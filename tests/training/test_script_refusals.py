@@ -20,7 +20,7 @@ from dyntrain.training.worker.loop.agreed.batch_size import Counts, WrongBatchSi
 from dyntrain.training.worker.loop.batch.hand import HEAD, Hand
 from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, train, weights
 from mxnet import autograd, gluon
 from waiting import wait_for
 
@@ -220,15 +220,13 @@ def counted(job: Any, body: Any, **options: Any) -> list[int]:
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     made = []
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **options):
-        made.append(0)
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-            made[-1] += 1
-        body(job, epoch)
+
+    def counts(_: Any) -> None:
+        made[-1] += 1
+
+    train(
+        job, net, trainer, begins=lambda _: made.append(0), after=counts, ends=lambda epoch: body(job, epoch), **options
+    )
     return made
 
 
@@ -331,13 +329,11 @@ def test_who_joins_in_mid_epoch_has_nobody_to_reduce_with_before_its_first_batch
         net = mlp()
         trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
         found = []
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+
+        def begins(epoch: Any) -> None:
             found.append((job.position.step, epoch.reduce("ready", 1.0)))
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
+
+        train(job, net, trainer, begins=begins)
         return found
 
     by_beginning = {found[0][0]: found for found in Conductor(plan, deaths).run(script)}

@@ -10,7 +10,7 @@ import pytest
 
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
-from idioms import BATCH, CROSS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
 from test_script_idioms import all_close
 
@@ -28,14 +28,12 @@ def second() -> Any:
 def script(job: Any, begins: Any, from_then_on: bool) -> list[Any]:
     net = mlp()
     trainer = job.trainer(net.collect_params(), "sgd", {"lr_scheduler": begins, "momentum": 0.9})
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+
+    def replaces(epoch: Any) -> None:
         if (epoch >= FINE) if from_then_on else (epoch == FINE):
             trainer._optimizer.lr_scheduler = second()
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+
+    train(job, net, trainer, begins=replaces, epochs=EPOCHS)
     return weights(net)
 
 

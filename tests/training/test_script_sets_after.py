@@ -8,8 +8,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
-from mxnet import autograd
+from idioms import mlp, train, weights
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -39,14 +38,12 @@ def trained(job: Any, sets: Sets, optimizer: str) -> list[Any]:
     options = {"learning_rate": 0.1, "lr_scheduler": mx.lr_scheduler.FactorScheduler(100, 0.9, base_lr=0.1)}
     trainer = job.trainer(net.collect_params(), optimizer, options)
     memory = job.memory(steps=0)
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-            memory.steps += 1
-            sets(net, trainer, memory.steps)
+
+    def after(_: Any) -> None:
+        memory.steps += 1
+        sets(net, trainer, memory.steps)
+
+    train(job, net, trainer, after=after)
     return weights(net)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, labels, mlp, numbers, weights
+from idioms import BATCH, CROSS, SAMPLES, labels, mlp, numbers, train, weights
 from mxnet import autograd, gluon, lr_scheduler
 from mxnet.gluon.utils import split_and_load
 from test_script_idioms import all_close
@@ -47,12 +47,7 @@ def goes_on(folder: Path, optimizer: str) -> Callable[[Any], list[Any]]:
         net.load_parameters(str(folder / "weights"))
         trainer = job.trainer(net.collect_params(), optimizer, options_of(optimizer))
         trainer.load_states(str(folder / "states"))
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
+        train(job, net, trainer)
         return weights(net)
 
     return script
@@ -75,12 +70,7 @@ def test_t2_saved_states_of_a_trainer_are_taken_up_by_gluons_own_and_back(tmp_pa
     net = mlp()
     job = ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
-    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
+    train(job, net, trainer, epochs=1)
     trainer.save_states(str(tmp_path / "states"))
     for other in (gluon.Trainer(net.collect_params(), "adam"), ElasticJob.join().trainer(net.collect_params(), "adam")):
         other.load_states(str(tmp_path / "states"))

@@ -13,7 +13,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.undone.voids import Voids
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, dcgan, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, dcgan, mlp, train, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
@@ -244,13 +244,7 @@ def test_rates_that_a_scheduler_keeps_to_itself_end_the_step_where_they_part() -
     def follows(job: Any) -> Any:
         net, schedule = mlp(), Watching()
         trainer = job.trainer(net.collect_params(), "sgd", {"lr_scheduler": schedule})
-        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
-            for x, y in epoch.batches(data()):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
-            schedule.tell(float(epoch.rank * 2))
+        train(job, net, trainer, ends=lambda epoch: schedule.tell(float(epoch.rank * 2)))
 
     with pytest.raises(RuntimeError, match=r"what the scheduler keeps on 1 of 2 workers.*job\.memory"):
         Conductor({0: 2}).run(follows)
