@@ -16,7 +16,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.loop.watched import averages
+from dyntrain.training.worker.loop.watched import made_of_weights
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, written
 from mxnet.base import _LIB, OpHandle, c_str, check_call
 
@@ -77,7 +77,7 @@ def begin(batch: Any) -> Any:
 def follows() -> bool:
     """Whether anything is, on this thread."""
     return not here.in_job and (
-        here.hand is not None or (bool(_since or averages.any_given()) and hasattr(here, "loop"))
+        here.hand is not None or (bool(_since or made_of_weights.any_given()) and hasattr(here, "loop"))
     )
 
 
@@ -91,7 +91,7 @@ def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool
     if since == NEVER and operator in _draws and here.hand is not None and not into:
         since = here.loop.position.step
     made = (outputs,) if isinstance(outputs, mx.nd.NDArray) else tuple(arrays(outputs))
-    averages.follow(inputs, made, into)
+    made_of_weights.follow(inputs, made, into)
     if since != NEVER or into:
         for array in made:
             put(array, since, into)
@@ -120,12 +120,12 @@ def forget(
     array: Any,
     since: Callable[..., Any] = _since.pop,
     of: Callable[..., Any] = _of.pop,
-    averages_of: Callable[..., Any] = averages.forget,
+    weights_forget: Callable[..., Any] = made_of_weights.forget,
 ) -> None:
     """It is deleted: another one may have its id. Also at the interpreter's end, where a module's names may be gone."""
     since(id(array), None)
     of(id(array), None)
-    averages_of(array)
+    weights_forget(array)
 
 
 def arrays(nested: Any) -> Iterator[Any]:

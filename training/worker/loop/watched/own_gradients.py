@@ -26,7 +26,7 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import here, within
-from dyntrain.training.worker.loop.watched import averages
+from dyntrain.training.worker.loop.watched import made_of_weights
 from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote, wrote_to
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
@@ -210,7 +210,7 @@ def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
     def looks(self: Any, *args: Any, **said: Any) -> Any:
         found, hand = data(self, *args, **said), here.hand
         arrays = found if isinstance(found, list) else [found]
-        averages.gave(self, arrays)
+        made_of_weights.gave(self, arrays)
         if hand is None:
             gave(self, arrays)
         elif here.in_block:

@@ -1,9 +1,9 @@
-"""Running averages of weights that a script makes beside the job, and weights of before in its losses: in one process
-right, but who joins begins with others, and a step that is void counts twice.
+"""What a script makes of its weights beside the job, followed from step to step: running averages, and weights of
+before in a loss. In one process both are right; who joins begins with others, and a step that is void counts twice.
 
-An array is one where it is made of weights and of an array that has those of two steps in it already. So what is made
-of weights is followed from operator to operator, as in `origins`, where nothing is recorded and as long as it has a
-weight's shape: a norm that is printed, or how far weights went in an epoch, is none. By way of NumPy it is not seen.
+An array is an average where it is made of weights and of an array that has those of two steps in it already. So what is
+made of weights is followed from operator to operator, as in `origins`, where nothing is recorded and as long as it has
+a weight's shape: a norm that is printed, or how far weights went in an epoch, is none. By way of NumPy it is not seen.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ NOT_KEPT = (
     "not keep it: a worker that joins would have another one, and a step that is void would count twice. Before the "
     "loop: average = job.keep(average), of the dictionary, the list or the net that it is in, which the loop writes to"
 )
-
-
 OF_BEFORE = (
     "the loss or the gradients are made of {name}, or of other weights of its shape, as they were at an earlier step, "
     "and the job does not keep them: a worker that joins would have other ones. Before the loop: start = job.keep({{"
