@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,11 @@ def within(what: str) -> Iterator[None]:
         yield
     finally:
         setattr(here, what, getattr(here, what) - 1)
+
+
+def caller(above: int) -> str:
+    """The module of the lines that called the function which asks, so many calls further up."""
+    return str(sys._getframe(above + 1).f_globals.get("__name__"))
 
 
 def _counted(call: Callable[..., Any]) -> Callable[..., Any]:

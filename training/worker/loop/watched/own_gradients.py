@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.worker.loop.batch.hand import Hand
-from dyntrain.training.worker.loop.batch.here import here, within
-from dyntrain.training.worker.loop.watched import made_of_weights
-from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote, wrote_to
+from dyntrain.training.worker.loop.batch.here import caller, here, within
+from dyntrain.training.worker.loop.watched.between import wrote_to
+from dyntrain.training.worker.loop.watched.not_kept import refuse_not_kept
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
@@ -41,11 +39,6 @@ MOVED = (
     "{name} is written to after its gradients were read, and before they are summed: they are those of this worker's "
     "share, and weights that they move part from the other workers'. Where what is written does not come of them, "
     "write it before backward() or after trainer.step(); what does (SAM, adversarial weights) cannot be trained here"
-)
-NOT_KEPT = (
-    "{name} is written to in a batch, no trainer has it, and the job does not keep it: a worker that joins would have "
-    "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
-    "a net that is set anew before each use may be made where it is used"
 )
 SET_IN_BATCH = (
     "%s does not train, and the script writes to it in a batch: it must be the same on all workers, which is looked at "
@@ -70,9 +63,7 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
     if not holders:
         if any(each is array for each in hand.arrays_read):
             raise Refused(BY_HAND.format(shape=array.shape))
-        for weight, param in hand.not_kept:
-            if weight is array:
-                raise Refused(NOT_KEPT.format(name=param.name))
+        refuse_not_kept(hand, array)
         _refuse_moved(hand, array)
         _keep(hand, array)
 
@@ -130,7 +121,7 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
             wrote_to(self)
             return write(self, *args)
         zero = isinstance(args[-1], int | float) and args[-1] == 0
-        who = _caller(1)
+        who = caller(1)
         is_the_scripts = not who.startswith("dyntrain.")
         if is_the_scripts:
             look(here.hand, self, harmless=zero or who.startswith(AMP))
@@ -149,7 +140,7 @@ def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
         if here.hand is None or not isinstance(other, mx.nd.NDArray):
             wrote_to(other)
             return copyto(self, other)
-        is_the_scripts = not _caller(1).startswith("dyntrain.")
+        is_the_scripts = not caller(1).startswith("dyntrain.")
         if is_the_scripts:
             look(here.hand, other, harmless=False)
         with within("in_write"):
@@ -183,71 +174,11 @@ def _read(param: Any) -> None:
 def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(read)
     def looks(self: Any, *args: Any, **said: Any) -> Any:
-        if here.hand is not None and not _caller(1).startswith(("dyntrain.", "mxnet.gluon.")):
+        if here.hand is not None and not caller(1).startswith(("dyntrain.", "mxnet.gluon.")):
             _read(self)
         return read(self, *args, **said)
 
     return looks
-
-
-def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(set_data)
-    def looks(self: Any, data: Any) -> Any:
-        if not here.in_block and not _caller(1).startswith("dyntrain."):
-            if here.hand is None:
-                wrote(self)
-            elif _is_not_kept(here.hand, self):
-                raise Refused(NOT_KEPT.format(name=self.name))
-        return set_data(self, data)
-
-    return looks
-
-
-def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
-    """Weights to a script, which may write to them."""
-
-    @functools.wraps(data)
-    def looks(self: Any, *args: Any, **said: Any) -> Any:
-        found, hand = data(self, *args, **said), here.hand
-        arrays = found if isinstance(found, list) else [found]
-        made_of_weights.gave(self, arrays)
-        if hand is None:
-            gave(self, arrays)
-        elif here.in_block:
-            if set_between(self) and _is_not_kept(hand, self):
-                raise Refused(SET_BETWEEN.format(name=self.name))
-        elif not hand.updates and _is_not_kept(hand, self):
-            hand.not_kept += [(each, self) for each in arrays]
-        return found
-
-    return looks
-
-
-def _is_not_kept(hand: Hand, param: Any) -> bool:
-    """Whether neither a trainer nor the job has it, and it was not made for this batch."""
-    if hand.kept is None:
-        state = here.loop.state
-        hand.kept = {id(each) for each in [*state.parameters, *state.kept.parameters]}
-    return id(param) not in hand.kept and _made_in.get(param) != here.loop.position.step
-
-
-_made_in: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the step of a parameter that was made in one
-
-
-def _makes(initialises: Callable[..., Any]) -> Callable[..., Any]:
-    """A net that is made within a batch is gone after it, as far as the job is concerned."""
-
-    @functools.wraps(initialises)
-    def looks(self: Any, *args: Any, **said: Any) -> Any:
-        if here.hand is not None:
-            _made_in[self] = here.loop.position.step
-        return initialises(self, *args, **said)
-
-    return looks
-
-
-def _caller(above: int) -> str:
-    return str(sys._getframe(above + 1).f_globals.get("__name__"))
 
 
 def _gradient(own: property) -> property:
@@ -292,6 +223,3 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
     if "grad" in vars(_kind):
         _kind.grad = _gradient(vars(_kind)["grad"])
 gluon.Parameter.grad, gluon.Parameter.list_grad = _reads(gluon.Parameter.grad), _reads(gluon.Parameter.list_grad)
-gluon.Parameter.data, gluon.Parameter.list_data = _gives(gluon.Parameter.data), _gives(gluon.Parameter.list_data)
-gluon.Parameter.set_data = _sets(gluon.Parameter.set_data)
-gluon.Parameter._init_impl = _makes(gluon.Parameter._init_impl)
