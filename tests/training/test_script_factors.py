@@ -15,8 +15,9 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.batch.hand import Hand, mark
+from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.batch.tally import mark
 from dyntrain.training.worker.loop.record.opinions import OPINION, of_one_opinion, opinion, place_of
 from dyntrain.training.worker.loop.watched.factors import Factors
 from hypothesis import given

@@ -7,7 +7,6 @@ import gc
 import math
 import pickle
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -17,7 +16,7 @@ from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.batch_size import Counts, WrongBatchSize, divisor
-from dyntrain.training.worker.loop.batch.hand import HEAD, Hand
+from dyntrain.training.worker.loop.batch.tally import Tally
 from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, train, weights
@@ -250,16 +249,11 @@ def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, made: list[int]
 
 
 def added_up(steps: Sequence[int]) -> None:
-    """What the hands of workers at these steps make of the sum that MXNet's servers come to, which is of floats."""
-    trainer = SimpleNamespace(_params=[], _contexts=[mx.cpu()], loss_kind="sum")
-    state: Any = SimpleNamespace(trainers=[trainer])
-    hands = [Hand(np.arange(1), 1, spectates=False) for _ in range(len(steps))]
-    total = np.zeros(HEAD, dtype=np.float32)
-    for hand, step in zip(hands, steps, strict=True):
-        hand.tally(trainer, state, step, [0.0] * 4, [0.0] * 4, [0.0] * OPINION)
-        total += hand.vote.astype(np.float32)
-    hands[0].vote = mx.nd.array(total, dtype="float64")
-    hands[0].count(trainer, len(steps))
+    """What the tallies of workers at these steps make of the sum that MXNet's servers come to, which is of floats."""
+    tallies = [Tally(step, [0.0] * 4, [0.0] * 4, [0.0] * OPINION) for step in steps]
+    total = sum(tally.vote.astype(np.float32) for tally in tallies)
+    tallies[0].vote = mx.nd.array(total, dtype="float64")
+    tallies[0].count(len(steps))
 
 
 @pytest.mark.parametrize("step", [0, 2366, 4097, 10_000_001])

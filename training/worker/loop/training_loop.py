@@ -24,13 +24,12 @@ from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.hand import (
-    HEAD,
     Hand,
-    tally_key,
 )
 from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
+from dyntrain.training.worker.loop.batch.tally import tally_keys
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.feeding import Feeding
 from dyntrain.training.worker.loop.probing import Probing
@@ -190,8 +189,7 @@ class TrainingLoop:
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
-        flags = len(self._state.equal)
-        tallies = [(tally_key(t), (HEAD + len(x._params) + flags,), "float64") for t, x in enumerate(self.trainers)]
+        tallies = tally_keys(self.trainers, flags=len(self._state.equal))
         self.arrive(
             self.membership.enter(
                 self._state,

@@ -13,16 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total, number
 from dyntrain.training.worker.loop.agreed.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.agreed.trained import Trained
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
-from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, mark, summed, tally_key
+from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, summed
+from dyntrain.training.worker.loop.batch.tally import Tally, mark, tally_key
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
@@ -109,24 +107,31 @@ class Updates:
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
         refuses, sums = loop.refusal is not None, tags(step, {TRAINED: hand.rates[TRAINED]})
-        hand.tally(
-            trainer, loop.state, step, tags(step, hand.rates), sums, hand.opinion, flags, unsure is not None, refuses
+        hand.tally = Tally(
+            step,
+            tags(step, hand.rates),
+            sums,
+            hand.opinion,
+            unsure=unsure is not None,
+            refuses=refuses,
+            had_part=hand.be_summed(trainer, loop.state),
+            flags=flags,
         )
         if loop.membership.shared:
-            hand.vote = mx.nd.array(hand.vote, dtype="float64")  # which waits for all that is computed
+            hand.tally.to_be_summed()
 
     def _sum(self, trainer: ElasticTrainer, hand: Hand) -> bool:
         """False: not all was pushed, as a new generation follows."""
         loop, shared = self._loop, self._loop.membership.shared
         now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
         known = self.trained.known(trainer) if shared else now
-        beside = [(tally_key(loop.trainers.index(trainer)), [hand.vote])]
+        beside = [(tally_key(loop.trainers.index(trainer)), [hand.tally.vote])]
         hand.carried = [] if hand.updated else loop.rows  # once in a step
         for rows in hand.carried:
             beside += [(key, [array]) for key, array in rows.share(hand.size, not hand.spectates, loop.rank == 0)]
         if not self._push(trainer, known, beside if shared else [], aside=not known):
             return False
-        if not shared or not hand.sums_alike(loop.workers):
+        if not shared or not hand.tally.sums_alike(loop.workers):
             return True  # where they differ, what follows tells why
         self.trained.agreed(trainer, now)
         return now <= known or self._push(trainer, now - known, [], aside=bool(known))
@@ -170,13 +175,13 @@ class Updates:
 
         def work() -> None:
             by = self._settled(trainer, hand)
-            alike[0] = by is not None and of_one_opinion(hand.opinions)
-            if by is None or not alike[0] or hand.refused or loop.state.scalars.lacks_scheduler():
+            alike[0] = by is not None and of_one_opinion(hand.tally.opinions)
+            if by is None or not alike[0] or hand.tally.refused or loop.state.scalars.lacks_scheduler():
                 return
             loop.state.optimizer_states.begin(trainer)
             if not alone:
                 loop.undo.back_up(trainer)
-            loop.undo.forwards.learn(loop.state, hand.flagged)
+            loop.undo.forwards.learn(loop.state, hand.tally.flagged)
             for rows in hand.carried:
                 rows.summed()
             loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
@@ -193,7 +198,7 @@ class Updates:
             return
         if not alike[0]:
             raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)
-        if hand.refused:
+        if hand.tally.refused:
             raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER)
         if lacks := loop.state.scalars.lacks_scheduler():
             raise Refused(lacks)

@@ -51,9 +51,9 @@ def _means(trainer: ElasticTrainer, hand: Hand) -> set[int]:
 
 def _mixed(hand: Hand, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the tags of all workers come to those of so many of each."""
-    doubts = hand.unsure_workers
+    doubts = hand.tally.unsure_workers
     total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
-    return 0 < doubts < workers and hand.tagged == total
+    return 0 < doubts < workers and hand.tally.tagged == total
 
 
 class Divisors:
@@ -122,7 +122,7 @@ class Divisors:
         is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises ValueError.
         """
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
-        unsure, doubts = hand.unsure.get(trainer), hand.unsure_workers
+        unsure, doubts = hand.unsure.get(trainer), hand.tally.unsure_workers
         by = hand.divides.get(trainer, 1.0)  # none where it came of a sum in which a worker was lost
         if unsure is None:
             return by if alike or any(_mixed(hand, workers, tagged(one), tagged(by)) for one in hand.taken) else None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.agreed.reduction import sum_up
-from dyntrain.training.worker.loop.batch.hand import ROUND, mark
+from dyntrain.training.worker.loop.batch.tally import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.refused import PastHelp
 from dyntrain.training.worker.state.attributes import capture

@@ -12,7 +12,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.loop.batch.hand import ROUND, mark
+from dyntrain.training.worker.loop.batch.tally import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
 
 REDUCE = ("reduce", (7,), "float64")  # a key of the engine's; its sum is no more exact than one of floats

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-import numpy as np
 
 import mxnet as mx  # isort: skip
 
-from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.loop.batch.parts import Aside
-from dyntrain.training.worker.loop.record.opinions import OPINION
+from dyntrain.training.worker.loop.batch.tally import Tally
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
 
-# MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
-# be, the squares of numbers up to this one are summed without an error
-ROUND = math.isqrt(2**24 // MOST_WORKERS) - 1
-TAGGED = 7  # numbers of a tally: workers, the step's mark, the tags
-SUMMED = TAGGED + 4  # and those of what is summed
-DOUBTS = SUMMED + 2  # whether its divisor is unsure, and whether it refuses the script
-HEAD = DOUBTS + OPINION  # and an opinion; those of the parameters follow
 IN_HAND = (
     "(batch {number} of epoch {epoch} is of {size} samples, of which {here} were here: where the script writes a batch "
     "size down, as in a shape, it is len(data))"
@@ -53,14 +43,6 @@ ADDS_UP_BESIDE = (
     "one trainer stepped while another adds gradients up (grad_req='add'): step all trainers at the same batches, or "
     "make the other one's gradients grad_req='write'"
 )
-
-
-def mark(number: int) -> list[float]:
-    """What workers add to a sum to show that all of them mean `number`: it comes to as many times this one's mark when
-    they do, and to something else when any of them is a few off.
-    """
-    small = float(number % ROUND + 1)
-    return [small, small**2]
 
 
 class Hand:
@@ -106,20 +88,12 @@ class Hand:
         self.told_of: set[Any] = set()  # numbers that a forward pass changes
         self.auxiliary: dict[Any, Any] = {}  # what its nets hold that does not train, and copies of before
         self.void = False
-        self.vote: Any = None  # the tally, as an array of NumPy's where nobody is there to sum it with
+        self.tally: Tally  # of the last sum
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
         self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # what else it may come to: see `divisor_of_means`
-        self.unsure_workers = 0
-        self.refused = False  # by any worker
-        self.tagged: list[float] = []  # the tags of all workers, summed
         self.opinion: Sequence[float] = ()  # on the numbers in the loss
-        self.opinions: list[float] = []  # of all workers, summed
-        self.flagged: list[int] = []  # by any worker, of the flags of the last sum
-        self._mark: list[float] = []
-        self._tags: list[float] = []
-        self._sums: list[float] = []
         self._kept: list[tuple[Any, Any]] = []
 
     @property
@@ -223,30 +197,14 @@ class Hand:
             for gradient in param.list_grad():
                 gradient *= weight
 
-    def tally(
-        self,
-        trainer: Any,
-        state: TrainingState,
-        step: int,
-        tags: list[float],
-        sums: list[float],
-        opinion: Sequence[float],
-        flags: Sequence[float] = (),
-        unsure: bool = False,
-        refuses: bool = False,
-    ) -> None:
-        """Makes the trainer's gradients ready to be summed, and what goes with them: that this worker is at this step,
-        what its update will go by (`tags`, `opinion`, and whether it is `unsure` of its divisor), which gradients it
-        `sums` (tags, too), whether it `refuses` the script, which parameters its samples had a part in, and `flags`. A
-        device that had no part in the batch holds the gradients of an earlier one.
+    def be_summed(self, trainer: Any, state: TrainingState) -> list[float]:
+        """Makes the trainer's gradients ready to be summed; of which parameters this worker's samples had a part. A
+        device that had none in the batch holds the gradients of an earlier one.
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
         leans = self.leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
-        self._mark, self._tags, self._sums = mark(step), tags, sums
-        vote = np.zeros(HEAD + len(trainer._params) + len(flags))
-        vote[HEAD + len(trainer._params) :] = flags
-        vote[:HEAD] = 1.0, *self._mark, *self._tags, *self._sums, unsure, refuses, *opinion
+        had_part = [0.0] * len(trainer._params)
         for i, param in enumerate(trainer._params):
             if not summed(param):
                 continue
@@ -257,36 +215,17 @@ class Hand:
                     gradient[:] = 0
                 elif weight * lean != 1.0:
                     gradient *= weight * lean
-            vote[HEAD + i] = 0.0 if nothing else float(any(fresh))
-        self.vote = vote
-
-    def sums_alike(self, workers: int) -> bool:
-        """The tally is there: whether all workers sum the gradients of the same parameters."""
-        return bool(self.vote.asnumpy()[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
+            had_part[i] = 0.0 if nothing else float(any(fresh))
+        return had_part
 
     def count(self, trainer: Any, workers: int) -> bool:
-        """The sums are there: whether all workers' updates will go by the same. Raises RuntimeError when they are of
-        different steps.
-        """
-        total = self.vote.asnumpy() if isinstance(self.vote, mx.nd.NDArray) else self.vote
-        if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
-            raise RuntimeError(
-                "the workers' scripts called trainer.step() at different batches: number them with "
-                "epoch.enumerate(...), not with a counter of the script's own, which begins anew on a worker that joins"
-            )
-        for i, param in enumerate(trainer._params):
+        """The sums are there: see `Tally.count`. What any worker's samples had a part in is to be updated."""
+        alike = self.tally.count(workers)
+        for param, had_part in zip(trainer._params, self.tally.had_part, strict=True):
             if summed(param):
                 for data in param.list_data():
-                    data._fresh_grad = bool(total[HEAD + i])
-        self.flagged = np.flatnonzero(total[HEAD + len(trainer._params) :]).tolist()
-        self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[SUMMED])
-        self.refused = bool(total[SUMMED + 1])
-        self.opinions = total[DOUBTS:HEAD].tolist()
-        return self.tagged == [workers * tag for tag in self._tags]
-
-
-def tally_key(trainer: int) -> str:
-    return f"tally{trainer}"
+                    data._fresh_grad = had_part
+        return alike
 
 
 def summed(param: Any) -> bool:
