@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,8 +26,6 @@ from dyntrain.training.protocol.checks import few
 from dyntrain.training.protocol.messages import (
     Broken,
     CheckIn,
-    CommitFailed,
-    Committed,
     CommitUnreadable,
     Fetching,
     FirstStep,
@@ -52,17 +49,17 @@ from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averaged, weighted
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
+from dyntrain.training.worker.membership.committing import Committing
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
 from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help
-from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged, CommitStore
+from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
 STATISTICS = "statistics"  # the key behind those of the gradients
 PROGRESS_SECONDS = 1.0
-QUIET = 10  # niceness of what can wait
 LOOK_SECONDS = 0.2  # between two looks for another order, while the state comes
 log = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ class CoordinatedMembership(Membership):
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._folder = folder
         self._connection: CoordinatorClient | None = None  # from `enter` on
-        self._commits: CommitStore | None = None
+        self._commits = Committing(folder, lambda message: self._client.say(message))
         self._guard = StepGuard(
             self._engine, lambda message: self._client.say(message, awaits_answer=isinstance(message, Broken))
         )
@@ -95,7 +92,6 @@ class CoordinatedMembership(Membership):
         self._first = False  # the next step is the generation's first
         self._phases: dict[str, float] = {}  # of the change that is being made
         self._survivor = False
-        self._committing: threading.Thread | None = None
         self._hook()
 
     @property
@@ -266,9 +262,8 @@ class CoordinatedMembership(Membership):
         """
         began = time.monotonic()
         self._generation = order.generation
-        if self._commits is None:
-            self._commits = CommitStore(Path(order.checkpoint_dir) if order.checkpoint_dir else self._folder.commits)
-        preparation = self._handover.prepare(order, self._commits, self._tell_of_fetching(order.generation))
+        commits = self._commits.store(order.checkpoint_dir)
+        preparation = self._handover.prepare(order, commits, self._tell_of_fetching(order.generation))
         self._engine.dissolve()
         self._phases["teardown"] = time.monotonic() - began
         prepared: Prepared | CommitUnreadable = Prepared(generation=order.generation)
@@ -329,28 +324,14 @@ class CoordinatedMembership(Membership):
 
     def _proceed(self, order: Proceed, position: Position, block: memoryview | None) -> None:
         self._guard.stands(position)
-        writing = self._committing is not None and self._committing.is_alive()
-        if order.commit and (self._handover.keeps or not writing):
+        is_writing = self._commits.is_writing
+        if order.commit and (self._handover.keeps or not is_writing):
             block = self._handover.keep(self._generation, position) if block is None else block
-            if not writing:  # slow storage gets fewer commits, not a queue of states
-                self._committing = threading.Thread(
-                    target=self._commit, args=(self._generation, position, block), name="commit", daemon=True
-                )
-                self._committing.start()
+            if not is_writing:
+                self._commits.begin(self._generation, position, block)
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()
-
-    def _commit(self, generation: int, position: Position, block: memoryview) -> None:
-        assert self._commits is not None
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
-        try:
-            name = self._commits.write(position.step, generation, block)
-        except CheckpointError as error:
-            log.error("%s", error)  # the message is the whole story; training goes on with the commit before
-            self._client.say(CommitFailed(generation=generation, position=position, reason=str(error)))
-            return
-        self._client.say(Committed(generation=generation, position=position, name=name))
 
     def _leave(self, order: Leave) -> None:
         self.over, self._writes = True, order.writes

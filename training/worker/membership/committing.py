@@ -1,0 +1,52 @@
+"""Commits of this worker: written in a thread of their own while it trains, one at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from dyntrain.training.layout import JobFolder
+from dyntrain.training.protocol.messages import CommitFailed, Committed, Position
+from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitStore
+
+QUIET = 10  # niceness of what can wait
+log = logging.getLogger(__name__)
+
+
+class Committing:
+    """`say`: to the coordinator, what became of one."""
+
+    def __init__(self, folder: JobFolder, say: Callable[[Committed | CommitFailed], object]) -> None:
+        self._folder, self._say = folder, say
+        self._store: CommitStore | None = None  # from the first generation on, whose order says where
+        self._thread: threading.Thread | None = None
+
+    def store(self, checkpoint_dir: str | None) -> CommitStore:
+        if self._store is None:
+            self._store = CommitStore(Path(checkpoint_dir) if checkpoint_dir else self._folder.commits)
+        return self._store
+
+    @property
+    def is_writing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self, generation: int, position: Position, block: memoryview) -> None:
+        """Not while one is written: slow storage gets fewer commits, not a queue of states."""
+        self._thread = threading.Thread(
+            target=self._write, args=(generation, position, block), name="commit", daemon=True
+        )
+        self._thread.start()
+
+    def _write(self, generation: int, position: Position, block: memoryview) -> None:
+        assert self._store is not None
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
+        try:
+            name = self._store.write(position.step, generation, block)
+        except CheckpointError as error:
+            log.error("%s", error)  # the message is the whole story; training goes on with the commit before
+            self._say(CommitFailed(generation=generation, position=position, reason=str(error)))
+            return
+        self._say(Committed(generation=generation, position=position, name=name))
