@@ -276,7 +276,8 @@ class ElasticJob:
         """The loop over epochs that the script prepares."""
         if self._looping:
             raise RuntimeError(
-                f"job.{what}() within the loop over job.epochs(): a worker that joins could not know of it"
+                f"job.{what}() within the loop over job.epochs(): a worker that joins could not know of it. Make it "
+                "above the loop, or above the next one: a later part of a recipe is another job.epochs()"
             )
         if self._loop_over and not self.membership.ended:
             self._loop, self._loop_over = TrainingLoop(self.membership, self._loop), False
@@ -370,7 +371,8 @@ class ElasticJob:
 
     def stop(self) -> None:
         """End the loop well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
-        enough. It is the end of the job where no other loop follows.
+        enough: decide by what is the same on all, as `epoch.reduce` is, and no metric of this worker's batches. It is
+        the end of the job where no other loop follows.
         """
         self.membership.stopping = True
 
@@ -394,7 +396,8 @@ class ElasticJob:
                     raise RuntimeError(
                         f"the loop left epoch {epoch} at sample {loop.position.offset} of {course.samples}: go "
                         "through all its batches with `for`, as next() does not say that the last one is done, and a "
-                        "worker that joins has fewer. To end the job after so many steps, job.epochs(..., steps=N)"
+                        "worker that joins has fewer; a zip() with something shorter ends before them. To end the job "
+                        "after so many steps, job.epochs(..., steps=N)"
                     )
                 loop.end_epoch()
             if loop.refusal is not None:  # seen since the last sum

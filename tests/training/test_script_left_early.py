@@ -115,6 +115,42 @@ def test_leaving_the_loop_is_refused_before_the_first_step_with_the_line(script:
     assert not made.steps
 
 
+def zips_with_a_range(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for i, (x, y) in zip(range(4), epoch.batches(made.loader)):  # noqa: B905
+            made.step(x, y)
+            assert i < 4
+
+
+def zips_a_loader_with_a_bar(made: Made) -> None:
+    bar, train_data = list, made.loader
+    for _ in made.job.epochs(2):
+        for (x, y), _ in zip(train_data, bar(range(4)), strict=False):
+            made.step(x, y)
+
+
+@pytest.mark.parametrize("script", [zips_with_a_range, zips_a_loader_with_a_bar])
+def test_batches_beside_a_range_are_refused_before_the_first_step(script: Callable[[Made], None]) -> None:
+    """One order leaves the first epoch before its end, the other one the first step that comes again."""
+    made = Made()
+    with pytest.raises(ValueError, match=r"line \d+: `zip` of the batches with a range.*enumerate\(tqdm\(loader\)\)"):
+        script(made)
+    assert not made.steps
+
+
+def zips_other_things(made: Made) -> None:
+    for epoch in made.job.epochs(2):
+        for x, y in epoch.batches(made.loader):
+            made.step(x, y)
+            for part, number in zip([x], range(1), strict=True):
+                assert len(part) > number
+
+
+def test_what_is_zipped_with_a_range_beside_the_batches_stays() -> None:
+    zips_other_things(made := Made())
+    assert made.steps == 2 * -(-SAMPLES // BATCH)
+
+
 def stays(made: Made) -> None:
     """Every `break` and `return` here is of something else."""
     validation = gluon.data.DataLoader(data(), 4)

@@ -145,6 +145,21 @@ def test_padding_is_seen_in_what_becomes_of_one_sample_by_itself(
         check(samples, batchify)
 
 
+@pytest.mark.parametrize(
+    ("samples", "batchify", "says"),
+    [
+        (WORDS, column, "pads the samples .* whole_batch=True"),
+        (WORDS, one_after_another, r"one after another.* whole_batch=False.*step\(epoch.sum\(rows\)\)"),
+        (LABELLED, labelled(one_after_another), "one after another"),
+        (WORDS, of_several_alone, r"nothing of one sample alone.*\(ZeroDivisionError: .*whole_batch=True"),
+    ],
+    ids=["pads", "lays out", "lays a column out", "fails"],
+)
+def test_what_is_asked_says_what_was_seen(samples: list[Any], batchify: Callable[[list[Any]], Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        check(samples, batchify)
+
+
 def to_eight(samples: list[Any]) -> Any:
     return mx.nd.array([[*each, *[0] * (8 - len(each))] for each in samples])
 

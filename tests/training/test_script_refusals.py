@@ -239,6 +239,13 @@ def test_a_job_that_its_script_stops_ends_on_every_worker_at_the_next_boundary()
     assert counted(ElasticJob.join(), stop_after_the_first) == [4]
 
 
+@pytest.mark.parametrize(("stops", "told"), [(stop_after_the_first, 2), (lambda job, _: job.stop(), 0)])
+def test_a_job_that_another_workers_word_stops_says_so(stops: Any, told: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a metric of one's own samples decides, the job ends after another epoch with another number of workers."""
+    assert Conductor({0: 3}).run(lambda job: counted(job, stops)) == [[4]] * 3
+    assert caplog.text.count("stops here by another worker's job.stop()") == told
+
+
 @pytest.mark.parametrize(("steps", "made"), [(3, [3]), (4, [4]), (6, [4, 2]), (100, [4, 4, 4])])
 def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, made: list[int]) -> None:
     def nothing(job: Any, epoch: Any) -> None:

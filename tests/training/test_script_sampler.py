@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mxnet as mx  # isort: skip
-from conducted import Conductor, Death
+from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import START
 from dyntrain.training.sampling.batching import FixedGlobal
@@ -21,8 +21,9 @@ from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.loader_processes import LoaderProcesses
 from dyntrain.training.worker.data.sampled import SampledBatches, seeded
-from idioms import BATCH, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
 from mxnet import autograd, gluon
+from test_script_idioms import all_close
 
 
 class Shuffles:
@@ -247,3 +248,29 @@ def test_a_whole_batch_that_cannot_be_divided_is_refused(made: Any, says: str) -
     load = Load(0, 0, np.arange(3), np.arange(1, 2))
     with pytest.raises(ValueError, match=says):
         Loader(Drawn(), made, whole_batch=True).take(iter([load]))
+
+
+def rare_classes_often(job: Any) -> list[Any]:
+    """Drawn with replacement: as the sentence says that refuses a sampler's."""
+    rows, net = data(), mlp()
+    chances = np.arange(1, SAMPLES + 1) / sum(range(1, SAMPLES + 1))
+    drawn = np.random.RandomState(0).choice(SAMPLES, SAMPLES, p=chances)
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    loader = job.loader(
+        gluon.data.SimpleDataset(drawn).transform(lambda i: rows[int(i)], lazy=True), BATCH, shuffle=True
+    )
+    for _ in job.epochs(EPOCHS):
+        for x, y in loader:
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def test_t2_samples_that_are_drawn_with_replacement_may_be_a_dataset_of_draws() -> None:
+    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(rare_classes_often)
+    all_close(results, rare_classes_often(Plain()))
+    again = [3, 1, 3]
+    with pytest.raises(ValueError, match=r"sample 3 twice.*drawn with replacement.*SimpleDataset\(drawn\)"):
+        SampledBatches(gluon.data.BatchSampler(again, 2), 4, 0).batches(0)

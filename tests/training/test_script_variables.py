@@ -35,6 +35,15 @@ BODIES = {
         "for x in loader:\n    if last is not None:\n        last.wait_to_read()\n    last = step(x)",
         [],
     ),
+    "a copy that is put away and thrown away": (
+        "self.backup[name] = weight()\nset_to(self.backup[name])\nself.backup = {}",
+        [],
+    ),
+    "... now and then": (
+        "self.backup[name] = weight()\nset_to(self.backup[name])\nif epoch > 3:\n    self.backup = {}",
+        ["self.backup"],
+    ),
+    "what the job remembers, one of it emptied": ("memory.seen = {}\nif acc > memory.best:\n    memory.best = acc", []),
     "a clock": ("speed = 64 / (time.time() - tic)\ntic = time.time()", []),
     "set in each epoch before it is used": ("best = validate()\nif best > 3:\n    job.stop()", []),
     "set under a condition alone": ("if epoch == 0:\n    scale = 1.0\nelse:\n    scale = scale / 2\nfit(scale)", []),
@@ -54,6 +63,8 @@ BODIES = {
     "a list, by place": ("fit(losses)\nlosses[epoch] = 3", ["losses"]),
     "... that is added to": ("fit(losses)\nlosses[epoch] += 3", ["losses"]),
     "a buffer that is filled anew": ("rows[:] = x\nfit(rows)", []),
+    "what the job keeps in a list": ("inner[0] = 0.8 * inner[0] + fit()\nfit(inner)", []),
+    "a part of an object that has some of the job's": ("self.rate *= 0.9\nfit(self.rate)", ["self.rate"]),
     "what the job keeps": ("average[0] = 0.8 * average[0] + fit()\nfit(average)", []),
     "... that had its name before": ("given[0] = 0.8 * given[0] + fit()\nfit(given)", []),
     "annotated": ("n: int = n + 1\nfit(n)", ["n"]),
@@ -62,9 +73,12 @@ BODIES = {
 
 ABOVE = """
 args, state = parser.parse_args(), None
+memory = job.memory(best=0.0, seen={})
 state = {"rate": 0.1, "seen": 0}
 average = job.keep([array])
 job.keep(given)
+job.keep([inner, self.average])
+self.memory = job.memory(best=0.0)
 """
 
 
@@ -104,12 +118,63 @@ def keep(loss):
 def rate(steps):
     scale = scale + 1
     return scale
+
+class Stopper:
+    def step(self, value):
+        if value > self.best:
+            self.best = value
+        return value < self.best
+
+class Other:
+    def step(self, value):
+        self.seen = self.seen + value
+        return self.seen
+
+def start():
+    least = 3
+    def lower(value):
+        nonlocal least
+        if value < least:
+            least = value
+            save()
+
+def saves(best, value):
+    if value > best[0]:
+        best[0] = value
+        save()
+
+def notes(history, value):
+    history.append(value)
+    print(value, history[0])
+
+stopper = Stopper()
+trainer = job.trainer(params)
 """
 
 
 def test_what_functions_of_the_file_keep_is_found_as_far_as_their_names_lead() -> None:
     reads, loop = loop_of("epoch in job.epochs(9)", "trainer.fit(rows)", FUNCTIONS)
     assert reads.carried(loop) == ["self.steps", "least"]
+
+
+CALLS = {
+    "a method with an optimizer's name": ("if stopper.step(acc()):\n    job.stop()", ["self.best"]),
+    "an optimizer's": ("trainer.step(8)", []),
+    "of a function around it": ("lower(acc())", ["least"]),
+    "a list that is passed": ("saves(kept, acc())", ["kept"]),
+    "... under its name there": ("saves(value=acc(), best=kept)", ["kept"]),
+    "... and only shown": ("notes(kept, acc())", []),
+    "... and used here": ("notes(kept, acc())\ntrain(kept)", ["kept"]),
+    "a number that is passed": ("rate(n)\nn += 1", []),
+    "... and used there": ("saves([0], n)\nn += 1", ["n"]),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_what_goes_on_in_what_is_called_is_found(case: str) -> None:
+    body, expected = CALLS[case]
+    reads, loop = loop_of("epoch in job.epochs(9)", body, FUNCTIONS)
+    assert reads.carried(loop) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-ASKS = (
-    "batchify_fn pads the samples of a batch to the largest of them, and a worker's share alone has another largest. "
+SAY = (
     "Say job.loader(..., whole_batch=True) where the padded length counts, as in a mean over all places or in "
     "attention without a mask: each share is padded as the whole batch is, which every worker loads then. Say "
     "whole_batch=False where it changes nothing: under a mask by the lengths, in a sum over the words that there are, "
     "for labels of -1"
+)
+PADS = (
+    "batchify_fn pads the samples of a batch to the largest of them, and a worker's share alone has another largest. "
+)
+ALONE = "batchify_fn makes nothing of one sample alone, which may be all of a worker's share ({error}). "
+LAYS_OUT = (
+    "batchify_fn lays the samples of a batch one after another, and they are of different sizes: a worker has those of "
+    "its share. Say job.loader(..., whole_batch=False); a loss that is a mean over all rows is a sum then, and "
+    "trainer.step(epoch.sum(rows)) is told how many there are"
 )
 
 
@@ -45,9 +53,9 @@ class Padding:
             try:
                 alone = batchify([sample])
             except Exception as error:
-                raise PaddingUnsaid(ASKS) from error
+                raise PaddingUnsaid(ALONE.format(error=f"{type(error).__name__}: {error}") + SAY) from error
             if _depends(made, alone, len(samples)):
-                raise PaddingUnsaid(ASKS)
+                raise PaddingUnsaid(LAYS_OUT if _lays_out(made, samples) else PADS + SAY)
 
 
 def _parts(sample: Any) -> list[Any] | None:
@@ -85,6 +93,18 @@ def _extremes(samples: Sequence[Any]) -> list[Any]:
         columns += [[_extent(part) for part in column] for column in zip(*map(_parts, samples), strict=False)]
     places = {end(range(len(samples)), key=column.__getitem__) for column in columns for end in (min, max)}
     return [samples[place] for place in sorted(places)]
+
+
+def _lays_out(made: Any, samples: Sequence[Any]) -> bool:
+    """Whether anything has as many rows as the samples have together."""
+    if isinstance(made, dict):
+        made = [made[key] for key in sorted(made, key=str)]
+    if isinstance(made, list | tuple):
+        parts = [_parts(sample) for sample in samples]
+        columns = zip(*(each for each in parts if each is not None), strict=False)
+        return any(_lays_out(one, column) for one, column in zip(made, columns, strict=False))
+    rows = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
+    return len(rows) == len(samples) and getattr(made, "shape", ())[:1] == (sum(rows),)
 
 
 def _depends(made: Any, alone: Any, samples: int) -> bool:

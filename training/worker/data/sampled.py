@@ -19,6 +19,13 @@ from dyntrain.training.sampling.sharding import Indices
 
 KEPT = 2  # passes: what is loaded ahead is of the next epoch already
 
+TWICE = (
+    "{name} gives sample {sample} twice in an epoch: each may count once. Where they are drawn with replacement, as "
+    "for rare classes, make the draws the samples: drawn = np.random.RandomState(0).choice(len(data), len(data), "
+    "p=weights), and job.loader(gluon.data.SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True), "
+    "batch_size)"
+)
+
 
 class SampledBatches:
     """Of a sampler over `samples` indices. Raises ValueError where its batches cannot be divided among workers, or
@@ -77,7 +84,7 @@ class SampledBatches:
             )
         if len(np.unique(taken)) < len(taken):
             twice = int(np.flatnonzero(np.bincount(taken) > 1)[0])
-            raise ValueError(f"{self._name} gives sample {twice} twice in an epoch: each may count once")
+            raise ValueError(TWICE.format(name=self._name, sample=twice))
         self.taken = self.taken or len(taken)
         if len(taken) != self.taken:
             raise ValueError(

@@ -158,7 +158,7 @@ class Steps:
         elif loop.membership.broken:
             self._rejoin()
         else:
-            loop.arrive(loop.membership.boundary(loop.position))
+            loop.check_in()
 
     def _settle(self) -> None:
         """Gradients that add up over the boundary outlive every worker."""

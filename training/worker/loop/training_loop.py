@@ -8,6 +8,7 @@ position at which nothing was under way, and the batches since then come again.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # before mxnet
@@ -46,6 +47,13 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
+
+STOPPED = (
+    "the job stops here by another worker's job.stop(), which this one has not called. Where that was decided by a "
+    "metric or a loss of each worker's own samples, it is decided otherwise by other workers: epoch.reduce(name, "
+    "total, count) is the same on all"
+)
+log = logging.getLogger(__name__)
 
 
 class TrainingLoop:
@@ -225,11 +233,18 @@ class TrainingLoop:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
-        self.arrive(self.membership.boundary(self.position))
+        self.check_in()
         while self.membership.stopping and not self.membership.over:
             # Who was lost in the script's own lines led to a generation, and nobody heard that the job stops here.
-            self.arrive(self.membership.boundary(self.position))
+            self.check_in()
         self._between_epochs()
+
+    def check_in(self) -> None:
+        """At a boundary."""
+        stops = self.membership.stopping
+        self.arrive(self.membership.boundary(self.position))
+        if self.membership.over and not stops and self.position.epoch < self.course.end:
+            log.warning(STOPPED)
 
     def _between_epochs(self) -> None:
         """Until the script has begun the next one, every worker holds what was gathered before: what the script sets to

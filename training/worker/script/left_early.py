@@ -22,13 +22,25 @@ LEAVES = (
 )
 
 
+BESIDE_A_RANGE = (
+    "{file}, line {line}: `zip` of the batches with a range ends where the range does, before the last batch is known "
+    "to be done, and a step that is void comes again. enumerate(...) in its place, as in enumerate(tqdm(loader)), or "
+    "epoch.enumerate(loader) where the number is computed by"
+)
+RANGES = {"range", "trange"}
+
+
 def refuse_leaving(caller: FrameType) -> None:
     """`caller` is about to begin the loop. Raises ValueError."""
     file, tree = caller.f_code.co_filename, tree_of(caller)
     for loop in ast.walk(tree) if tree else ():
         if isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
-            for what, over, line in _leaves(loop.body, caller, names_in(loop.target), "job.epochs()"):
+            epoch = names_in(loop.target)
+            for what, over, line in _leaves(loop.body, caller, epoch, "job.epochs()"):
                 raise ValueError(LEAVES.format(file=file, line=line, what=what, loop=over))
+            for each in [node for node in ast.walk(loop) if isinstance(node, ast.For)]:
+                if is_of_batches(each.iter, caller, epoch) and _is_beside_a_range(each.iter):
+                    raise ValueError(BESIDE_A_RANGE.format(file=file, line=each.lineno))
 
 
 def begins(loop: ast.For, line: int) -> bool:
@@ -53,6 +65,18 @@ def _leaves(
             for part in ast.iter_child_nodes(node):
                 block = part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part]
                 yield from _leaves(block, caller, epoch, over, own)
+
+
+def _is_beside_a_range(iterated: ast.expr) -> bool:
+    """In any wrapping, also of the range, as in `zip(tqdm(range(n)), loader)`."""
+    calls = [node for node in ast.walk(iterated) if isinstance(node, ast.Call)]
+    zips = [call for call in calls if getattr(call.func, "id", "") == "zip"]
+    return any(
+        isinstance(node, ast.Call) and getattr(node.func, "id", "") in RANGES
+        for call in zips
+        for part in call.args
+        for node in ast.walk(part)
+    )
 
 
 def names_in(target: ast.expr) -> set[str]:

@@ -15,11 +15,13 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def tree_of(caller: FrameType) -> ast.Module | None:
-    """None: there is no source, or it is not of this file any more."""
+    """None: there is no source, or it is not of this file any more; or what is collected meanwhile has printed a
+    traceback, for which Python makes another tree.
+    """
     try:
         with ONE:
             return ast.parse("".join(linecache.getlines(caller.f_code.co_filename, caller.f_globals)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, SystemError):
         return None
 
 

@@ -32,8 +32,9 @@ NOT_STEPPED = (
     "trainer.step(...) was not called for the last batch, and the other workers wait for its gradients. To add "
     "gradients up over several batches, set grad_req='add' on the parameters. To leave out a short last batch, "
     "job.loader(..., last_batch='discard'); to leave out another one, as its loss is not finite: if epoch.sum(bad): "
-    "trainer.step(n, ignore_stale_grad=True), without backward(). Do not read ahead: one batch, one step. An epoch has "
-    "one loader: what is read side by side belongs into one dataset"
+    "trainer.step(n, ignore_stale_grad=True), without backward(); so does a worker whose share has nothing to train "
+    "on. Do not read ahead: one batch, one step. An epoch has one loader: what is read side by side belongs into one "
+    "dataset"
 )
 OUTSIDE = (
     "trainer.{what} outside of the loop over the job's batches: go through job.loader(...) in the place of a "

@@ -1,0 +1,210 @@
+"""What a script's lines do to its variables, in the order in which they are run, as its source shows it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES
+
+SHOWS = {  # or waits
+    "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
+    "add_image", "set_description", "set_postfix", "wait_to_read",
+}  # fmt: skip
+ACTS = {
+    "step", "update", "allreduce_grads", "backward", "zero_grad", "set_learning_rate", "set_data", "setattr", "stop",
+    "save", "save_parameters", "save_states", "export",
+}  # fmt: skip
+CHANGES = {"append", "appendleft", "pop", "popleft"}  # a list
+HOLDERS = {  # of several values by their names: who makes one has it
+    "parse_args", "parse_known_args", "Namespace", "SimpleNamespace", "dict", "EasyDict", "AttrDict",
+}  # fmt: skip
+OF_THE_JOB = {"keep", "memory", "rows"}
+
+
+How = Literal["sets", "empties", "uses", "shows", "adds"]
+ANEW: tuple[How, ...] = ("sets", "empties")
+
+
+class Use(NamedTuple):
+    """`empties`: it is set to nothing whatever came before; `shows`: its value goes into a log alone, as far as that
+    shows; `adds`: it is added to, which does both. `beyond`: in a function that is called, and outlives the call;
+    `by_place`: what it holds is changed.
+    """
+
+    name: str
+    how: How
+    beyond: bool = False
+    by_place: bool = False
+
+
+class Uses:
+    """Of functions of the same file that are called, too: what is global or of a function around it, an attribute of
+    `self`, and what is passed and changed.
+    """
+
+    def __init__(self, tree: ast.AST) -> None:
+        self._functions = _functions(tree)
+        self._methods = {node.name: _functions(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self._within: list[ast.FunctionDef] = []
+        self._conditions = 0  # that the line at hand is under
+        set_to = list(assignments(tree))
+        self._classes = {
+            ast.unparse(to): called for to, value in set_to if (called := name_called(value)) in self._methods
+        }
+        self._job_has = {ast.unparse(to) for to, value in set_to if name_called(value) in OF_THE_JOB}
+        kept = [node for call in calls(tree) if name_called(call) == "keep" for node in ast.walk(call)]
+        self._job_has |= {ast.unparse(node) for node in kept if isinstance(node, ast.Name | ast.Attribute)}
+        several = [to for to, value in set_to if isinstance(value, ast.Dict) or name_called(value) in HOLDERS]
+        self._holders = {"self", *({to.id for to in several if isinstance(to, ast.Name)} - self._job_has)}
+
+    def in_order(self, nodes: Sequence[ast.AST | None], shows: bool = False) -> Iterator[Use]:
+        for node in nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                own = set() if isinstance(node, ast.NamedExpr) else {self.name_of(target) for target in targets}
+                before = list(self.in_order([node.value], shows))
+                yield from (use._replace(how="adds") if use.name in own else use for use in before)
+                for target in targets:
+                    if part := self._part_of(target):
+                        anew = isinstance(part[1], ast.Slice) and part[0] not in {use.name for use in before}
+                        yield Use(part[0], "sets" if anew else "adds", by_place=True)
+                        yield from self.in_order([part[1]], shows)
+                    elif (name := self.name_of(target)) and _is_empty(node.value) and not self._conditions:
+                        yield Use(name, "empties")
+                    else:
+                        yield from self.in_order([target], shows)
+            elif isinstance(node, ast.AugAssign):
+                yield from self.in_order([node.value], shows)
+                if changed := self.name_of(node.target):
+                    yield Use(changed, "adds")
+                elif part := self._part_of(node.target):
+                    yield Use(part[0], "adds", by_place=True)
+            elif isinstance(node, ast.For):
+                yield from self.in_order([node.iter, node.target, *node.body, *node.orelse], shows)
+            elif isinstance(node, ast.If):
+                yield from self.in_order([node.test], shows or _only_shows(node))
+                self._conditions += 1
+                yield from self.in_order([*node.body, *node.orelse], shows)
+                self._conditions -= 1
+            elif isinstance(node, ast.Call):
+                yield from self._call(node, shows)
+            elif isinstance(node, COMPREHENSIONS):
+                below = list(self.in_order(list(ast.iter_child_nodes(node)), shows))
+                own = {use.name for use in below if use.how == "sets"}
+                yield from (use for use in below if use.name not in own)
+            elif isinstance(node, ast.expr) and (name := self.name_of(node)):
+                how: How = "shows" if shows else "uses"
+                yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
+            elif node is not None and not isinstance(node, SCOPES):
+                yield from self.in_order(list(ast.iter_child_nodes(node)), shows)
+
+    def name_of(self, node: ast.expr) -> str | None:
+        """Of a variable, or of a value in one that holds several by their names."""
+        if isinstance(node, ast.Name):
+            return node.id
+        root = getattr(node, "value", None)
+        if not isinstance(root, ast.Name) or root.id not in self._holders:
+            return None
+        if isinstance(node, ast.Attribute):
+            return f"{root.id}.{node.attr}"
+        key = getattr(getattr(node, "slice", None), "value", None)
+        return f"{root.id}[{key}]" if isinstance(key, str) else None
+
+    def _part_of(self, node: ast.expr) -> tuple[str, ast.expr] | None:
+        """The name of an array, a list or a dictionary of the script's own, and where in it."""
+        if not isinstance(node, ast.Subscript) or self.name_of(node):
+            return None
+        name = self.name_of(node.value)
+        return None if name is None or name in self._job_has else (name, node.slice)
+
+    def _call(self, call: ast.Call, shows: bool) -> Iterator[Use]:
+        called, owner = name_called(call), call.func.value if isinstance(call.func, ast.Attribute) else None
+        shows = shows or called in SHOWS
+        if called == "next" and owner is None and call.args and (name := self.name_of(call.args[0])):
+            yield from (Use(name, "shows" if shows else "uses"), Use(name, "adds"))
+            return
+        if called in CHANGES and owner is not None and (name := self.name_of(owner)):
+            yield from self.in_order(call.args, shows)
+            if called.startswith("pop"):
+                yield Use(name, "shows" if shows else "uses")
+            yield Use(name, "adds", by_place=True)
+            return
+        function = self._function(called, owner)
+        within = list(self._in_function(function, shows)) if function is not None else []
+        given = {} if function is None else self._given(call, function)
+        does = {name: [use for use in within if use.name == parameter] for parameter, name in given.items()}
+        for part in [owner, *call.args, *call.keywords]:
+            found = list(self.in_order([part], shows))
+            for use in found:
+                uses = does.get(use.name)
+                if uses is not None and all(each.how == "shows" or each.by_place for each in uses):
+                    use = use._replace(how="shows")  # the function does no more with it
+                yield use
+        for use in within:
+            if use.beyond or not use.name.isidentifier():
+                yield use._replace(beyond=True)
+            elif use.name in given and use.by_place:
+                yield use._replace(name=given[use.name])
+
+    def _function(self, called: str, owner: ast.expr | None) -> ast.FunctionDef | None:
+        """That of the file which is called, and is not at work already."""
+        found = self._methods.get(self._classes.get(ast.unparse(owner), ""), {}).get(called) if owner else None
+        if found is None and called not in ACTS:  # those are an optimizer's, or Gluon's
+            found = self._functions.get(called)
+        return None if found in self._within else found
+
+    def _in_function(self, function: ast.FunctionDef, shows: bool) -> Iterator[Use]:
+        outer = (ast.Global, ast.Nonlocal)
+        said = {name for node in ast.walk(function) if isinstance(node, outer) for name in node.names}
+        self._within.append(function)
+        for use in self.in_order(function.body, shows):
+            yield use._replace(beyond=use.beyond or use.name in said)
+        self._within.pop()
+
+    def _given(self, call: ast.Call, function: ast.FunctionDef) -> dict[str, str]:
+        """The variables that are passed, by the function's names for them."""
+        parameters = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
+        if parameters[:1] == ["self"]:
+            del parameters[0]
+        passed = [*zip(parameters, call.args, strict=False), *((each.arg or "", each.value) for each in call.keywords)]
+        return {to: value.id for to, value in passed if isinstance(value, ast.Name)}
+
+
+def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def _is_empty(node: ast.expr | None) -> bool:
+    """Nothing, or a list or a dictionary of nothing."""
+    if isinstance(node, ast.Dict):
+        return not node.keys
+    return not node.elts if isinstance(node, ast.List) else isinstance(node, ast.Constant) and node.value is None
+
+
+def _only_shows(branch: ast.If) -> bool:
+    calls = {name_called(node) for part in branch.body for node in ast.walk(part)}
+    stores = [
+        node for part in branch.body for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)
+    ]
+    return bool(calls & SHOWS) and not calls & ACTS and not any(isinstance(each.ctx, ast.Store) for each in stores)
+
+
+def calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
+
+
+def name_called(node: ast.AST) -> str:
+    return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
+
+
+def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of each, also of several side by side."""
+    for node in ast.walk(tree):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            assert isinstance(node, ast.Assign)
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value
