@@ -18,6 +18,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.host.allocator import keep_freed_memory
 from dyntrain.training.host.parentage import die_with_parent
 from dyntrain.training.worker.data.image_draws import ImageDraws
 from dyntrain.training.worker.data.padding import Padding
@@ -26,6 +27,7 @@ from mxnet.gluon.data import dataloader
 
 START_SECONDS = 120
 FOLDER = "dynload-"  # then the pid of the process that owns the folder
+KEPT_BYTES = 256 * 1024 * 1024  # of each process, of what it freed: a batch of 256 images, and what they were made of
 LONGEST = 70  # of a folder's path: one of a socket has 107 characters, of which 31 come below the folder
 Batchify = Callable[[list[Any]], Any]
 Packed = Future[bytes | None]  # None: it was dropped meanwhile
@@ -138,6 +140,7 @@ class _Work:
     def begin(self) -> None:
         global _work
         die_with_parent(self.parent)
+        keep_freed_memory(KEPT_BYTES)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _work = self
