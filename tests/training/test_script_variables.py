@@ -45,8 +45,38 @@ BODIES = {
     ),
     "what the job remembers, one of it emptied": ("memory.seen = {}\nif acc > memory.best:\n    memory.best = acc", []),
     "a clock": ("speed = 64 / (time.time() - tic)\ntic = time.time()", []),
+    "... by way of another": ("now = time.time()\nspeed = 64 / (now - tic)\ntic = now", []),
     "set in each epoch before it is used": ("best = validate()\nif best > 3:\n    job.stop()", []),
-    "set under a condition alone": ("if epoch == 0:\n    scale = 1.0\nelse:\n    scale = scale / 2\nfit(scale)", []),
+    "set in the first epoch": ("if epoch == 0:\n    scale = 1.0\nelse:\n    scale = scale / 2\nfit(scale)", ["scale"]),
+    "... and used in all": ("if epoch == 0:\n    mean = fit()\nfit(mean)", ["mean"]),
+    "... by a function": ("if epoch == 0:\n    trainer.start(rows)\nfit(self.mean)", ["self.mean"]),
+    "set in some and used in those": (
+        "if epoch > 3 and better():\n    rate = validate()\nfit(epoch)\nif better() and epoch > 3:\n    fit(rate)",
+        [],
+    ),
+    "set in some epochs and used in others": (
+        "if not epoch % 3:\n    rate = validate()\nif epoch % 3:\n    fit(rate)",
+        ["rate"],
+    ),
+    "set in either case": (
+        "if epoch > 3:\n    rate = 0.1\nelif epoch > 2:\n    rate = 0.2\nelse:\n    rate = 0.3\nfit(rate)",
+        [],
+    ),
+    "set in either of several cases": (
+        "if epoch > 3 or better():\n    rate = 0.1\nelse:\n    rate = 0.2\nfit(rate)",
+        [],
+    ),
+    "set in some where an option says so": (
+        "if args.mixup and epoch > 3:\n    much = draw()\nif epoch > 3:\n    fit(much if args.mixup else 1)",
+        [],
+    ),
+    "a rate that is set at first and decays": (
+        "if args.warmup and epoch < 3:\n    rate = 0.1 * epoch\nif epoch == 5:\n    rate = rate * 0.1\nfit(rate)",
+        ["rate"],
+    ),
+    "set where an option says so": ("if args.mixup:\n    much = draw()\nif args.mixup or fit():\n    fit(much)", []),
+    "used where it was set in this epoch": ("if epoch > 3:\n    if acc():\n        rate = 1\n        fit(rate)", []),
+    "shown before it is set": ("print(acc)\nacc = validate()\nfit(acc)", []),
     "a comprehension's own": ("x = [x for x in rows]\nfit(x)", []),
     "of a comprehension": ("fit([each * scale for each in rows])\nscale = 2", ["scale"]),
     "a function's own": ("def f():\n    n = 0\n    return n\nfit(f())", []),
@@ -72,6 +102,11 @@ BODIES = {
 
 
 ABOVE = """
+class Trainer:
+    def start(self, rows):
+        self.mean = fit(rows)
+
+trainer = Trainer()
 args, state = parser.parse_args(), None
 memory = job.memory(best=0.0, seen={})
 state = {"rate": 0.1, "seen": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES
@@ -27,16 +28,40 @@ How = Literal["sets", "empties", "uses", "shows", "adds"]
 ANEW: tuple[How, ...] = ("sets", "empties")
 
 
+@dataclass(frozen=True)
+class Condition:
+    """`names`: of the variables in it. `parts`: several that say the same together."""
+
+    text: str
+    holds: bool
+    names: frozenset[str] = field(compare=False)
+    parts: frozenset[Condition] = field(compare=False)
+
+
+Conditions = frozenset[Condition]
+
+
 class Use(NamedTuple):
     """`empties`: it is set to nothing whatever came before; `shows`: its value goes into a log alone, as far as that
-    shows; `adds`: it is added to, which does both. `beyond`: in a function that is called, and outlives the call;
-    `by_place`: what it holds is changed.
+    shows; `adds`: it is added to, which does both. `under`: where that is done; `beyond`: in a function that is called,
+    and outlives the call; `by_place`: what it holds is changed.
     """
 
     name: str
     how: How
+    under: Conditions = frozenset()
     beyond: bool = False
     by_place: bool = False
+
+
+class At(NamedTuple):
+    """A place in the script. `shows`: what is used there goes into a log alone."""
+
+    shows: bool = False
+    under: Conditions = frozenset()
+
+
+ALWAYS = At()
 
 
 class Uses:
@@ -48,7 +73,6 @@ class Uses:
         self._functions = _functions(tree)
         self._methods = {node.name: _functions(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         self._within: list[ast.FunctionDef] = []
-        self._conditions = 0  # that the line at hand is under
         set_to = list(assignments(tree))
         self._classes = {
             ast.unparse(to): called for to, value in set_to if (called := name_called(value)) in self._methods
@@ -59,46 +83,53 @@ class Uses:
         several = [to for to, value in set_to if isinstance(value, ast.Dict) or name_called(value) in HOLDERS]
         self._holders = {"self", *({to.id for to in several if isinstance(to, ast.Name)} - self._job_has)}
 
-    def in_order(self, nodes: Sequence[ast.AST | None], shows: bool = False) -> Iterator[Use]:
+    def in_order(self, nodes: Sequence[ast.AST | None], at: At = ALWAYS) -> Iterator[Use]:
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 own = set() if isinstance(node, ast.NamedExpr) else {self.name_of(target) for target in targets}
-                before = list(self.in_order([node.value], shows))
+                before = list(self.in_order([node.value], at))
                 yield from (use._replace(how="adds") if use.name in own else use for use in before)
                 for target in targets:
                     if part := self._part_of(target):
                         anew = isinstance(part[1], ast.Slice) and part[0] not in {use.name for use in before}
-                        yield Use(part[0], "sets" if anew else "adds", by_place=True)
-                        yield from self.in_order([part[1]], shows)
-                    elif (name := self.name_of(target)) and _is_empty(node.value) and not self._conditions:
-                        yield Use(name, "empties")
+                        yield Use(part[0], "sets" if anew else "adds", at.under, by_place=True)
+                        yield from self.in_order([part[1]], at)
+                    elif (name := self.name_of(target)) and _is_empty(node.value):
+                        yield Use(name, "empties", at.under)
                     else:
-                        yield from self.in_order([target], shows)
+                        yield from self.in_order([target], at)
             elif isinstance(node, ast.AugAssign):
-                yield from self.in_order([node.value], shows)
+                yield from self.in_order([node.value], at)
                 if changed := self.name_of(node.target):
-                    yield Use(changed, "adds")
+                    yield Use(changed, "adds", at.under)
                 elif part := self._part_of(node.target):
-                    yield Use(part[0], "adds", by_place=True)
+                    yield Use(part[0], "adds", at.under, by_place=True)
             elif isinstance(node, ast.For):
-                yield from self.in_order([node.iter, node.target, *node.body, *node.orelse], shows)
+                yield from self.in_order([node.iter, node.target, *node.body, *node.orelse], at)
             elif isinstance(node, ast.If):
-                yield from self.in_order([node.test], shows or _only_shows(node))
-                self._conditions += 1
-                yield from self.in_order([*node.body, *node.orelse], shows)
-                self._conditions -= 1
+                yield from self.in_order([node.test], at._replace(shows=at.shows or _only_shows(node)))
+                for branch, holds in ((node.body, True), (node.orelse, False)):
+                    yield from self.in_order(branch, at._replace(under=at.under | {self._condition(node.test, holds)}))
             elif isinstance(node, ast.Call):
-                yield from self._call(node, shows)
+                yield from self._call(node, at)
             elif isinstance(node, COMPREHENSIONS):
-                below = list(self.in_order(list(ast.iter_child_nodes(node)), shows))
+                below = list(self.in_order(list(ast.iter_child_nodes(node)), at))
                 own = {use.name for use in below if use.how == "sets"}
                 yield from (use for use in below if use.name not in own)
             elif isinstance(node, ast.expr) and (name := self.name_of(node)):
-                how: How = "shows" if shows else "uses"
-                yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets")
+                how: How = "shows" if at.shows else "uses"
+                yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets", at.under)
             elif node is not None and not isinstance(node, SCOPES):
-                yield from self.in_order(list(ast.iter_child_nodes(node)), shows)
+                yield from self.in_order(list(ast.iter_child_nodes(node)), at)
+
+    def _condition(self, test: ast.expr, holds: bool) -> Condition:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self._condition(test.operand, not holds)
+        joined = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if holds else ast.Or)
+        parts = frozenset(self._condition(value, holds) for value in getattr(test, "values", ()) if joined)
+        named = (self.name_of(node) for node in ast.walk(test) if isinstance(node, ast.expr))
+        return Condition(ast.unparse(test), holds, frozenset(name for name in named if name), parts)
 
     def name_of(self, node: ast.expr) -> str | None:
         """Of a variable, or of a value in one that holds several by their names."""
@@ -119,24 +150,24 @@ class Uses:
         name = self.name_of(node.value)
         return None if name is None or name in self._job_has else (name, node.slice)
 
-    def _call(self, call: ast.Call, shows: bool) -> Iterator[Use]:
+    def _call(self, call: ast.Call, at: At) -> Iterator[Use]:
         called, owner = name_called(call), call.func.value if isinstance(call.func, ast.Attribute) else None
-        shows = shows or called in SHOWS
+        at = at._replace(shows=at.shows or called in SHOWS)
         if called == "next" and owner is None and call.args and (name := self.name_of(call.args[0])):
-            yield from (Use(name, "shows" if shows else "uses"), Use(name, "adds"))
+            yield from (Use(name, "shows" if at.shows else "uses", at.under), Use(name, "adds", at.under))
             return
         if called in CHANGES and owner is not None and (name := self.name_of(owner)):
-            yield from self.in_order(call.args, shows)
+            yield from self.in_order(call.args, at)
             if called.startswith("pop"):
-                yield Use(name, "shows" if shows else "uses")
-            yield Use(name, "adds", by_place=True)
+                yield Use(name, "shows" if at.shows else "uses", at.under)
+            yield Use(name, "adds", at.under, by_place=True)
             return
         function = self._function(called, owner)
-        within = list(self._in_function(function, shows)) if function is not None else []
+        within = list(self._in_function(function, at)) if function is not None else []
         given = {} if function is None else self._given(call, function)
         does = {name: [use for use in within if use.name == parameter] for parameter, name in given.items()}
         for part in [owner, *call.args, *call.keywords]:
-            found = list(self.in_order([part], shows))
+            found = list(self.in_order([part], at))
             for use in found:
                 uses = does.get(use.name)
                 if uses is not None and all(each.how == "shows" or each.by_place for each in uses):
@@ -144,7 +175,8 @@ class Uses:
                 yield use
         for use in within:
             if use.beyond or not use.name.isidentifier():
-                yield use._replace(beyond=True)
+                how: How = "sets" if use.how == "empties" and use.under != at.under else use.how
+                yield use._replace(how=how, under=at.under, beyond=True)
             elif use.name in given and use.by_place:
                 yield use._replace(name=given[use.name])
 
@@ -155,11 +187,11 @@ class Uses:
             found = self._functions.get(called)
         return None if found in self._within else found
 
-    def _in_function(self, function: ast.FunctionDef, shows: bool) -> Iterator[Use]:
+    def _in_function(self, function: ast.FunctionDef, at: At) -> Iterator[Use]:
         outer = (ast.Global, ast.Nonlocal)
         said = {name for node in ast.walk(function) if isinstance(node, outer) for name in node.names}
         self._within.append(function)
-        for use in self.in_order(function.body, shows):
+        for use in self.in_order(function.body, at):
             yield use._replace(beyond=use.beyond or use.name in said)
         self._within.pop()
 

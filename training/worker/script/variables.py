@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import logging
 import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TypeGuard
 
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
 from dyntrain.training.worker.script.source import tree_of
-from dyntrain.training.worker.script.uses import ANEW, How, Uses, assignments, calls, name_called
+from dyntrain.training.worker.script.uses import ANEW, Conditions, Use, Uses, assignments, calls, name_called
 
 CARRIED = (
     "%s, line %d: what goes from one pass to the next in variables of the script (%s) is on a worker that joins what "
@@ -25,6 +28,7 @@ NUMBERED = (
     "%s, line %d: the number %s of enumerate(...) begins at 0 on a worker that joins in the middle of an epoch, and "
     "counts a step that is void twice: epoch.enumerate(...) gives the batch's own"
 )
+WRITES = (*ANEW, "adds")
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
 log = logging.getLogger(__name__)
 
@@ -55,16 +59,12 @@ class Reads:
         self._uses = Uses(tree)
 
     def carried(self, loop: ast.For) -> list[str]:
-        """What the loop's body sets after it has used it, in one pass, and does not only show."""
+        """What the loop's body uses as the pass before has left it, and does not only show."""
         uses = list(self._uses.in_order([loop.target, *loop.body]))
-        first, last = dict[str, How](), dict[str, How]()
-        for use in uses:
-            first.setdefault(use.name, use.how)
-            if use.how in (*ANEW, "adds"):
-                last[use.name] = use.how
-        used = {use.name for use in uses if use.how == "uses"}
-        changed = {name for name, how in last.items() if how != "empties"} - self._clocks(loop)
-        return [name for name in first if name in used & changed and first[name] not in ANEW]
+        last = {use.name: use for use in uses if use.how in WRITES}
+        kept = {name for name, use in last.items() if use.how != "empties" or use.under} - self._clocks(loop)
+        decides = {use.name for use in uses if use.how == "uses"}
+        return [name for name in dict.fromkeys(_of_the_pass_before(uses)) if name in decides & kept]
 
     def number_used(self, loop: ast.For) -> str | None:
         """The name of `enumerate`'s number, where the loop is over that in any wrapping, and does not only show it."""
@@ -76,6 +76,34 @@ class Reads:
         return None
 
     def _clocks(self, loop: ast.For) -> set[str]:
-        """Names that are set to what a clock says."""
-        told = [target for target, value in assignments(loop) if name_called(value) in CLOCKS]
-        return {name for target in told if (name := self._uses.name_of(target))}
+        """Names that are set to what a clock says, or to one of those."""
+        clocks = set[str]()
+        for target, value in [*assignments(loop)] * 2:  # `began = now` may be above or below `now = time.time()`
+            name = self._uses.name_of(target)
+            if name and (name_called(value) in CLOCKS or self._uses.name_of(value) in clocks):
+                clocks.add(name)
+        return clocks
+
+
+def _of_the_pass_before(uses: Sequence[Use]) -> Iterator[str]:
+    """The names of what is used, or added to, where this pass need not have set it: in the order of their first uses.
+    What no pass changes, as an option of the command line, holds in a whole pass or not at all.
+    """
+    changed = {use.name for use in uses if use.how in WRITES}
+    sets = defaultdict[str, set[Conditions]](set)
+    for use in uses:
+        under = frozenset(each for each in use.under if each.names & changed)
+        parts = frozenset(part for each in under for part in each.parts or [each] if part.names & changed)
+        if use.how in ANEW:
+            _join(sets[use.name], under)
+            _join(sets[use.name], parts)
+        elif use.how != "shows" and not any(each <= under | parts for each in sets[use.name]):
+            yield use.name
+
+
+def _join(sets: set[Conditions], under: Conditions) -> None:
+    """What is set in both branches is set before what follows them."""
+    sets.add(under)
+    for each in under:
+        if under - {each} | {replace(each, holds=not each.holds)} in sets:
+            _join(sets, under - {each})
