@@ -471,6 +471,7 @@ class Remembering(mx.optimizer.Optimizer):
 
 
 nadam, lars, lamb = _with_optimizer("nadam"), _with_optimizer("lars", momentum=0.9), _with_optimizer("lamb")
+dcasgd = _with_optimizer("dcasgd")
 remembering = _with_optimizer("remembering")
 
 
@@ -606,5 +607,5 @@ def local_freezing(job: Any) -> Any:
 SCRIPTS = (
     mnist, cifar10_decay, imagenet, dcgan, word_language_model, translation, embedding, accumulation,
     summed_accumulation, sentiment_analysis, mixup, horovod, nadam, lars, lamb, remembering, fine_tuning,
-    averaged_weights, spectral_norm,
+    averaged_weights, spectral_norm, dcasgd,
 )  # fmt: skip

@@ -21,9 +21,10 @@ from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
 from dyntrain.training.worker.data.loader_processes import LoaderProcesses
 from dyntrain.training.worker.data.sampled import SampledBatches, seeded
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
+from idioms import BATCH, EPOCHS, SAMPLES, Buckets, data, mlp, numbers, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
+from test_script_loader import loaded
 
 
 class Shuffles:
@@ -252,20 +253,9 @@ def test_a_whole_batch_that_cannot_be_divided_is_refused(made: Any, says: str) -
 
 def rare_classes_often(job: Any) -> list[Any]:
     """Drawn with replacement: as the sentence says that refuses a sampler's."""
-    rows, net = data(), mlp()
-    chances = np.arange(1, SAMPLES + 1) / sum(range(1, SAMPLES + 1))
+    rows, chances = data(), np.arange(1, SAMPLES + 1) / sum(range(1, SAMPLES + 1))
     drawn = np.random.RandomState(0).choice(SAMPLES, SAMPLES, p=chances)
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    loader = job.loader(
-        gluon.data.SimpleDataset(drawn).transform(lambda i: rows[int(i)], lazy=True), BATCH, shuffle=True
-    )
-    for _ in job.epochs(EPOCHS):
-        for x, y in loader:
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-    return weights(net)
+    return loaded(job, gluon.data.SimpleDataset(drawn).transform(lambda i: rows[int(i)], lazy=True))
 
 
 def test_t2_samples_that_are_drawn_with_replacement_may_be_a_dataset_of_draws() -> None:
