@@ -1,4 +1,4 @@
-"""A loading process keeps the memory of a batch for the next: to be given it anew took up to a quarter of its time."""
+"""A loading process keeps the memory of a batch for the next: to be given it anew is slow."""
 
 from __future__ import annotations
 

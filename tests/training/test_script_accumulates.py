@@ -12,7 +12,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import epoch_order, is_boundary
-from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, nothing, weights
 from mxnet import autograd, gluon
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from test_script_idioms import all_close
@@ -182,6 +182,46 @@ def test_what_does_not_go_together_says_so_before_the_first_step() -> None:
     job.trainer(mlp().collect_params(), "sgd", accumulate=2)
     with pytest.raises(ValueError, match=r"PerWorker.*Use global_batch="):
         next(job.epochs(1, samples=SAMPLES, batching=PerWorker(BATCH)))
+
+
+def adding_up(job: Any, zeroes: Callable[[Any], object], before: bool = False, **said: Any) -> None:
+    params = (net := mlp()).collect_params()
+    params.setattr("grad_req", "add")
+    trainer = job.trainer(params, "sgd", **said)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            (zeroes if before else nothing)(params)
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            if not said or epoch.update_due:
+                trainer.step(BATCH)
+                (nothing if before else zeroes)(params)
+
+
+def by_hand(params: Any) -> None:
+    for param in params.values():
+        param.grad()[:] = 0
+
+
+@pytest.mark.parametrize(
+    ("zeroes", "said", "told"),
+    [
+        (nothing, {}, 1),
+        (nothing, {"accumulate": GROUP}, 0),
+        (lambda params: params.zero_grad(), {}, 0),
+        (lambda params: params.zero_grad(), {"before": True}, 0),
+        (lambda params: [param.zero_grad() for param in params.values()], {}, 0),
+        (by_hand, {}, 0),
+    ],
+    ids=["never", "by the job", "all at once", "before", "each", "by hand"],
+)
+def test_gradients_that_the_script_lets_add_up_for_ever_are_told_of(
+    zeroes: Any, said: dict[str, Any], told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one process they do; here the job sets them to zero after each update, which is another training."""
+    adding_up(ElasticJob.join(), zeroes, **said)
+    assert sum("nothing sets them to zero" in record.getMessage() for record in caplog.records) == told
 
 
 def test_layers_that_are_frozen_stay_so() -> None:

@@ -84,6 +84,7 @@ class TrainingLoop:
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
+        self.zeroes = False  # the script has written to its gradients, as it does to set them to zero
         self._draws = EpochDraws()
 
     @property

@@ -58,6 +58,7 @@ def look(hand: Hand, array: Any, harmless: bool) -> None:
     if hand.updates:
         return  # an optimizer's own lines
     holders = _holders(hand, array)
+    here.loop.zeroes = here.loop.zeroes or bool(holders)
     if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
         raise Refused(CHANGED.format(name=holders[0][1].name))
     if not holders:
@@ -210,6 +211,16 @@ def _attaches(attach_grad: Callable[..., Any]) -> Callable[..., Any]:
     return looks
 
 
+def _zeroes(zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(zero_grad)
+    def looks(self: Any) -> Any:
+        if hasattr(here, "loop"):
+            here.loop.zeroes = True
+        return zero_grad(self)
+
+    return looks
+
+
 for _kind in (mx.nd.NDArray, mx.np.ndarray):
     if "attach_grad" in vars(_kind):
         _kind.attach_grad = _attaches(_kind.attach_grad)
@@ -222,4 +233,6 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
         _kind.__getitem__ = _takes_a_part(_kind.__getitem__)
     if "grad" in vars(_kind):
         _kind.grad = _gradient(vars(_kind)["grad"])
+gluon.Parameter.zero_grad = _zeroes(gluon.Parameter.zero_grad)
+gluon.ParameterDict.zero_grad = _zeroes(gluon.ParameterDict.zero_grad)
 gluon.Parameter.grad, gluon.Parameter.list_grad = _reads(gluon.Parameter.grad), _reads(gluon.Parameter.list_grad)
