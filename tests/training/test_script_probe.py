@@ -27,6 +27,7 @@ DIFFER = [
     "several_batches_an_update",
     "a_count_below_many_norms",
     "classes_counted_beside_noise",
+    "samples_beside_those_of_the_batch",
 ]
 ADD_UP = [
     "sum_of_losses",
