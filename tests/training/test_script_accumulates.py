@@ -13,7 +13,7 @@ from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import epoch_order, is_boundary
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, nothing, weights
-from mxnet import autograd, gluon
+from mxnet import autograd, gluon, nd
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from test_script_idioms import all_close
 
@@ -184,19 +184,41 @@ def test_what_does_not_go_together_says_so_before_the_first_step() -> None:
         next(job.epochs(1, samples=SAMPLES, batching=PerWorker(BATCH)))
 
 
-def adding_up(job: Any, zeroes: Callable[[Any], object], before: bool = False, **said: Any) -> None:
+def adding_up(
+    job: Any, zeroes: Callable[[Any], object], moment: str = "after", clips: bool = False, **said: Any
+) -> None:
     params = (net := mlp()).collect_params()
     params.setattr("grad_req", "add")
     trainer = job.trainer(params, "sgd", **said)
+
+    def comes(to: str) -> None:
+        (zeroes if moment == to else nothing)(params)
+
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        comes("epoch")
         for x, y in epoch.batches(data()):
-            (zeroes if before else nothing)(params)
+            comes("before")
             with autograd.record():
                 loss = CROSS(net(x), y)
             loss.backward()
-            if not said or epoch.update_due:
+            if said and not epoch.update_due:
+                continue
+            if clips:
+                trainer.allreduce_grads()
+                gluon.utils.clip_global_norm([param.grad() for param in params.values()], 1.0)
+                trainer.update(BATCH)
+            else:
                 trainer.step(BATCH)
-                (nothing if before else zeroes)(params)
+            comes("after")
+
+
+def all_at_once(params: Any) -> None:
+    params.zero_grad()
+
+
+def each(params: Any) -> None:
+    for param in params.values():
+        param.zero_grad()
 
 
 def by_hand(params: Any) -> None:
@@ -204,18 +226,30 @@ def by_hand(params: Any) -> None:
         param.grad()[:] = 0
 
 
+def by_an_array(params: Any) -> None:
+    for param in params.values():
+        param.grad()[:] = nd.zeros(param.shape)
+
+
 @pytest.mark.parametrize(
     ("zeroes", "said", "told"),
     [
         (nothing, {}, 1),
+        (nothing, {"clips": True}, 1),
+        (all_at_once, {"moment": "epoch"}, 1),
         (nothing, {"accumulate": GROUP}, 0),
-        (lambda params: params.zero_grad(), {}, 0),
-        (lambda params: params.zero_grad(), {"before": True}, 0),
-        (lambda params: [param.zero_grad() for param in params.values()], {}, 0),
+        (all_at_once, {}, 0),
+        (all_at_once, {"moment": "before"}, 0),
+        (all_at_once, {"clips": True}, 0),
+        (each, {}, 0),
         (by_hand, {}, 0),
+        (by_an_array, {}, 0),
     ],
-    ids=["never", "by the job", "all at once", "before", "each", "by hand"],
-)
+    ids=[
+        "never", "only clipped", "where an epoch begins", "by the job", "all at once", "before", "and clipped",
+        "each", "by hand", "by an array",
+    ],
+)  # fmt: skip
 def test_gradients_that_the_script_lets_add_up_for_ever_are_told_of(
     zeroes: Any, said: dict[str, Any], told: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,7 +51,21 @@ BODIES = {
     "... and used in all": ("if epoch == 0:\n    mean = fit()\nfit(mean)", ["mean"]),
     "... by a function": ("if epoch == 0:\n    trainer.start(rows)\nfit(self.mean)", ["self.mean"]),
     "set in some and used in those": (
-        "if epoch > 3 and better():\n    rate = validate()\nfit(epoch)\nif better() and epoch > 3:\n    fit(rate)",
+        "if epoch > 3 and len(rows):\n    rate = validate()\nfit(epoch)\nif len(rows) and epoch > 3:\n    fit(rate)",
+        [],
+    ),
+    "set where a call says so": ("if better():\n    rate = validate()\nfit(rate)", ["rate"]),
+    "... and used there": ("if random.random() < p:\n    rate = validate()\n    fit(rate)", []),
+    "... and used where another says so": ("if better():\n    rate = 1\nif better():\n    fit(rate)", ["rate"]),
+    "set where one says so or does not": ("if better():\n    rate = 1\nelse:\n    rate = 2\nfit(rate)", []),
+    "set on the one that writes": ("if job.writes:\n    rate = validate()\nfit(rate)", ["rate"]),
+    "set under what is the same twice": ("new = f()\nif new:\n    rate = 1\nif new:\n    fit(rate)", []),
+    "... and changes between": ("new = f()\nif new:\n    rate = 1\nnew = f()\nif new:\n    fit(rate)", ["rate"]),
+    "... within": ("new = f()\nif new:\n    rate = 1\n    new = f()\nif new:\n    fit(rate)", ["rate"]),
+    "... before it": ("new = f()\nif new:\n    new = f()\n    rate = 1\nif new:\n    fit(rate)", ["rate"]),
+    "... before the use": ("new = f()\nif new:\n    rate = 1\nif new:\n    new = f()\n    fit(rate)", []),
+    "set in either case of what changes": (
+        "new = f()\nif new:\n    new = f()\n    rate = 1\nelse:\n    rate = 2\nfit(rate)",
         [],
     ),
     "set in some epochs and used in others": (

@@ -4,7 +4,6 @@ that is void and undone, or a boundary.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -17,13 +16,6 @@ from dyntrain.training.worker.loop.trainer import ElasticTrainer
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
-LEFT = (
-    "gradients add up (grad_req='add'), and nothing sets them to zero after trainer.step(): in one process each update "
-    "would be by those of all batches before it, too. Here they are zero after each update, as they would be with "
-    "net.collect_params().zero_grad() there"
-)
-log = logging.getLogger(__name__)
-
 
 class Steps:
     """Of one loop, whose position and anchor they move."""
@@ -32,7 +24,6 @@ class Steps:
         self._loop = loop
         self._taken = 0  # samples since the anchor
         self._began = False
-        self._updates = 0  # that this process has made by gradients that add up
 
     def begin(self) -> None:
         """The loop is at a boundary, from which its next step goes."""
@@ -124,16 +115,10 @@ class Steps:
         if loop.anchor == after:
             loop.undo.stands()
             self._taken = 0
-            self._tell_of_what_is_left()
+            if loop.group == 1 and loop.state.accumulated:
+                loop.adding_up.updated()
             loop.state.carried.resume(takes=False)
             loop.undo.mark()
-
-    def _tell_of_what_is_left(self) -> None:
-        """Once the script has had all its chances between two updates to set gradients to zero."""
-        loop = self._loop
-        self._updates += bool(loop.group == 1 and loop.state.accumulated)
-        if self._updates == 2 and not loop.zeroes:
-            log.warning(LEFT)
 
     def _go_back(self) -> None:
         loop = self._loop

@@ -39,6 +39,7 @@ from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
+from dyntrain.training.worker.loop.watched.adding_up import AddingUp
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
 from dyntrain.training.worker.loop.watched.factors import Factors
@@ -84,7 +85,7 @@ class TrainingLoop:
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
-        self.zeroes = False  # the script has written to its gradients, as it does to set them to zero
+        self.adding_up = AddingUp()
         self._draws = EpochDraws()
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from dyntrain.training.worker.script.conditions import Condition, Conditions
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES
 
 SHOWS = {  # or waits
@@ -22,23 +22,15 @@ HOLDERS = {  # of several values by their names: who makes one has it
     "parse_args", "parse_known_args", "Namespace", "SimpleNamespace", "dict", "EasyDict", "AttrDict",
 }  # fmt: skip
 OF_THE_JOB = {"keep", "memory", "rows"}
+ANSWERS_ALIKE = {  # given the same
+    "len", "isinstance", "hasattr", "getattr", "callable", "type", "int", "float", "str", "bool", "abs", "min", "max",
+    "sum", "any", "all", "round", "divmod", "set", "list", "tuple", "range", "split", "strip", "lower", "upper",
+    "startswith", "endswith", "get", "keys", "values", "items", "index", "count", "isnan", "isinf",
+}  # fmt: skip
 
 
 How = Literal["sets", "empties", "uses", "shows", "adds"]
 ANEW: tuple[How, ...] = ("sets", "empties")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """`names`: of the variables in it. `parts`: several that say the same together."""
-
-    text: str
-    holds: bool
-    names: frozenset[str] = field(compare=False)
-    parts: frozenset[Condition] = field(compare=False)
-
-
-Conditions = frozenset[Condition]
 
 
 class Use(NamedTuple):
@@ -129,7 +121,8 @@ class Uses:
         joined = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if holds else ast.Or)
         parts = frozenset(self._condition(value, holds) for value in getattr(test, "values", ()) if joined)
         named = (self.name_of(node) for node in ast.walk(test) if isinstance(node, ast.expr))
-        return Condition(ast.unparse(test), holds, frozenset(name for name in named if name), parts)
+        names, where = frozenset(name for name in named if name), (test.lineno, test.col_offset)
+        return Condition(ast.unparse(test), holds, names, _asks(test), where, parts)
 
     def name_of(self, node: ast.expr) -> str | None:
         """Of a variable, or of a value in one that holds several by their names."""
@@ -213,6 +206,12 @@ def _is_empty(node: ast.expr | None) -> bool:
     if isinstance(node, ast.Dict):
         return not node.keys
     return not node.elts if isinstance(node, ast.List) else isinstance(node, ast.Constant) and node.value is None
+
+
+def _asks(test: ast.expr) -> bool:
+    """Something that may answer otherwise each time, or, as `job.writes`, on each worker."""
+    writes = any(isinstance(node, ast.Attribute) and node.attr == "writes" for node in ast.walk(test))
+    return writes or any(name_called(call) not in ANSWERS_ALIKE for call in calls(test))
 
 
 def _only_shows(branch: ast.If) -> bool:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import TypeGuard
 
+from dyntrain.training.worker.script.conditions import Assigned
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
 from dyntrain.training.worker.script.source import tree_of
-from dyntrain.training.worker.script.uses import ANEW, Conditions, Use, Uses, assignments, calls, name_called
+from dyntrain.training.worker.script.uses import ANEW, Use, Uses, assignments, calls, name_called
 
 CARRIED = (
     "%s, line %d: what goes from one pass to the next in variables of the script (%s) is on a worker that joins what "
@@ -86,24 +85,12 @@ class Reads:
 
 
 def _of_the_pass_before(uses: Sequence[Use]) -> Iterator[str]:
-    """The names of what is used, or added to, where this pass need not have set it: in the order of their first uses.
-    What no pass changes, as an option of the command line, holds in a whole pass or not at all.
-    """
-    changed = {use.name for use in uses if use.how in WRITES}
-    sets = defaultdict[str, set[Conditions]](set)
+    """The names of what is used, or added to, where this pass need not have set it, in the order of the uses."""
+    assigned = Assigned(use.name for use in uses if use.how in WRITES)
     for use in uses:
-        under = frozenset(each for each in use.under if each.names & changed)
-        parts = frozenset(part for each in under for part in each.parts or [each] if part.names & changed)
-        if use.how in ANEW:
-            _join(sets[use.name], under)
-            _join(sets[use.name], parts)
-        elif use.how != "shows" and not any(each <= under | parts for each in sets[use.name]):
+        if use.how not in (*ANEW, "shows") and not assigned.is_set(use.name, use.under):
             yield use.name
-
-
-def _join(sets: set[Conditions], under: Conditions) -> None:
-    """What is set in both branches is set before what follows them."""
-    sets.add(under)
-    for each in under:
-        if under - {each} | {replace(each, holds=not each.holds)} in sets:
-            _join(sets, under - {each})
+        if use.how in WRITES:
+            assigned.changes(use.name, use.under)
+        if use.how in ANEW:
+            assigned.sets(use.name, use.under)

@@ -24,7 +24,7 @@ def _watched(invoke: Callable[..., Any]) -> Callable[..., Any]:
         written = list[Any]()
         if here.hand is not None and not here.in_write:
             for array in arrays(out):
-                look(here.hand, array, harmless=handle in _zeros)
+                look(here.hand, array, to_zero=handle in _zeros)
                 written.append(array)
         made = invoke(handle, inputs, keys, values, out, *more)
         for array in written:

@@ -53,13 +53,16 @@ WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imo
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
 
 
-def look(hand: Hand, array: Any, harmless: bool) -> None:
+def look(hand: Hand, array: Any, to_zero: bool, by_amp: bool = False) -> None:
     """Before the array is written to. Raises ValueError."""
     if hand.updates:
         return  # an optimizer's own lines
     holders = _holders(hand, array)
-    here.loop.zeroes = here.loop.zeroes or bool(holders)
-    if holders and not harmless and not any(t in hand.updated or hand.summed is t for t, _ in holders):
+    updated = any(trainer in hand.updated for trainer, _ in holders)
+    summed = any(hand.summed is trainer for trainer, _ in holders)
+    if holders and (to_zero or updated):
+        here.loop.adding_up.zeroed()
+    elif holders and not (by_amp or summed):
         raise Refused(CHANGED.format(name=holders[0][1].name))
     if not holders:
         if any(each is array for each in hand.arrays_read):
@@ -125,7 +128,7 @@ def _watched(write: Callable[..., Any]) -> Callable[..., Any]:
         who = caller(1)
         is_the_scripts = not who.startswith("dyntrain.")
         if is_the_scripts:
-            look(here.hand, self, harmless=zero or who.startswith(AMP))
+            look(here.hand, self, zero, by_amp=who.startswith(AMP))
         with within("in_write"):
             result = write(self, *args)
         if is_the_scripts:
@@ -143,7 +146,7 @@ def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
             return copyto(self, other)
         is_the_scripts = not caller(1).startswith("dyntrain.")
         if is_the_scripts:
-            look(here.hand, other, harmless=False)
+            look(here.hand, other, to_zero=False)
         with within("in_write"):
             result = copyto(self, other)
         if is_the_scripts:
@@ -211,16 +214,6 @@ def _attaches(attach_grad: Callable[..., Any]) -> Callable[..., Any]:
     return looks
 
 
-def _zeroes(zero_grad: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(zero_grad)
-    def looks(self: Any) -> Any:
-        if hasattr(here, "loop"):
-            here.loop.zeroes = True
-        return zero_grad(self)
-
-    return looks
-
-
 for _kind in (mx.nd.NDArray, mx.np.ndarray):
     if "attach_grad" in vars(_kind):
         _kind.attach_grad = _attaches(_kind.attach_grad)
@@ -233,6 +226,4 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
         _kind.__getitem__ = _takes_a_part(_kind.__getitem__)
     if "grad" in vars(_kind):
         _kind.grad = _gradient(vars(_kind)["grad"])
-gluon.Parameter.zero_grad = _zeroes(gluon.Parameter.zero_grad)
-gluon.ParameterDict.zero_grad = _zeroes(gluon.ParameterDict.zero_grad)
 gluon.Parameter.grad, gluon.Parameter.list_grad = _reads(gluon.Parameter.grad), _reads(gluon.Parameter.list_grad)

@@ -1,0 +1,61 @@
+"""Gradients that add up over the batches of one update, and that the script is to set to zero after it.
+
+The job does so after each update, for those that a worker's next batch would add to must be the same on all workers. In
+one process nobody would: a script that forgets it trains otherwise here, so it is told.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
+
+from dyntrain.training.worker.loop.batch.here import here
+
+LEFT = (
+    "gradients add up (grad_req='add'), and nothing sets them to zero after trainer.step(): in one process each update "
+    "would be by those of all batches before it, too. Here they are zero after each update, as they would be with "
+    "net.collect_params().zero_grad() there"
+)
+log = logging.getLogger(__name__)
+
+
+class AddingUp:
+    """Of one loop: it is told once."""
+
+    def __init__(self) -> None:
+        self._updates = 0
+        self._zeroed = self._told = False
+
+    def zeroed(self) -> None:
+        """By the script."""
+        self._zeroed = True
+
+    def updated(self) -> None:
+        """The batch is put down, so the script has had its chance to set them to zero after its step. One that does it
+        before its backward() has done so since the update before.
+        """
+        self._updates += 1
+        if self._updates > 1 and not self._zeroed and not self._told:
+            self._told = True
+            log.warning(LEFT)
+        self._zeroed = False
+
+
+def _zeroes(zero_grad: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(zero_grad)
+    def looks(self: Any) -> Any:
+        if hasattr(here, "loop"):
+            here.loop.adding_up.zeroed()
+        return zero_grad(self)
+
+    return looks
+
+
+gluon.Parameter.zero_grad = _zeroes(gluon.Parameter.zero_grad)
+gluon.ParameterDict.zero_grad = _zeroes(gluon.ParameterDict.zero_grad)
