@@ -55,15 +55,16 @@ def train(
     told: Callable[..., Any] = lambda *_: BATCH,
     dataset: Any = None,
     loader: Any = None,
+    count: int = 1,
     **epochs: Any,
 ) -> None:
-    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is."""
+    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is; `count`: of epochs."""
     dataset = gluon.data.ArrayDataset(X, Y) if dataset is None else dataset
     net = net or mlp()
     job = ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss=loss)
     batches = job.loader(dataset, BATCH, **(loader or {}))
-    for epoch in job.epochs(1, **epochs):
+    for epoch in job.epochs(count, **epochs):
         for x, y in batches:
             x, y = x.as_in_context(mx.cpu()), y.as_in_context(mx.cpu())
             with autograd.record():
@@ -212,6 +213,57 @@ def classes_counted_beside_noise() -> None:
 def samples_beside_those_of_the_batch() -> None:
     rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
     train(lambda net, epoch, x, y: cross_entropy(net(x), y).sum() + cross_entropy(net(rehearsed), labels).sum())
+
+
+@script
+def samples_beside_those_of_the_batch_later() -> None:
+    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
+
+    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y).sum()
+        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch == 1 else loss
+
+    train(rehearses, count=2)
+
+
+@script
+def samples_beside_those_of_the_batch_within_an_epoch() -> None:
+    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
+
+    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y).sum()
+        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch.step_number >= 2 else loss
+
+    train(rehearses, dataset=gluon.data.ArrayDataset(np.tile(X, (3, 1)), np.tile(Y, 3)))
+
+
+@script
+def the_hardest_of_a_batch_later() -> None:
+    def hardest(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y)
+        return loss * (loss > loss.mean()) if epoch > 0 else loss
+
+    train(hardest, count=2)
+
+
+@script
+def another_loss_later() -> None:
+    def regularised(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y)
+        return loss + 0.1 * net(x).square().sum(axis=1) if epoch > 0 else loss
+
+    train(regularised, count=3)
+
+
+@script
+def another_loss_in_each_epoch() -> None:
+    def powers(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = found = cross_entropy(net(x), y)
+        for number in range(epoch):
+            found = found + loss * nd.full(loss.shape, number)
+        return found
+
+    train(powers, count=7)
 
 
 # ---- what adds up

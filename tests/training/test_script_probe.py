@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
+from dyntrain.training.worker.loop.feeding import PROBED_AGAIN
 
 SCRIPTS = Path(__file__).with_name("probed_scripts.py")
 DIFFER = [
@@ -28,6 +29,9 @@ DIFFER = [
     "a_count_below_many_norms",
     "classes_counted_beside_noise",
     "samples_beside_those_of_the_batch",
+    "samples_beside_those_of_the_batch_later",
+    "samples_beside_those_of_the_batch_within_an_epoch",
+    "the_hardest_of_a_batch_later",
 ]
 ADD_UP = [
     "sum_of_losses",
@@ -45,6 +49,7 @@ ADD_UP = [
     "reduced_over_all_workers",
     "read_from_an_open_file",
 ]
+AGAIN = {"another_loss_later": 1, "another_loss_in_each_epoch": PROBED_AGAIN}
 DRAWN = {
     "one_draw_for_the_batch": "np.random.uniform",
     "a_coin_for_the_batch": "random",
@@ -112,9 +117,21 @@ def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], n
     assert why in said[0]
 
 
+@pytest.mark.parametrize(("name", "times"), AGAIN.items())
+def test_a_batch_is_probed_again_where_the_loss_is_another_one(
+    outcomes: dict[str, Outcome], name: str, times: int
+) -> None:
+    raised, said = outcomes[name]
+    assert raised is None
+    again = [line for line in said if "as if it were the first" in line]
+    assert len(again) == times
+    assert again[0].startswith("batch 1 of epoch 1 is probed as if")
+    assert sum(line.startswith("the first batch is probed: ") for line in said) == 1 + times
+
+
 def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["accepted"] == (None, [])
 
 
 def test_every_script_is_looked_at(outcomes: dict[str, Outcome]) -> None:
-    assert set(outcomes) == {*DIFFER, *ADD_UP, *DRAWN, *UNTRIED, "accepted"}
+    assert set(outcomes) == {*DIFFER, *ADD_UP, *AGAIN, *DRAWN, *UNTRIED, "accepted"}

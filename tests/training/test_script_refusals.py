@@ -47,6 +47,13 @@ def test_a_trainer_that_no_joiner_could_share_is_refused_with_what_to_do(options
         job_of(mlp(), **options)
 
 
+def test_an_optimizer_that_keeps_sums_of_its_own_is_refused_beside_another_trainer() -> None:
+    job, _ = job_of(mlp(), optimizer="lbsgd")
+    job.trainer(mlp().collect_params(), "sgd")
+    with pytest.raises(ValueError, match="lbsgd keeps sums of gradients"):
+        next(job.epochs(1, samples=SAMPLES, global_batch=BATCH))
+
+
 @pytest.mark.parametrize(("batch", "workers", "told"), [(6, 3, 2), (6, 2, 3), (3, 3, 1), (32, 4, 8)])
 def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_batch(
     batch: int, workers: int, told: int

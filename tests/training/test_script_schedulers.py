@@ -10,6 +10,7 @@ import pytest
 
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -112,3 +113,26 @@ def test_t2_a_rate_that_one_worker_prints_is_no_reason_to_end_the_job(scheduler:
     told.clear()
     all_close(Conductor({0: 2}).run(lambda job: prints(job, scheduler)), expected)
     assert told == rates
+
+
+class Counting(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    """Lowers the rate each time that it is asked."""
+
+    def __call__(self, num_update: int) -> float:
+        self.base_lr *= 0.9
+        return float(self.base_lr)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "said"),
+    [(Counting, 1), (Sequential, 0), (Locked, 0), (first, 0)],
+    ids=["counts", "keeps", "locks", "follows"],
+)
+def test_reading_the_rate_of_a_scheduler_that_counts_its_calls_is_told_of_once(
+    scheduler: Any, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one process each reading lowers the rate."""
+    job = ElasticJob.join()
+    trainer = job.trainer((net := mlp()).collect_params(), "sgd", {"lr_scheduler": scheduler()})
+    train(job, net, trainer, after=lambda _: told.append(trainer.learning_rate))
+    assert sum("each time that it is asked" in record.getMessage() for record in caplog.records) == said

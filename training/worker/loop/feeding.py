@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
+PROBED_AGAIN = 3  # times at most: where each epoch has another loss, it would cost a part of each
+
+
 class Feeding:
     """Of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
-        self._loop, self._probed = loop, False
+        self._loop = loop
+        self._probed, self._again = False, PROBED_AGAIN
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
@@ -41,29 +45,38 @@ class Feeding:
         loop = self._loop
         loop.enter(number)
         try:
-            if self._to_probe:
-                self._probed = True
-                yield from probed(loop, dataset)
             while loop.position.epoch == number and not loop.membership.over:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
                     loop.steps.stop()
                     continue
+                if self._begins_to_probe():
+                    yield from probed(loop, dataset)
                 loop.hand = hand = loop.steps.take()
                 hold(hand, loop)
                 yield hand.part
                 while hand.goes_on and self._has_next(hand):
                     yield hand.part
                 hold(None)
+                if loop.losses_seen.put_down(hand.operators):
+                    loop.heads_known.clear()
                 loop.steps.put_down(hand)
         finally:
             hold(None)
 
-    @property
-    def _to_probe(self) -> bool:
-        """Whether the loop begins here, with nothing that a part of its first batch would have to bring."""
-        loop = self._loop
-        wanted = loop.membership.probes and loop.course.probe and not self._probed
-        return wanted and loop.position == loop.starts and not loop.rows and not loop.membership.over
+    def _begins_to_probe(self) -> bool:
+        """Where the loop begins, and where a loss is another one: with nothing that a part of the batch to come would
+        have to bring.
+        """
+        loop, seen = self._loop, self._loop.losses_seen
+        if loop.rows or not loop.membership.probes or not loop.course.probe or loop.position != loop.anchor:
+            return False
+        if loop.position == loop.starts and not self._probed:
+            self._probed = True
+            return True
+        if seen.another and self._again:
+            self._again, seen.another = self._again - 1, False
+            return True
+        return False
 
     @property
     def first_batch(self) -> Indices:

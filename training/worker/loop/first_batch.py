@@ -1,4 +1,5 @@
-"""The first batch of a loop, tried before its first step: are the gradients of some samples those of two parts of them?
+"""The first batch of a loop, tried before its first step, or one that comes after a new loss: are the gradients of some
+samples those of two parts of them?
 
 MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
 were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
@@ -43,6 +44,10 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
+AGAIN = (
+    "batch %d of epoch %d is probed as if it were the first: the loss of the one before was made by other operators, "
+    "or of other arrays, than those until then"
+)
 UNTRIED = (
     "the first batch is not probed: %s. So nobody has seen whether a sample's part in the loss is its own: what is "
     "made of several samples of a batch (pairs, the hardest of them, a count) would be made of those of a share"
@@ -86,6 +91,8 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
     what is wrong, if anything is.
     """
+    if loop.position != loop.starts:
+        log.info(AGAIN, loop.batch_number, loop.position.epoch)
     batch = loop.feeding.first_batch[:SAMPLES]
     if dataset is None:
         return log.warning(UNTRIED, "the script loads its batches itself, by epoch.indices()")

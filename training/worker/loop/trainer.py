@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -14,16 +16,29 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.loop.batch.here import here, within
+from dyntrain.training.worker.refused import Refused
+from dyntrain.training.worker.state.attributes import Unfit, capture
 from mxnet import gluon
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 LossKind = Literal["sum", "mean", "own"]
+COUNTS_ITS_CALLS = (
+    "%s is another one each time that it is asked: in one process reading trainer.learning_rate, as for a log, counts, "
+    "and here only updates do, as one worker alone may read it. A rate that follows from num_update is the same in both"
+)
+TOGETHER = (
+    "lbsgd keeps sums of gradients of its own, which cannot be set back where another trainer's step is void: with "
+    "several trainers take another optimizer"
+)
 NOT_OF_THE_JOB = (
     "a gluon.Trainer of {name} within the job's batches: its weights would be each worker's own. Make it with "
     "job.trainer(...) before the loop, as every other one"
 )
+
+
+log = logging.getLogger(__name__)
 
 
 def _of_the_job(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,6 +101,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             if param.grad_req == "write":
                 param.grad_req = "add"
         self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
+        self._told_of_asking = False
         self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), what its updates go by
         self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
 
@@ -101,7 +117,12 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             asked = copy.deepcopy(optimizer.lr_scheduler)
         except Exception:  # noqa: BLE001  # one that holds what cannot be copied, as a lock, answers itself
             asked = optimizer.lr_scheduler
-        return asked(optimizer.num_update if self.worker_rate is None else self.worker_rate.updates)  # type: ignore[no-any-return]
+        updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
+        rate = asked(updates)
+        if not self._told_of_asking and asked is not optimizer.lr_scheduler and _counts_calls(asked, updates):
+            self._told_of_asking = True
+            log.warning(COUNTS_ITS_CALLS, type(asked).__name__)
+        return rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
         """Of a copied net: Gluon's parameters hold their trainer, and nothing of the job's can be there twice."""
@@ -128,3 +149,18 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
         """None: the sums are made before Gluon's update, which then has nothing to exchange."""
         self._kvstore, self._update_on_kvstore, self._distributed = None, False, False
         self._kv_initialized = True
+
+
+def _counts_calls(scheduler: Any, updates: int) -> bool:
+    """It was asked for so many already."""
+    with suppress(Unfit):
+        before = capture(scheduler)
+        scheduler(updates)
+        return capture(scheduler) != before
+    return False
+
+
+def refuse_together(trainers: Sequence[ElasticTrainer]) -> None:
+    """Raises Refused."""
+    if len(trainers) > 1 and any(isinstance(each._optimizer, mx.optimizer.LBSGD) for each in trainers):
+        raise Refused(TOGETHER)

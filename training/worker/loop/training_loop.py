@@ -36,13 +36,15 @@ from dyntrain.training.worker.loop.feeding import Feeding
 from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.record.opinions import on_trial
 from dyntrain.training.worker.loop.steps import Steps
-from dyntrain.training.worker.loop.trainer import ElasticTrainer
+from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.loop.watched.adding_up import AddingUp
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
 from dyntrain.training.worker.loop.watched.factors import Factors
+from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
+from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
@@ -85,7 +87,8 @@ class TrainingLoop:
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
-        self.adding_up = AddingUp()
+        self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
+        self.made_anew = MadeAnew()
         self._draws = EpochDraws()
 
     @property
@@ -93,6 +96,11 @@ class TrainingLoop:
         if self._state is None:
             raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
         return self._state
+
+    @property
+    def in_course(self) -> bool:
+        """It has begun, and is not at its end."""
+        return self._state is not None and not self.membership.over
 
     @property
     def undo(self) -> Undo:
@@ -216,9 +224,10 @@ class TrainingLoop:
         self._between_epochs()
 
     def _refuse(self) -> None:
-        """Raises ValueError for what does not go with gradients that add up, as they are asked for now."""
+        """Raises ValueError for what does not go together, as it is asked for now."""
         if self.course.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
+        refuse_together(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
         if self.rows and self.group == 1 and self.state.accumulated:
             raise ValueError(ROWS_ADD_UP)

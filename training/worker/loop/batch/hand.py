@@ -75,6 +75,7 @@ class Hand:
         self.arrays_read: list[Any] = []  # others of no trainer whose gradients the script has read
         self.kept: set[int] | None = None  # ids of the parameters that the job has, once one was asked about
         self.not_kept: list[tuple[Any, Any]] = []  # (weights of others that the script has in hand, their parameter)
+        self.operators = 0  # that the script has called; a hybridized block is one
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told

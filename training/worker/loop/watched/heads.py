@@ -38,6 +38,7 @@ def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]
     assert here.hand is not None
     loop = here.loop
     losses = [Loss(head, loop.factors.hybrids) for head in heads]
+    loop.losses_seen.look(losses)
     if _unknown(loop):
         _complain(losses, gradients)
     if not loop.on_trial:

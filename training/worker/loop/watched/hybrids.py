@@ -21,6 +21,8 @@ def _kept(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def keeps(self: Any, *args: Any) -> Any:
         made = call(self, *args)
+        if here.hand is not None:
+            here.hand.operators += 1
         if looks() and autograd.is_recording() and (name := name_of(output := next(arrays(made)))):
             here.loop.factors.hybrids[name] = self._cached_graph[1]
             if here.loop.on_trial:

@@ -22,8 +22,9 @@ def _watched(invoke: Callable[..., Any]) -> Callable[..., Any]:
         if not follows():
             return invoke(handle, inputs, keys, values, out, *more)
         written = list[Any]()
-        if here.hand is not None and not here.in_write:
-            for array in arrays(out):
+        if here.hand is not None:
+            here.hand.operators += 1
+            for array in arrays(out) if not here.in_write else ():
                 look(here.hand, array, to_zero=handle in _zeros)
                 written.append(array)
         made = invoke(handle, inputs, keys, values, out, *more)

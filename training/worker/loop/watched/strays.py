@@ -31,7 +31,10 @@ def _remembered(call: Callable[..., Any]) -> Callable[..., Any]:
             for param in self.collect_params().values():
                 if not differentiable(param) and param._data is not None and param not in hand.auxiliary:
                     hand.auxiliary[param] = param.list_data()[0].copy()
-        return call(self, *args, **said)
+        made = call(self, *args, **said)
+        if hand is not None and here.in_block == 0 and autograd.is_recording():
+            here.loop.made_anew.called(self)  # by now it has all of its weights
+        return made
 
     return remembers
 

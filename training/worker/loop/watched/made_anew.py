@@ -1,0 +1,73 @@
+"""Weights that are made within a loop, as those of a net that each epoch has anew: each worker draws others."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import gluon  # isort: skip
+
+from dyntrain.training.worker.loop.batch.here import here
+
+MADE_ANEW = (
+    "%s is initialised within the loop over epochs, where each worker draws other numbers: a net that has a part in "
+    "the training is made above the loop, or gets what is in it from a file or from job.memory, the same on all"
+)
+log = logging.getLogger(__name__)
+
+
+class MadeAnew:
+    """Of one loop: it is told once."""
+
+    def __init__(self) -> None:
+        self._drawn = WeakSet[Any]()  # and not set to anything since
+        self._told = False
+
+    def drawn(self, param: Any) -> None:
+        self._drawn.add(param)
+
+    def is_set(self, param: Any) -> None:
+        self._drawn.discard(param)
+
+    def called(self, block: Any) -> None:
+        """In a batch, where it is recorded."""
+        for param in block.collect_params().values() if self._drawn and not self._told else ():
+            if param in self._drawn:
+                self._told = True
+                log.warning(MADE_ANEW, param.name)
+                return
+
+
+def _made(loop: Any) -> MadeAnew | None:
+    return loop.made_anew if loop is not None and loop.in_course else None
+
+
+def _draws(initialise: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(initialise)
+    def tells(self: Any, *args: Any, **said: Any) -> Any:
+        draws = bool(self._deferred_init) and self._deferred_init[-1] is None  # else what it will be is given
+        if draws and (made := _made(getattr(here, "loop", None))) is not None:
+            made.drawn(self)
+        return initialise(self, *args, **said)
+
+    return tells
+
+
+def _sets(set_: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(set_)
+    def tells(self: Any, *args: Any, **said: Any) -> Any:
+        if (made := _made(getattr(here, "loop", None))) is not None:
+            made.is_set(self)
+        return set_(self, *args, **said)
+
+    return tells
+
+
+gluon.Parameter._finish_deferred_init = _draws(gluon.Parameter._finish_deferred_init)
+gluon.Parameter._load_init = _sets(gluon.Parameter._load_init)
+gluon.Parameter.set_data = _sets(gluon.Parameter.set_data)
