@@ -103,6 +103,35 @@ def drawn_once(net: Any, x: Any, y: Any, noise: list[Any]) -> Any:
     return CROSS(net(x + noise[0]), y)
 
 
+def pushed_by(gradient_of: Callable[[Any, Any, Any], Any]) -> LossOf:
+    """Samples are moved as those of the batch before would have been."""
+
+    def pushed(net: Any, x: Any, y: Any, push: list[Any]) -> Any:
+        before = push[0] if push else 0
+        push[:] = [gradient_of(net, x, y).mean(axis=0, keepdims=True)]
+        return CROSS(net(x + before), y)
+
+    pushed.__name__ = gradient_of.__name__
+    return pushed
+
+
+def gradient_of_its_own(net: Any, x: Any, y: Any) -> Any:
+    x = x.detach()
+    x.attach_grad()
+    with autograd.record():
+        loss = CROSS(net(x), y)
+    loss.backward()
+    return x.grad
+
+
+def made_by_grad(net: Any, x: Any, y: Any) -> Any:
+    x = x.detach()
+    x.attach_grad()
+    with autograd.record():
+        loss = CROSS(net(x), y)
+    return autograd.grad(loss, [x])[0]
+
+
 CARRIES: list[tuple[LossOf, Keeps]] = [
     (pool_of_images, nothing),
     (queue_of_keys, nothing),
@@ -114,6 +143,8 @@ CARRIES: list[tuple[LossOf, Keeps]] = [
     (from_a_centre, through_each),
     (batch_before, nothing),
     (drawn_once, nothing),
+    (pushed_by(gradient_of_its_own), nothing),
+    (pushed_by(made_by_grad), nothing),
 ]
 
 

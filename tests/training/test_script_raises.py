@@ -13,9 +13,13 @@ from dyntrain.training.worker.refused import Refused, past_help
 from job_bed import JobBed
 
 SCRIPT = Path(idioms.__file__).with_name("mortal_idiom.py")
-COUNTS = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import probed_scripts as scripts; " + (
-    "scripts.classes_counted_in_the_batch()"
-)
+PROBED = f"""
+import logging, sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import probed_scripts
+logging.basicConfig(level=logging.INFO)
+probed_scripts.SCRIPTS[sys.argv[1]]()
+"""
 NO_TRAINER = """
 from dyntrain import ElasticJob
 
@@ -56,10 +60,31 @@ def failed(folder: Path, *command: str) -> JobBed:
 
 def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tmp_path: Path) -> None:
     """Class weights that are counted in it: MXNet's record does not show them."""
-    bed = failed(tmp_path, "-c", COUNTS)
+    bed = failed(tmp_path, "-c", PROBED, "classes_counted_in_the_batch")
     (end,) = bed.events("failed")
     assert "the gradients of 12 samples are not those of 5 and of 7 of them together" in end["reason"]
     assert bed.events("restart") == []
+
+
+def test_t2_a_real_job_is_refused_by_what_its_loss_becomes_in_a_later_epoch(tmp_path: Path) -> None:
+    """Steps have been made by then, with servers and a coordinator that a child must leave alone."""
+    bed = failed(tmp_path, "-c", PROBED, "the_hardest_of_a_batch_later")
+    (end,) = bed.events("failed")
+    assert "together they are" in end["reason"]
+    assert bed.events("restart") == []
+
+
+def test_t2_a_real_job_goes_on_where_another_loss_adds_up(tmp_path: Path) -> None:
+    bed = JobBed(tmp_path, [sys.executable, "-c", PROBED, "another_loss_later"], workers=2)
+    try:
+        bed.begin()
+        bed.finish()
+    finally:
+        bed.close()
+    assert bed.events("restart") == bed.events("failed") == []
+    logs = [log.read_text() for log in tmp_path.glob("worker-*.log")]
+    assert len(logs) == 2
+    assert all("batch 1 of epoch 1 is probed as if it were the first" in log for log in logs)
 
 
 def test_t8_what_is_refused_where_the_loop_begins_ends_a_real_job_without_using_up_its_restarts(tmp_path: Path) -> None:

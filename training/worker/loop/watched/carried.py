@@ -50,6 +50,17 @@ def _asks(backward: Callable[..., Any]) -> Callable[..., Any]:
     return asks
 
 
+def _differentiates(grad: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(grad)
+    def differentiates(heads: Any, *args: Any, **said: Any) -> Any:
+        made = grad(heads, *args, **said)
+        if follows():
+            follow(None, [*arrays(heads)], made, into=False)
+        return made
+
+    return differentiates
+
+
 def _follows(make: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make)
     def makes(self: Any, *args: Any, **said: Any) -> Any:
@@ -128,5 +139,5 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
     if "backward" in vars(_kind):
         _kind.backward = _asks(_kind.backward)
 mx.nd.NDArray.__del__ = _forgets(mx.nd.NDArray.__del__)
-autograd.backward = _asks(autograd.backward)
+autograd.backward, autograd.grad = _asks(autograd.backward), _differentiates(autograd.grad)
 gluon.HybridBlock._call_cached_op = _follows(gluon.HybridBlock._call_cached_op)

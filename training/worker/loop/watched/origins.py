@@ -1,8 +1,8 @@
 """From which batch the numbers in arrays are: what is computed of a batch's samples and draws is followed from operator
 to operator, by the identity of the arrays.
 
-What is written through a part of an array (`queue[2][:] = key`) is written to the array. Numbers are lost sight of
-where they go by way of NumPy or of a backward pass.
+What is written through a part of an array (`queue[2][:] = key`) is written to the array. So are gradients of arrays
+that no trainer has, and what `autograd.grad` makes. Numbers are lost sight of where they go by way of NumPy.
 """
 
 from __future__ import annotations

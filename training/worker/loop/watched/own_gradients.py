@@ -26,6 +26,7 @@ from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import caller, here, within
 from dyntrain.training.worker.loop.watched.between import wrote_to
 from dyntrain.training.worker.loop.watched.not_kept import refuse_not_kept
+from dyntrain.training.worker.loop.watched.origins import follows, put
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
@@ -199,6 +200,8 @@ def _gradient(own: property) -> property:
         hand = here.hand
         if hand is not None and gradient is not None and not any(each is self for each in hand.attached):
             hand.arrays_read.append(self)
+        if gradient is not None and follows():
+            put(gradient, here.loop.position.step, into=False)  # of the samples, whatever the array is
         return gradient
 
     return property(grad, doc=own.__doc__)
