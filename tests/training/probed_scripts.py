@@ -21,7 +21,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.sharding import epoch_order
-from dyntrain.training.worker.loop import first_batch
+from dyntrain.training.worker.loop import feeding, first_batch
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.probe import child
 from mxnet import autograd, gluon, nd
@@ -681,8 +681,9 @@ def main() -> None:
     Membership.probes = True
     first_batch.SECONDS = first_batch.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
     heard = Heard()
-    first_batch.log.addHandler(heard)
-    first_batch.log.setLevel(logging.INFO)
+    for log in (first_batch.log, feeding.log):
+        log.addHandler(heard)
+        log.setLevel(logging.INFO)
     for name in sys.argv[1:] or SCRIPTS:
         heard.said, raised = [], None
         try:

@@ -258,6 +258,22 @@ def test_gradients_that_the_script_lets_add_up_for_ever_are_told_of(
     assert sum("nothing sets them to zero" in record.getMessage() for record in caplog.records) == told
 
 
+def test_of_two_nets_that_add_up_the_one_that_is_never_set_to_zero_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    nets, job = (mlp(), mlp()), ElasticJob.join()
+    for net in nets:
+        net.collect_params().setattr("grad_req", "add")
+    trainers = [job.trainer(net.collect_params(), "sgd") for net in nets]
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(data()):
+            nets[0].collect_params().zero_grad()
+            for net, trainer in zip(nets, trainers, strict=True):
+                with autograd.record():
+                    loss = CROSS(net(x), y)
+                loss.backward()
+                trainer.step(BATCH)
+    assert sum("nothing sets them to zero" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_layers_that_are_frozen_stay_so() -> None:
     net = mlp()
     net[0].collect_params().setattr("grad_req", "null")

@@ -22,6 +22,12 @@ def drawn() -> Any:
     return net
 
 
+def zeros() -> Any:
+    net = mx.gluon.nn.Dense(3, in_units=4)
+    net.initialize(mx.init.Zero())
+    return net
+
+
 def loaded() -> Any:
     net, other = drawn(), drawn()
     for own, its in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
@@ -62,9 +68,19 @@ def trained_beside(in_epoch: Makes | None = None, in_batch: Makes | None = None,
         ({"in_epoch": deferred}, 1),
         ({"in_batch": deferred}, 1),
         ({"in_epoch": loaded}, 0),
+        ({"in_epoch": zeros}, 0),
         ({"in_epoch": drawn, "in_loss": False}, 0),
     ],
-    ids=["above the loop", "in an epoch", "in a batch", "when it is called", "... in a batch", "and set", "to look at"],
+    ids=[
+        "above the loop",
+        "in an epoch",
+        "in a batch",
+        "when it is called",
+        "... in a batch",
+        "and set",
+        "to nothing",
+        "to look at",
+    ],
 )
 def test_a_net_that_is_made_within_the_loop_and_trains_is_told_of(
     said: Any, told: int, caplog: pytest.LogCaptureFixture

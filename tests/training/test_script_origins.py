@@ -124,12 +124,33 @@ def gradient_of_its_own(net: Any, x: Any, y: Any) -> Any:
     return x.grad
 
 
+def gradient_one_batch_late(net: Any, x: Any, y: Any, kept: list[Any]) -> Any:
+    """Asked for in the next batch, in which it is of other samples."""
+    before = kept[0].grad.mean(axis=0, keepdims=True) if kept else 0
+    x.attach_grad()
+    kept[:] = [x]
+    return CROSS(net(x + before), y)
+
+
 def made_by_grad(net: Any, x: Any, y: Any) -> Any:
     x = x.detach()
     x.attach_grad()
     with autograd.record():
         loss = CROSS(net(x), y)
     return autograd.grad(loss, [x])[0]
+
+
+def drawn_once_into(net: Any, x: Any, y: Any, noise: list[Any]) -> Any:
+    if not noise:
+        noise.append(mx.nd.zeros((1, 4)))
+        mx.nd.random.normal(shape=(1, 4), out=noise[0])
+    return CROSS(net(x + noise[0]), y)
+
+
+def masked_once(net: Any, x: Any, y: Any, mask: list[Any]) -> Any:
+    if not mask:
+        mask.append(mx.nd.Dropout(mx.nd.ones((1, 4)), p=0.5))
+    return CROSS(net(x * mask[0]), y)
 
 
 CARRIES: list[tuple[LossOf, Keeps]] = [
@@ -143,8 +164,11 @@ CARRIES: list[tuple[LossOf, Keeps]] = [
     (from_a_centre, through_each),
     (batch_before, nothing),
     (drawn_once, nothing),
+    (drawn_once_into, nothing),
+    (masked_once, nothing),
     (pushed_by(gradient_of_its_own), nothing),
     (pushed_by(made_by_grad), nothing),
+    (gradient_one_batch_late, nothing),
 ]
 
 
@@ -290,6 +314,24 @@ def numbers_of_numpys(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
     return CROSS(net(x + own[0][: len(x)]), y)
 
 
+def drawn_anew(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """Into one array; what is drawn counts nothing, as each worker draws its own."""
+    if not own:
+        own.append(mx.nd.zeros((BATCH, 4)))
+    mx.nd.random.normal(shape=(BATCH, 4), out=own[0])
+    with autograd.pause():
+        mask = mx.nd.Dropout(mx.nd.ones((1, 4)), p=0.5)
+    return CROSS(net(x + 0 * own[0][: len(x)] * mask), y)
+
+
+def features_of_a_picture(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """Of a body that is called once, and drops nothing."""
+    if not own:
+        with autograd.pause():
+            own.append(mx.nd.Dropout(mx.nd.ones((1, 4)), p=0.5))
+    return CROSS(net(x + own[0]), y)
+
+
 def looks_at_samples(net: Any, x: Any, own: list[Any]) -> None:
     """After the step, as a picture of what the net sees."""
     x.attach_grad()
@@ -307,6 +349,8 @@ RIGHT: list[tuple[LossOf, Keeps]] = [
     (of_its_shape, nothing),
     (in_a_buffer, nothing),
     (numbers_of_numpys, nothing),
+    (drawn_anew, nothing),
+    (features_of_a_picture, nothing),
     (plain, looks_at_samples),
 ]
 

@@ -127,6 +127,7 @@ def test_a_batch_is_probed_again_where_the_loss_is_another_one(
     assert len(again) == times
     assert again[0].startswith("batch 1 of epoch 1 is probed as if")
     assert sum(line.startswith("the first batch is probed: ") for line in said) == 1 + times
+    assert sum("no batch is probed any more" in line for line in said) == (times == PROBED_AGAIN)
 
 
 def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) -> None:

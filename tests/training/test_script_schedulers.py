@@ -115,6 +115,18 @@ def test_t2_a_rate_that_one_worker_prints_is_no_reason_to_end_the_job(scheduler:
     assert told == rates
 
 
+class Remembering(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
+    """Writes down what it answered, for a figure."""
+
+    def __init__(self) -> None:
+        super().__init__(0.2)
+        self.answers: list[float] = []
+
+    def __call__(self, num_update: int) -> float:
+        self.answers.append(0.2 / (1 + num_update))
+        return self.answers[-1]
+
+
 class Counting(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """Lowers the rate each time that it is asked."""
 
@@ -125,8 +137,8 @@ class Counting(mx.lr_scheduler.LRScheduler):  # type: ignore[misc]  # mxnet has 
 
 @pytest.mark.parametrize(
     ("scheduler", "said"),
-    [(Counting, 1), (Sequential, 0), (Locked, 0), (first, 0)],
-    ids=["counts", "keeps", "locks", "follows"],
+    [(Counting, 1), (Remembering, 0), (Sequential, 0), (Locked, 0), (first, 0)],
+    ids=["counts", "remembers", "keeps", "locks", "follows"],
 )
 def test_reading_the_rate_of_a_scheduler_that_counts_its_calls_is_told_of_once(
     scheduler: Any, said: int, caplog: pytest.LogCaptureFixture

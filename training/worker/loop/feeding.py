@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, H
 from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.first_batch import probed
 from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.loop.watched.heads import look_again
 from dyntrain.training.worker.loop.watched.origins import begin
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 
 PROBED_AGAIN = 3  # times at most: where each epoch has another loss, it would cost a part of each
+NO_MORE = (
+    "the loss is another one for the %d. time since the first batch was probed, and no batch is probed any more: "
+    "nobody has seen whether a sample's part in it is its own"
+)
+log = logging.getLogger(__name__)
 
 
 class Feeding:
@@ -58,7 +65,7 @@ class Feeding:
                     yield hand.part
                 hold(None)
                 if loop.losses_seen.put_down(hand.operators):
-                    loop.heads_known.clear()
+                    look_again(loop)
                 loop.steps.put_down(hand)
         finally:
             hold(None)
@@ -73,10 +80,12 @@ class Feeding:
         if loop.position == loop.starts and not self._probed:
             self._probed = True
             return True
-        if seen.another and self._again:
-            self._again, seen.another = self._again - 1, False
-            return True
-        return False
+        if not seen.another:
+            return False
+        self._again, seen.another = self._again - 1, False
+        if self._again == -1:
+            log.warning(NO_MORE, PROBED_AGAIN + 1)
+        return self._again >= 0
 
     @property
     def first_batch(self) -> Indices:
@@ -102,6 +111,8 @@ class Feeding:
         loop.probing = probing
         loop.shares = Excerpt(loop.shares, batch, rows)
         loop.hand = hand = Hand(batch[rows], len(batch), spectates=False)
+        for trainer in loop.trainers:
+            hand.forget(trainer)
         hold(hand, loop)
         return hand
 

@@ -45,8 +45,8 @@ MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
 AGAIN = (
-    "batch %d of epoch %d is probed as if it were the first: the loss of the one before was made by other operators, "
-    "or of other arrays, than those until then"
+    "batch %d of epoch %d is probed as if it were the first: a loss before it was made by other operators, or of "
+    "another number of arrays, than those until then"
 )
 UNTRIED = (
     "the first batch is not probed: %s. So nobody has seen whether a sample's part in the loss is its own: what is "
@@ -91,8 +91,6 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
     what is wrong, if anything is.
     """
-    if loop.position != loop.starts:
-        log.info(AGAIN, loop.batch_number, loop.position.epoch)
     batch = loop.feeding.first_batch[:SAMPLES]
     if dataset is None:
         return log.warning(UNTRIED, "the script loads its batches itself, by epoch.indices()")
@@ -100,6 +98,8 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
         return log.warning(UNTRIED, f"it has {len(batch)} samples")
     if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
         return log.warning(UNTRIED, "what is on a GPU is not there after a fork")
+    if loop.position != loop.starts:
+        log.info(AGAIN, loop.batch_number, loop.position.epoch)
     begun = time.monotonic()
     try:
         whole = yield from Probe(loop, dataset, batch, FIRST).run()

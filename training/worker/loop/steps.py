@@ -73,7 +73,7 @@ class Steps:
         if undone:
             self._go_back()
         else:
-            self._go_on(after)
+            self._go_on(hand, after)
         if undone or hand.updated:
             loop.undo.forwards.put_down(undone)
         loop.factors.put_down(forgets=undone or bool(hand.updated))
@@ -108,7 +108,7 @@ class Steps:
             else:
                 hand.void = True
 
-    def _go_on(self, after: Position) -> None:
+    def _go_on(self, hand: Hand, after: Position) -> None:
         loop = self._loop
         loop.position = after
         loop.membership.stepped(after)
@@ -116,7 +116,7 @@ class Steps:
             loop.undo.stands()
             self._taken = 0
             if loop.group == 1 and loop.state.accumulated:
-                loop.adding_up.updated()
+                loop.adding_up.updated(hand.updated)
             loop.state.carried.resume(takes=False)
             loop.undo.mark()
 

@@ -17,7 +17,6 @@ from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.loop.batch.here import here, within
 from dyntrain.training.worker.refused import Refused
-from dyntrain.training.worker.state.attributes import Unfit, capture
 from mxnet import gluon
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             if param.grad_req == "write":
                 param.grad_req = "add"
         self.loss_kind, self.loss_said, self.accumulate = loss or "sum", loss is not None, accumulate
-        self._told_of_asking = False
+        self._was_asked = False  # for its rate
         self.worker_rate: WorkerRate | None = None  # with batching=PerWorker(...), what its updates go by
         self.loop = loop  # another one in the job's next loop over epochs, where the script makes no new trainer
 
@@ -119,9 +118,9 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
             asked = optimizer.lr_scheduler
         updates = optimizer.num_update if self.worker_rate is None else self.worker_rate.updates
         rate = asked(updates)
-        if not self._told_of_asking and asked is not optimizer.lr_scheduler and _counts_calls(asked, updates):
-            self._told_of_asking = True
+        if not self._was_asked and asked is not optimizer.lr_scheduler and _counts_calls(asked, updates):
             log.warning(COUNTS_ITS_CALLS, type(asked).__name__)
+        self._was_asked = True
         return rate  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -152,12 +151,16 @@ class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types
 
 
 def _counts_calls(scheduler: Any, updates: int) -> bool:
-    """It was asked for so many already."""
-    with suppress(Unfit):
-        before = capture(scheduler)
+    """A copy, which was asked for so many updates already. What it only writes down, in a list, counts nothing."""
+    with suppress(Exception):  # whatever a script's own does when it is asked once more
+        before = _numbers(scheduler)
         scheduler(updates)
-        return capture(scheduler) != before
+        return _numbers(scheduler) != before
     return False
+
+
+def _numbers(scheduler: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(scheduler).items() if isinstance(value, int | float)}
 
 
 def refuse_together(trainers: Sequence[ElasticTrainer]) -> None:

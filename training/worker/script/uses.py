@@ -26,6 +26,7 @@ ANSWERS_ALIKE = {  # given the same
     "len", "isinstance", "hasattr", "getattr", "callable", "type", "int", "float", "str", "bool", "abs", "min", "max",
     "sum", "any", "all", "round", "divmod", "set", "list", "tuple", "range", "split", "strip", "lower", "upper",
     "startswith", "endswith", "get", "keys", "values", "items", "index", "count", "isnan", "isinf",
+    "isfinite", "item", "asscalar", "casefold", "exists", "isfile", "isdir", "num_gpus",
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _of_the_pass_before(uses: Sequence[Use]) -> Iterator[str]:
     for use in uses:
         if use.how not in (*ANEW, "shows") and not assigned.is_set(use.name, use.under):
             yield use.name
-        if use.how in WRITES:
+        if use.how in WRITES and not use.by_place:  # a list stays one, and is mostly asked whether it is None
             assigned.changes(use.name, use.under)
         if use.how in ANEW:
             assigned.sets(use.name, use.under)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -29,29 +29,30 @@ class AddingUp:
     """Of one loop: it is told once."""
 
     def __init__(self) -> None:
-        self._updates = 0
-        self._zeroed = self._told = False
+        self._updated, self._zeroed = set[Any](), set[Any]()  # parameters, the second since their last update
+        self._told = False
 
-    def zeroed(self) -> None:
+    def zeroed(self, params: Iterable[Any]) -> None:
         """By the script."""
-        self._zeroed = True
+        self._zeroed.update(params)
 
-    def updated(self) -> None:
+    def updated(self, trainers: Iterable[Any]) -> None:
         """The batch is put down, so the script has had its chance to set them to zero after its step. One that does it
         before its backward() has done so since the update before.
         """
-        self._updates += 1
-        if self._updates > 1 and not self._zeroed and not self._told:
+        now = {param for trainer in trainers for param in trainer._params if param.grad_req == "add"}
+        if not self._told and (now & self._updated) - self._zeroed:
             self._told = True
             log.warning(LEFT)
-        self._zeroed = False
+        self._updated |= now
+        self._zeroed -= now
 
 
 def _zeroes(zero_grad: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(zero_grad)
     def looks(self: Any) -> Any:
         if hasattr(here, "loop"):
-            here.loop.adding_up.zeroed()
+            here.loop.adding_up.zeroed([self] if isinstance(self, gluon.Parameter) else self.values())
         return zero_grad(self)
 
     return looks

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.made_anew import was_set
 
 SET_BETWEEN = (
     "{name} was written to between batches, no trainer has it, and the job does not keep it: a worker that joins would "
@@ -40,6 +41,7 @@ def gave(param: Any, arrays: list[Any]) -> None:
 
 def wrote(param: Any) -> None:
     if _in_loop():
+        was_set(param)
         _between.written[param] = ref(here.loop)
         here.loop.undo.script_sets(param)
 

@@ -3,7 +3,7 @@ is normalised on its own.
 
 In one process all of them train; over several workers a mean that is taken for a sum counts once for each worker, and
 nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each epoch, and of each trainer
-in a process, the record is asked.
+in a process, and after a batch that calls more or less than those before it, the record is asked.
 
 A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
 generation the workers' shares are of different sizes, and these numbers are compared: see `opinions`.
@@ -101,6 +101,12 @@ def judge(trainer: Any) -> None:
         if wrongs[0] is not None and all(wrongs):
             _refuse(wrongs[0])
     loop.heads_known.add(trainer)
+
+
+def look_again(loop: TrainingLoop) -> None:
+    """In the next batch."""
+    loop.heads_known.clear()
+    loop.looks = min(loop.looks, MOST_LOOKS - 1)
 
 
 def looks() -> bool:

@@ -15,8 +15,8 @@ from mxnet import gluon  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 
 MADE_ANEW = (
-    "%s is initialised within the loop over epochs, where each worker draws other numbers: a net that has a part in "
-    "the training is made above the loop, or gets what is in it from a file or from job.memory, the same on all"
+    "%s is initialised within the loop over epochs, where each worker draws other numbers unless mx.random.seed(n) "
+    "stands before it: a net that has a part in the training is made above the loop, or read from a file"
 )
 log = logging.getLogger(__name__)
 
@@ -43,31 +43,32 @@ class MadeAnew:
                 return
 
 
-def _made(loop: Any) -> MadeAnew | None:
-    return loop.made_anew if loop is not None and loop.in_course else None
+def was_set(param: Any) -> None:
+    """By the script, or from a file."""
+    if (loop := _begun()) is not None:
+        loop.made_anew.is_set(param)
+
+
+def _begun() -> Any:
+    loop = getattr(here, "loop", None)
+    return loop if loop is not None and loop.in_course else None
+
+
+def _differ(numbers: Any) -> bool:
+    """Among each other: what is set to 0 or 1 was not drawn."""
+    found = numbers.asnumpy()
+    return bool(found.size and (found != found.flat[0]).any())
 
 
 def _draws(initialise: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(initialise)
     def tells(self: Any, *args: Any, **said: Any) -> Any:
         draws = bool(self._deferred_init) and self._deferred_init[-1] is None  # else what it will be is given
-        if draws and (made := _made(getattr(here, "loop", None))) is not None:
-            made.drawn(self)
-        return initialise(self, *args, **said)
-
-    return tells
-
-
-def _sets(set_: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(set_)
-    def tells(self: Any, *args: Any, **said: Any) -> Any:
-        if (made := _made(getattr(here, "loop", None))) is not None:
-            made.is_set(self)
-        return set_(self, *args, **said)
+        initialise(self, *args, **said)
+        if draws and (loop := _begun()) is not None and not isinstance(self, gluon.Constant) and _differ(self._data[0]):
+            loop.made_anew.drawn(self)
 
     return tells
 
 
 gluon.Parameter._finish_deferred_init = _draws(gluon.Parameter._finish_deferred_init)
-gluon.Parameter._load_init = _sets(gluon.Parameter._load_init)
-gluon.Parameter.set_data = _sets(gluon.Parameter.set_data)

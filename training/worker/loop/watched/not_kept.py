@@ -16,6 +16,7 @@ from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import caller, here
 from dyntrain.training.worker.loop.watched import made_of_weights
 from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote
+from dyntrain.training.worker.loop.watched.made_anew import was_set
 from dyntrain.training.worker.refused import Refused
 
 NOT_KEPT = (
@@ -36,6 +37,7 @@ def refuse_not_kept(hand: Hand, array: Any) -> None:
 def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(set_data)
     def looks(self: Any, data: Any) -> Any:
+        was_set(self)
         if not here.in_block and not caller(1).startswith("dyntrain."):
             if here.hand is None:
                 wrote(self)

@@ -18,6 +18,7 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched import made_of_weights
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, written
+from mxnet import autograd
 from mxnet.base import _LIB, OpHandle, c_str, check_call
 
 DRAWS = re.compile(
@@ -40,6 +41,7 @@ def handle_of(operator: str) -> int:
 
 _names = mx.operator.get_all_registered_operators()
 _draws = {handle_of(name) for name in _names if DRAWS.match(name)}
+_dropouts = {handle_of(name) for name in _names if name in ("Dropout", "_npx_dropout")}  # while they train
 _of_shapes = {handle_of(name) for name in OF_SHAPES} | {
     handle_of(name) for name in _names if DRAWS.match(name) and name.endswith("_like")
 }
@@ -88,13 +90,17 @@ def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool
         for each in inputs[:1] if operator in _like else inputs:
             if (found := _since.get(id(each))) is not None:
                 since = min(since, oldest(found))
-    if since == NEVER and operator in _draws and here.hand is not None and not into:
+    if since == NEVER and here.hand is not None and _is_drawn(operator):
         since = here.loop.position.step
     made = (outputs,) if isinstance(outputs, mx.nd.NDArray) else tuple(arrays(outputs))
     made_of_weights.follow(inputs, made, into)
     if since != NEVER or into:
         for array in made:
             put(array, since, into)
+
+
+def _is_drawn(operator: int | None) -> bool:
+    return operator in _draws or (operator in _dropouts and autograd.is_training())
 
 
 def put(array: Any, since: int | RowSteps, into: bool) -> None:

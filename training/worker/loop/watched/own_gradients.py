@@ -26,7 +26,8 @@ from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import caller, here, within
 from dyntrain.training.worker.loop.watched.between import wrote_to
 from dyntrain.training.worker.loop.watched.not_kept import refuse_not_kept
-from dyntrain.training.worker.loop.watched.origins import follows, put
+from dyntrain.training.worker.loop.watched.origins import follows, put, since_of
+from dyntrain.training.worker.loop.watched.row_steps import oldest
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
@@ -62,7 +63,7 @@ def look(hand: Hand, array: Any, to_zero: bool, by_amp: bool = False) -> None:
     updated = any(trainer in hand.updated for trainer, _ in holders)
     summed = any(hand.summed is trainer for trainer, _ in holders)
     if holders and (to_zero or updated):
-        here.loop.adding_up.zeroed()
+        here.loop.adding_up.zeroed(param for _, param in holders)
     elif holders and not (by_amp or summed):
         raise Refused(CHANGED.format(name=holders[0][1].name))
     if not holders:
@@ -200,8 +201,10 @@ def _gradient(own: property) -> property:
         hand = here.hand
         if hand is not None and gradient is not None and not any(each is self for each in hand.attached):
             hand.arrays_read.append(self)
-        if gradient is not None and follows():
-            put(gradient, here.loop.position.step, into=False)  # of the samples, whatever the array is
+        if hand is not None and gradient is not None and follows():
+            put(
+                gradient, min(here.loop.position.step, oldest(since_of(self))), into=False
+            )  # of the samples, if not before
         return gradient
 
     return property(grad, doc=own.__doc__)
