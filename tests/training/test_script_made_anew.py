@@ -65,9 +65,8 @@ def trained_beside(in_epoch: Makes | None = None, in_batch: Makes | None = None,
         ({}, 0),
         ({"in_epoch": drawn}, 1),
         ({"in_batch": drawn}, 1),
-        ({"in_epoch": deferred}, 1),
         ({"in_batch": deferred}, 1),
-        ({"in_epoch": loaded}, 0),
+        ({"in_batch": loaded}, 0),
         ({"in_epoch": zeros}, 0),
         ({"in_epoch": drawn, "in_loss": False}, 0),
     ],
@@ -76,7 +75,6 @@ def trained_beside(in_epoch: Makes | None = None, in_batch: Makes | None = None,
         "in an epoch",
         "in a batch",
         "when it is called",
-        "... in a batch",
         "and set",
         "to nothing",
         "to look at",
@@ -87,6 +85,11 @@ def test_a_net_that_is_made_within_the_loop_and_trains_is_told_of(
 ) -> None:
     trained_beside(**said)
     assert sum("is initialised within the loop" in record.getMessage() for record in caplog.records) == told
+
+
+def test_a_net_that_draws_its_weights_in_one_batch_is_refused_in_the_next() -> None:
+    with pytest.raises(ValueError, match=r"computed in step 0.*alike on all workers: before the loop"):
+        trained_beside(in_epoch=deferred)
 
 
 def test_a_head_that_is_initialised_anew_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -57,7 +57,7 @@ BODIES = {
     "set where a number is one": ("if np.isfinite(acc):\n    rate = 1\nif np.isfinite(acc):\n    fit(rate)", []),
     "set where there is a list": (
         "if seen is not None:\n    rate = validate()\n    seen.append(3)\nif seen is not None:\n    fit(rate)",
-        [],
+        ["seen"],
     ),
     "set where a call says so": ("if better():\n    rate = validate()\nfit(rate)", ["rate"]),
     "... and used there": ("if random.random() < p:\n    rate = validate()\n    fit(rate)", []),
