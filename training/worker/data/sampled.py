@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.refused import Refused
 
 KEPT = 2  # passes: what is loaded ahead is of the next epoch already
 
@@ -24,6 +25,13 @@ TWICE = (
     "for rare classes, make the draws the samples: drawn = np.random.RandomState(0).choice(len(data), len(data), "
     "p=weights), and job.loader(gluon.data.SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True), "
     "batch_size)"
+)
+
+CHANGED = (
+    "{name} gives other batches than where job.epochs() began, as after a set_epoch(), a shuffle() of the batches or "
+    "new weights for them: an epoch's batches are drawn ahead, also by a worker that joins later and knows nothing of "
+    "that. They may follow from draws in its __iter__, of random, np.random or a generator of its own, and from a "
+    "count of its epochs that goes on there (self.epoch += 1)"
 )
 
 
@@ -35,18 +43,19 @@ class SampledBatches:
     def __init__(self, sampler: Any, samples: int, seed: int) -> None:
         self._name = f"batch_sampler={type(sampler).__name__}"
         self._samples, self._seed = samples, seed
-        self._fresh = self._copy(sampler)
+        self._given, self._fresh = sampler, self._copy(sampler)
         self._sampler, self._next = self._copy(sampler), 0  # and the pass that it gives next
         self._passes: dict[int, list[Indices]] = {}
         self.taken = 0  # samples of an epoch
         first = self.batches(0)
-        if _checksum(self._pass(self._copy(sampler), 0)) != _checksum(first):
+        self._first = _checksum(first)
+        if self._first_now() != self._first:
             raise ValueError(
                 f"{self._name} draws other batches each time: each worker draws them by itself, so they may follow "
                 "from random, np.random or a seeded generator of its own alone"
             )
         self.largest = max(map(len, first))
-        self._said = f"batches of {type(sampler).__name__} ({_checksum(first):08x})"
+        self._said = f"batches of {type(sampler).__name__} ({self._first:08x})"
 
     def __str__(self) -> str:
         """Which two workers whose samplers are alike have in common."""
@@ -61,6 +70,20 @@ class SampledBatches:
                 drawn, self._next = self._pass(self._sampler, self._next), self._next + 1
             self._passes = {**{kept: self._passes[kept] for kept in sorted(self._passes)[1 - KEPT :]}, epoch: drawn}
         return self._passes[epoch]
+
+    def refuse_changed(self) -> None:
+        """The script's own sampler is never gone through, its copies are. So it still gives what it gave at first,
+        unless the script has changed it. Raises ValueError.
+        """
+        try:
+            same = self._first_now() == self._first
+        except ValueError:  # other numbers of samples
+            same = False
+        if not same:
+            raise Refused(CHANGED.format(name=self._name))
+
+    def _first_now(self) -> int:
+        return _checksum(self._pass(self._copy(self._given), 0))
 
     def _copy(self, sampler: Any) -> Any:
         try:

@@ -44,6 +44,8 @@ class Feeding:
             raise ValueError(
                 f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
             )
+        if self._loop.course.drawn is not None:
+            self._loop.course.drawn.refuse_changed()
         for indices in self.indices(number, dataset):
             yield begin(self._load(dataset, indices))
 
