@@ -15,7 +15,8 @@ import dyntrain.training.numpy_aliases  # before mxnet
 import dyntrain.training.worker.loop.watched.carried  # looks at what goes on from batch to batch
 import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
-import dyntrain.training.worker.loop.watched.invoked  # noqa: F401  # looks at operators
+import dyntrain.training.worker.loop.watched.invoked  # looks at operators
+import dyntrain.training.worker.loop.watched.threads  # noqa: F401  # looks at who differentiates
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares

@@ -28,6 +28,7 @@ class _Here(threading.local):
 
 
 here = _Here()
+_holding: dict[int, TrainingLoop] = {}  # by threads
 
 
 def hold(hand: Hand | None, loop: TrainingLoop | None = None) -> None:
@@ -35,6 +36,19 @@ def hold(hand: Hand | None, loop: TrainingLoop | None = None) -> None:
     here.hand = hand
     if loop is not None:
         here.loop = loop
+    if hand is None:
+        _holding.pop(threading.get_ident(), None)
+    else:
+        _holding[threading.get_ident()] = here.loop
+
+
+def held_elsewhere() -> TrainingLoop | None:
+    """To a thread of the script's own, which has no loop: one whose batch another thread has in hand. MXNet's threads,
+    which call the backward pass of a Function of the script's, have none.
+    """
+    if hasattr(here, "loop") or isinstance(threading.current_thread(), threading._DummyThread):
+        return None
+    return next(iter(_holding.values()), None)
 
 
 @contextmanager
