@@ -326,8 +326,9 @@ class ElasticJob:
         change wherever it happens.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
-        processes of their own: ValueError where the parts' gradients are not those of the whole. So it does after a
-        batch whose loss is made otherwise than those before it, as one that has another term from some epoch on.
+        processes of their own: ValueError where the parts' gradients are not those of the whole. So it does where the
+        second epoch begins, and after a batch whose loss is made otherwise than those before it, as one that has
+        another term from some epoch on.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with

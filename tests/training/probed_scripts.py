@@ -56,13 +56,14 @@ def train(
     dataset: Any = None,
     loader: Any = None,
     count: int = 1,
+    optimizer: tuple[str, float] = ("sgd", 0.1),
     **epochs: Any,
 ) -> None:
-    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is; `count`: of epochs."""
+    """`loss_of(net, epoch, x, y)`; `told(epoch, y)`: what step() is; `count`: of epochs; `optimizer`: and its rate."""
     dataset = gluon.data.ArrayDataset(X, Y) if dataset is None else dataset
     net = net or mlp()
     job = ElasticJob.join()
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, loss=loss)
+    trainer = job.trainer(net.collect_params(), optimizer[0], {"learning_rate": optimizer[1]}, loss=loss)
     batches = job.loader(dataset, BATCH, **(loader or {}))
     for epoch in job.epochs(count, **epochs):
         for x, y in batches:
@@ -246,6 +247,41 @@ def the_hardest_of_a_batch_later() -> None:
     train(hardest, count=2)
 
 
+class Routed(gluon.Block):
+    """Capsules with routing by agreement, summed over the batch: with such small weights nothing agrees yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = self.params.get("weight", shape=(1, 8, CLASSES, 5, 4), init=mx.init.Normal(0.01))
+
+    def forward(self, x: Any) -> Any:
+        votes = (self.weight.data() * x.reshape((-1, 8, 1, 1, 4))).sum(axis=4)
+        agreement = nd.zeros((1, 8, CLASSES, 1))
+        for _ in range(3):
+            outputs = squashed((nd.softmax(agreement, axis=2) * votes).sum(axis=1, keepdims=True))
+            agreement = agreement + (votes * outputs).sum(axis=3, keepdims=True).sum(axis=0, keepdims=True)
+        return ((outputs[:, 0] ** 2).sum(axis=-1) + 1e-8).sqrt()
+
+
+def squashed(vectors: Any) -> Any:
+    square = (vectors**2).sum(axis=-1, keepdims=True)
+    return square / (1 + square) * vectors / (square + 1e-8).sqrt()
+
+
+@script
+def a_coupling_that_grows_with_the_weights() -> None:
+    def margin(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        lengths, is_it = net(x), nd.one_hot(y, CLASSES)
+        return (is_it * nd.relu(0.9 - lengths) ** 2 + (1 - is_it) * nd.relu(lengths - 0.1) ** 2).sum(axis=1)
+
+    mx.random.seed(1)
+    net = Routed()
+    net.initialize()
+    capsules = np.tile(np.random.RandomState(0).randn(SAMPLES, 8, 4).astype("float32"), (4, 1, 1))
+    dataset = gluon.data.ArrayDataset(capsules, np.tile(Y, 4))
+    train(margin, net, dataset=dataset, count=2, optimizer=("adam", 0.01))
+
+
 @script
 def another_loss_later() -> None:
     def regularised(net: Any, epoch: Any, x: Any, y: Any) -> Any:
@@ -259,9 +295,9 @@ def another_loss_later() -> None:
 def another_loss_in_each_epoch() -> None:
     def another(net: Any, epoch: Any, x: Any, y: Any) -> Any:
         loss = cross_entropy(net(x), y)
-        return [loss, loss.square(), loss.sqrt(), loss.exp(), loss.tanh(), loss.sin()][epoch]
+        return [loss, loss.square(), loss.sqrt(), loss.exp(), loss.tanh(), loss.sin()][epoch - 3]
 
-    train(another, count=6)
+    train(another, start=3, count=9)
 
 
 # ---- what adds up

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.worker.loop.feeding import PROBED_AGAIN
+from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS
 
 SCRIPTS = Path(__file__).with_name("probed_scripts.py")
 DIFFER = [
@@ -32,6 +33,7 @@ DIFFER = [
     "samples_beside_those_of_the_batch_later",
     "samples_beside_those_of_the_batch_within_an_epoch",
     "the_hardest_of_a_batch_later",
+    GROWS := "a_coupling_that_grows_with_the_weights",
 ]
 ADD_UP = [
     "sum_of_losses",
@@ -50,6 +52,7 @@ ADD_UP = [
     "read_from_an_open_file",
 ]
 AGAIN = {"another_loss_later": 1, "another_loss_in_each_epoch": PROBED_AGAIN}
+SECOND = {GROWS: 1, "another_loss_later": 1, "another_loss_in_each_epoch": 4}  # epochs, as the script counts them
 DRAWN = {
     "one_draw_for_the_batch": "np.random.uniform",
     "a_coin_for_the_batch": "random",
@@ -123,11 +126,20 @@ def test_a_batch_is_probed_again_where_the_loss_is_another_one(
 ) -> None:
     raised, said = outcomes[name]
     assert raised is None
-    again = [line for line in said if "as if it were the first" in line]
+    again = [line for line in said if line.endswith(ANOTHER_LOSS)]
     assert len(again) == times
-    assert again[0].startswith("batch 1 of epoch 1 is probed as if")
-    assert sum(line.startswith("the first batch is probed: ") for line in said) == 1 + times
+    assert again[0].startswith(f"batch 1 of epoch {SECOND[name]} is probed as if")
+    assert sum(line.startswith("the first batch is probed: ") for line in said) == 2 + times
     assert sum("no batch is probed any more" in line for line in said) == (times == PROBED_AGAIN)
+
+
+@pytest.mark.parametrize(("name", "epoch"), SECOND.items())
+def test_a_second_epoch_is_begun_with_a_batch_that_is_probed(
+    outcomes: dict[str, Outcome], name: str, epoch: int
+) -> None:
+    """Once: what is alike in two parts at first may be so because all of it is small."""
+    again = [line for line in outcomes[name][1] if line.endswith(MOVED_WEIGHTS)]
+    assert [line.split(" is probed")[0] for line in again] == [f"batch 0 of epoch {epoch}"]
 
 
 def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) -> None:

@@ -13,7 +13,7 @@ from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, Hand
 from dyntrain.training.worker.loop.batch.here import hold
-from dyntrain.training.worker.loop.first_batch import probed
+from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS, probed
 from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.watched.heads import look_again
 from dyntrain.training.worker.loop.watched.origins import begin
@@ -36,6 +36,7 @@ class Feeding:
     def __init__(self, loop: TrainingLoop) -> None:
         self._loop = loop
         self._probed, self._again = False, PROBED_AGAIN
+        self._only_begun = False  # was tried with the weights alone that the loop began with
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
@@ -58,8 +59,9 @@ class Feeding:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
                     loop.steps.stop()
                     continue
-                if self._begins_to_probe():
-                    yield from probed(loop, dataset)
+                if (why := self._begins_to_probe()) is not None:
+                    tried = yield from probed(loop, dataset, why)
+                    self._only_begun = tried if why == "" else self._only_begun and why != MOVED_WEIGHTS
                 loop.hand = hand = loop.steps.take()
                 hold(hand, loop)
                 yield hand.part
@@ -72,22 +74,24 @@ class Feeding:
         finally:
             hold(None)
 
-    def _begins_to_probe(self) -> bool:
-        """Where the loop begins, and where a loss is another one: with nothing that a part of the batch to come would
-        have to bring.
+    def _begins_to_probe(self) -> str | None:
+        """Why, if it does: where the loop begins (""), where its second epoch does, and where a loss is another one;
+        with nothing that a part of the batch to come would have to bring.
         """
         loop, seen = self._loop, self._loop.losses_seen
         if loop.rows or not loop.membership.probes or not loop.course.probe or loop.position != loop.anchor:
-            return False
+            return None
         if loop.position == loop.starts and not self._probed:
             self._probed = True
-            return True
+            return ""
+        if self._only_begun and loop.starts.epoch < loop.position.epoch == loop.course.base + 1:
+            return MOVED_WEIGHTS
         if not seen.another:
-            return False
+            return None
         self._again, seen.another = self._again - 1, False
         if self._again == -1:
             log.warning(NO_MORE, PROBED_AGAIN + 1)
-        return self._again >= 0
+        return ANOTHER_LOSS if self._again >= 0 else None
 
     @property
     def first_batch(self) -> Indices:
@@ -104,7 +108,7 @@ class Feeding:
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
         if isinstance(dataset, Loader):
             loop = self._loop
-            return loop.loading.part(dataset, loop.shares.shift + loop.position.epoch, batch, rows)
+            return loop.loading.part(dataset, loop.epoch_number, batch, rows)
         return fetch_samples(dataset, batch[rows])
 
     def take_part(self, probing: Probing, batch: Indices, rows: Indices) -> Hand:

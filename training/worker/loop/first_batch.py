@@ -1,5 +1,5 @@
-"""The first batch of a loop, tried before its first step, or one that comes after a new loss: are the gradients of some
-samples those of two parts of them?
+"""The first batch of a loop, tried before its first step: are the gradients of some samples those of two parts of them?
+So is the first one of its second epoch, and one that comes after a new loss.
 
 MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
 were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
@@ -44,10 +44,9 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
-AGAIN = (
-    "batch %d of epoch %d is probed as if it were the first: a loss before it was made by other operators, or of "
-    "another number of arrays, than those until then"
-)
+AGAIN = "batch %d of epoch %d is probed as if it were the first: %s"
+ANOTHER_LOSS = "a loss before it was made by other operators, or of another number of arrays, than those until then"
+MOVED_WEIGHTS = "what was too small to show with the weights that a loop begins with may have grown with them"
 UNTRIED = (
     "the first batch is not probed: %s. So nobody has seen whether a sample's part in the loss is its own: what is "
     "made of several samples of a batch (pairs, the hardest of them, a count) would be made of those of a share"
@@ -87,26 +86,27 @@ class Tried:
     of_batch: list[str]
 
 
-def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
+def probed(loop: TrainingLoop, dataset: Dataset | Loader | None, again: str = "") -> Generator[Indices, None, bool]:
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
-    what is wrong, if anything is.
+    what is wrong, if anything is. `again`: why, where it is not the loop's first. Whether the batch could be tried.
     """
     batch = loop.feeding.first_batch[:SAMPLES]
-    if dataset is None:
-        return log.warning(UNTRIED, "the script loads its batches itself, by epoch.indices()")
-    if len(batch) < FEWEST:
-        return log.warning(UNTRIED, f"it has {len(batch)} samples")
-    if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
-        return log.warning(UNTRIED, "what is on a GPU is not there after a fork")
-    if loop.position != loop.starts:
-        log.info(AGAIN, loop.batch_number, loop.position.epoch)
+    if again:
+        log.info(AGAIN, loop.batch_number, loop.epoch_number, again)
     begun = time.monotonic()
     try:
+        if dataset is None:
+            raise Untried("the script loads its batches itself, by epoch.indices()")
+        if len(batch) < FEWEST:
+            raise Untried(f"it has {len(batch)} samples")
+        if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
+            raise Untried("what is on a GPU is not there after a fork")
         whole = yield from Probe(loop, dataset, batch, FIRST).run()
     except Untried as why:
-        return log.warning(UNTRIED, why)
+        log.warning(UNTRIED, why)
+        return False
     if loop.refusal is not None:
-        return None
+        return True
     log.info(TRIED, sizes_of(batch, FIRST))
     if whole.of_batch:
         log.warning(DRAWN, ", ".join(whole.of_batch))
@@ -115,7 +115,7 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
         with suppress(Untried):
             yield from Probe(loop, dataset, more, OTHER).run()
-    return None
+    return True
 
 
 def sizes_of(batch: Indices, first: float) -> dict[str, int]:

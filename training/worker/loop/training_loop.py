@@ -113,6 +113,11 @@ class TrainingLoop:
         return self.shares.seed
 
     @property
+    def epoch_number(self) -> int:
+        """Of the epoch at hand, as the script counts them."""
+        return self.shares.shift + self.position.epoch
+
+    @property
     def batch_number(self) -> int:
         """Of the batch at hand, in its epoch."""
         return self.shares.batch_number(self.position, self.workers)
@@ -234,7 +239,7 @@ class TrainingLoop:
             raise ValueError(ROWS_ADD_UP)
 
     def _in_hand(self) -> str | None:
-        return None if self.hand is None else self.hand.beside(self.batch_number, self.position.epoch)
+        return None if self.hand is None else self.hand.beside(self.batch_number, self.epoch_number)
 
     @property
     def resumed(self) -> bool:
