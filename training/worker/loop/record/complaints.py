@@ -61,10 +61,10 @@ SAYS = {
         "the loss is a sum, with loss='mean': leave loss='mean' out, or write .mean() in place of .sum(). "
         + HOW_SEVERAL
     ),
-    (
-        "any",
-        DIVIDED,
-    ): f"the loss is divided by something that this worker counted in its samples: {HOW_COUNTED}. {OF_ONE}",
+    ("any", DIVIDED): (
+        f"the loss is divided by something that this worker counted in its samples: {HOW_COUNTED}. {HOW_SEVERAL}. "
+        f"{OF_ONE}"
+    ),
     ("any", CHOSEN): (
         "the loss is a mean over places that are chosen in the batch, of which each worker has another number: write "
         f".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen. {HOW_SEVERAL}"
