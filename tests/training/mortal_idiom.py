@@ -3,7 +3,8 @@
     python mortal_idiom.py NAME STEP EXCHANGE FOLDER [NUMBER]
 
 The worker of that number (1) that takes `doom` out of the folder is killed at that exchange of that step; with `all`
-each worker that takes `doom-` and its own number. Who comes to the end leaves its weights in the folder.
+each worker that takes `doom-` and its own number. Who comes to the end leaves its weights in the folder; but not who
+comes when all loops are over, and has what it began with.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Mortal(CoordinatedMembership):
     moment: tuple[int, int]  # step, exchange in it
     folder: Path
     number = "1"
+    trains = False
     _at = (0, 0)
 
     def intend(self, position: Position, indices: Any) -> None:
-        self._at = (position.step, 0)
+        self._at, self.trains = (position.step, 0), True
         super().intend(position, indices)
 
     def exchange(
@@ -55,7 +57,8 @@ def main(name: str, step: str, exchange: str, folder: str, number: str = "1") ->
     membership.moment = (int(step), int(exchange))
     script = getattr(phased if hasattr(phased, name) else idioms, name)
     weights = script(ElasticJob(membership))
-    np.savez(Path(folder, f"weights-{os.getpid()}.npz"), *weights)
+    if membership.trains:
+        np.savez(Path(folder, f"weights-{os.getpid()}.npz"), *weights)
 
 
 if __name__ == "__main__":

@@ -354,6 +354,22 @@ def loaded_by_processes() -> None:
 
 
 @script
+def a_batch_of_a_loading_process_is_held() -> None:
+    """By the script, while the next one is probed: it lies in memory that counts who has it."""
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    batches = job.loader(gluon.data.ArrayDataset(X, Y), BATCH, num_workers=1)
+    for epoch in job.epochs(2):
+        for batch in batches:
+            x, y = (each.as_in_context(mx.cpu()) for each in batch)
+            with autograd.record():
+                value = plain(net, epoch, x, y)
+            value.backward()
+            trainer.step(BATCH)
+    nd.waitall()
+
+
+@script
 def counted_over_all_workers() -> None:
     train(
         lambda net, epoch, x, y: cross_entropy(net(x), y) * (y > 0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dis
+import gc
 import json
 import logging
 import os
@@ -33,6 +34,7 @@ LOOK = 0.5  # seconds between two looks at that
 TICKS = os.sysconf("SC_CLK_TCK")
 GOES_ON = ("FOR_ITER", "SEND", "YIELD_FROM", "GET_AWAITABLE")  # where the end of an iterator is no error
 Answer = dict[str, Any]  # with `failed` where it came to nothing
+_kept: list[Any] = []  # in a child, MXNet's arrays that were there when it began
 
 
 class Home:
@@ -82,6 +84,7 @@ def fork(seconds: float) -> Home | Answer:
     for a while, is killed with all that it has started.
     """
     mx.nd.waitall()  # nothing may be under way in the engine when it is copied
+    arrays = [each for each in gc.get_objects() if issubclass(type(each), mx.nd.NDArray)]
     read, write = os.pipe()
     parent = os.getpid()
     try:
@@ -92,6 +95,9 @@ def fork(seconds: float) -> Home | Answer:
         return {"failed": f"no process can be made: {error}"}
     if not pid:
         os.close(read)
+        # What a loading process made lies in memory that has a count of who holds it. A child that lets it go, as the
+        # script's last batch, would take it from its parent.
+        _kept.extend(arrays)
         _settle_down(parent)
         return Home(write)
     os.close(write)
