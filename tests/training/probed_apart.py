@@ -1,0 +1,238 @@
+"""Probed scripts in which each share would have another number of something, or would have it later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.sampling.sharding import epoch_order
+from mxnet import autograd, gluon, nd
+from probed_bed import (
+    CLASSES,
+    SAMPLES,
+    X,
+    Y,
+    cross_entropy,
+    mlp,
+    script,
+    squares,
+    train,
+    weights_of_classes,
+)
+
+
+@script
+def classes_counted_in_the_batch() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y))
+
+
+@script
+def classes_that_few_samples_share() -> None:
+    """Center loss for faces: of many classes the first twelve samples have each another one."""
+    order, y = epoch_order(SAMPLES, 0, 0), Y.copy()
+    y[order] = np.arange(SAMPLES) % 12
+    dataset = gluon.data.ArrayDataset(X, y)
+
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        counts = np.bincount(y.asnumpy().astype(int), minlength=12)
+        return cross_entropy(net(x), y) * nd.array(1 / np.maximum(counts, 1)).take(y)
+
+    train(weighed, mlp(outputs=12), dataset=dataset)
+
+
+@script
+def accepted() -> None:
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y), probe=False)
+
+
+@script
+def weights_divided_by_their_mean() -> None:
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        with autograd.pause():
+            weights = x[:, 0].abs() / x[:, 0].abs().mean()
+        return cross_entropy(net(x), y) * weights
+
+    train(weighed)
+
+
+@script
+def mean_over_picked_places() -> None:
+    def of_positives(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(net(x), y).take(nd.array(np.flatnonzero(y.asnumpy() > 0))).mean()
+
+    train(of_positives, loss="mean", told=lambda *_: 1)
+
+
+@script
+def outputs_with_the_time_first() -> None:
+    """Gluon's losses take axis 0 for the batch's."""
+
+    def of_steps(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return squares(net(x).T.expand_dims(2), nd.zeros((4, len(x), 1)))
+
+    train(of_steps, mlp(outputs=4))
+
+
+@script
+def target_of_the_whole_batch() -> None:
+    """As in deep embedded clustering: it is sharpened by what all samples of a cluster come to."""
+
+    def divergence(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        q = nd.softmax(net(x))
+        with autograd.pause():
+            p = q**2 / q.sum(axis=0)
+            p = p / p.sum(axis=1, keepdims=True)
+        return (p * (p.log() - q.log())).sum(axis=1)
+
+    train(divergence)
+
+
+@script
+def divided_within_a_product() -> None:
+    def weighed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return nd.dot(nd.ones((1, len(x))) / float(len(x)) ** 0.5, cross_entropy(net(x), y).expand_dims(1)).sum()
+
+    train(weighed)
+
+
+@script
+def mean_of_the_largest() -> None:
+    train(
+        lambda net, epoch, x, y: cross_entropy(net(x), y).topk(k=3, ret_typ="value").mean(),
+        loss="mean",
+        told=lambda *_: 1,
+    )
+
+
+@script
+def norm_of_the_scripts_own() -> None:
+    def normed(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        out = net(x)
+        return cross_entropy((out - out.mean(axis=0, keepdims=True)) * 3, y)
+
+    train(normed)
+
+
+@script
+def a_count_below_many_norms() -> None:
+    """With the statistics that a norm begins with, such a net's outputs grow with each layer, until they are no
+    numbers.
+    """
+    net = mlp(*[Residual() for _ in range(40)])
+
+    def divided(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return nd.dot((y > 0).expand_dims(0) / (y > 0).sum(), cross_entropy(net(x), y).expand_dims(1)).sum()
+
+    train(divided, net, loss="own", told=lambda *_: 1)
+
+
+class Residual(gluon.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.norm = gluon.nn.BatchNorm(in_channels=16)
+            self.layer = gluon.nn.Dense(16, in_units=16, weight_initializer=mx.init.Normal(3.0))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        return x + self.layer(self.norm(x) * 20)
+
+
+@script
+def classes_counted_beside_noise() -> None:
+    def noisy(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(net(x + nd.random.normal(shape=x.shape)), y) * weights_of_classes(y)
+
+    train(noisy)
+
+
+@script
+def samples_beside_those_of_the_batch() -> None:
+    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
+    train(lambda net, epoch, x, y: cross_entropy(net(x), y).sum() + cross_entropy(net(rehearsed), labels).sum())
+
+
+@script
+def samples_beside_those_of_the_batch_later() -> None:
+    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
+
+    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y).sum()
+        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch == 1 else loss
+
+    train(rehearses, count=2)
+
+
+@script
+def samples_beside_those_of_the_batch_within_an_epoch() -> None:
+    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
+
+    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y).sum()
+        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch.step_number >= 2 else loss
+
+    train(rehearses, dataset=gluon.data.ArrayDataset(np.tile(X, (3, 1)), np.tile(Y, 3)))
+
+
+@script
+def the_hardest_of_a_batch_later() -> None:
+    def hardest(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y)
+        return loss * (loss > loss.mean()) if epoch > 0 else loss
+
+    train(hardest, count=2)
+
+
+class Routed(gluon.Block):
+    """Capsules with routing by agreement, summed over the batch: with such small weights nothing agrees yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = self.params.get("weight", shape=(1, 8, CLASSES, 5, 4), init=mx.init.Normal(0.01))
+
+    def forward(self, x: Any) -> Any:
+        votes = (self.weight.data() * x.reshape((-1, 8, 1, 1, 4))).sum(axis=4)
+        agreement = nd.zeros((1, 8, CLASSES, 1))
+        for _ in range(3):
+            outputs = squashed((nd.softmax(agreement, axis=2) * votes).sum(axis=1, keepdims=True))
+            agreement = agreement + (votes * outputs).sum(axis=3, keepdims=True).sum(axis=0, keepdims=True)
+        return ((outputs[:, 0] ** 2).sum(axis=-1) + 1e-8).sqrt()
+
+
+def squashed(vectors: Any) -> Any:
+    square = (vectors**2).sum(axis=-1, keepdims=True)
+    return square / (1 + square) * vectors / (square + 1e-8).sqrt()
+
+
+@script
+def a_coupling_that_grows_with_the_weights() -> None:
+    def margin(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        lengths, is_it = net(x), nd.one_hot(y, CLASSES)
+        return (is_it * nd.relu(0.9 - lengths) ** 2 + (1 - is_it) * nd.relu(lengths - 0.1) ** 2).sum(axis=1)
+
+    mx.random.seed(1)
+    net = Routed()
+    net.initialize()
+    capsules = np.tile(np.random.RandomState(0).randn(SAMPLES, 8, 4).astype("float32"), (4, 1, 1))
+    dataset = gluon.data.ArrayDataset(capsules, np.tile(Y, 4))
+    train(margin, net, dataset=dataset, count=2, optimizer=("adam", 0.01))
+
+
+@script
+def another_loss_later() -> None:
+    def regularised(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y)
+        return loss + 0.1 * net(x).square().sum(axis=1) if epoch > 0 else loss
+
+    train(regularised, count=3)
+
+
+@script
+def another_loss_in_each_epoch() -> None:
+    def another(net: Any, epoch: Any, x: Any, y: Any) -> Any:
+        loss = cross_entropy(net(x), y)
+        return [loss, loss.square(), loss.sqrt(), loss.exp(), loss.tanh(), loss.sin()][epoch - 3]
+
+    train(another, start=3, count=9)
