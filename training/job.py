@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,12 +31,14 @@ from dyntrain.training.sampling.whole import whole
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
+from dyntrain.training.worker.data.randomness import begin_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
 from dyntrain.training.worker.loop.course import ONE_AFTER_ANOTHER, Changes, Course, course_of
 from dyntrain.training.worker.loop.epoch import Epoch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
+from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.left_early import refuse_leaving
@@ -45,6 +48,8 @@ from dyntrain.training.worker.script.variables import tell_of_variables
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memory
 
+if CONTROL_FILE_VARIABLE in os.environ:  # this is a worker
+    begin_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 __all__ = ["ElasticJob", "Epoch", "FixedGlobal", "PerWorker"]

@@ -28,6 +28,14 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     random.seed(third)
 
 
+def begin_alike() -> None:
+    """What a script draws above its loop, as random features, is then the same on all workers, and on those that join.
+    NumPy and Python begin with other numbers in each process; MXNet does not. A seed of the script's own comes later.
+    """
+    np.random.seed(0)
+    random.seed(0)
+
+
 def shared_generator(seed: int, epoch: int, step: int | None, name: str) -> np.random.Generator:
     """The same wherever it is made. `step` None: for all of the epoch."""
     where = [0, epoch] if step is None else [1, step]

@@ -70,11 +70,11 @@ class Uses:
         self._classes = {
             ast.unparse(to): called for to, value in set_to if (called := name_called(value)) in self._methods
         }
-        self._job_has = {ast.unparse(to) for to, value in set_to if name_called(value) in OF_THE_JOB}
+        self.job_has = {ast.unparse(to) for to, value in set_to if name_called(value) in OF_THE_JOB}
         kept = [node for call in calls(tree) if name_called(call) == "keep" for node in ast.walk(call)]
-        self._job_has |= {ast.unparse(node) for node in kept if isinstance(node, ast.Name | ast.Attribute)}
+        self.job_has |= {ast.unparse(node) for node in kept if isinstance(node, ast.Name | ast.Attribute)}
         several = [to for to, value in set_to if isinstance(value, ast.Dict) or name_called(value) in HOLDERS]
-        self._holders = {"self", *({to.id for to in several if isinstance(to, ast.Name)} - self._job_has)}
+        self._holders = {"self", *({to.id for to in several if isinstance(to, ast.Name)} - self.job_has)}
 
     def in_order(self, nodes: Sequence[ast.AST | None], at: At = ALWAYS) -> Iterator[Use]:
         for node in nodes:
@@ -142,7 +142,7 @@ class Uses:
         if not isinstance(node, ast.Subscript) or self.name_of(node):
             return None
         name = self.name_of(node.value)
-        return None if name is None or name in self._job_has else (name, node.slice)
+        return None if name is None or name in self.job_has else (name, node.slice)
 
     def _call(self, call: ast.Call, at: At) -> Iterator[Use]:
         called, owner = name_called(call), call.func.value if isinstance(call.func, ast.Attribute) else None

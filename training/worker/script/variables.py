@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 from dyntrain.training.worker.script.conditions import Assigned
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
+from dyntrain.training.worker.script.once import set_once
 from dyntrain.training.worker.script.source import tree_of
 from dyntrain.training.worker.script.uses import ANEW, Use, Uses, assignments, calls, name_called
 
@@ -26,6 +27,14 @@ CARRIED = (
 NUMBERED = (
     "%s, line %d: the number %s of enumerate(...) begins at 0 on a worker that joins in the middle of an epoch, and "
     "counts a step that is void twice: epoch.enumerate(...) gives the batch's own"
+)
+ONCE = (
+    "%s, line %d: what is set where `%s` (%s) is not set on a worker that begins after that epoch, nor by one that is "
+    "restarted: with `>=` each epoch sets it"
+)
+ZIPPED = (
+    "%s, line %d: what goes beside the batches in zip(...) begins anew on a worker that joins, and a step that is void "
+    "takes the next of it: one dataset of pairs has one order, and one loader"
 )
 WRITES = (*ANEW, "adds")
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
@@ -42,7 +51,11 @@ def tell_of_variables(caller: FrameType) -> None:
             if found := list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each))):
                 said = ", ".join(f"{re.split('[.[]', name.rstrip(']'))[-1]}=..." for name in found)
                 log.warning(CARRIED, file, loop.lineno, ", ".join(found), said)
+            for line, test, what in set_once(loop, names_in(loop.target), reads.job_has):
+                log.warning(ONCE, file, line, test, what)
             for each in batches:
+                if any(name_called(call) == "zip" for call in calls(each.iter)):
+                    log.warning(ZIPPED, file, each.lineno)
                 if number := reads.number_used(each):
                     log.warning(NUMBERED, file, each.lineno, number)
 
@@ -56,6 +69,7 @@ class Reads:
 
     def __init__(self, tree: ast.AST) -> None:
         self._uses = Uses(tree)
+        self.job_has = self._uses.job_has
 
     def carried(self, loop: ast.For) -> list[str]:
         """What the loop's body uses as the pass before has left it, and does not only show."""

@@ -27,7 +27,7 @@ FACTORS = "numbers in what the loss is made of, or by which the loss is multipli
 ADVICE = (
     "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
     "compute it from epoch.step_number. What it has of losses or metrics is of each worker's own samples: "
-    "epoch.reduce(name, total, count) is the same on all"
+    "epoch.reduce(name, total, count) is the same on all, and within a batch epoch.sum(value)"
 )
 OF_THE_SHARE = (
     "What each worker counts in its samples, as len(x), words, or the sum of weights that it makes add up to 1, makes "
