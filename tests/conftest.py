@@ -12,6 +12,7 @@ from typing import get_args
 import lateness
 import pytest
 import pytest_timeout
+import watchdog
 from dyntrain.controller.local.pace import patient, slowness
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
@@ -47,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[ENGINE] = config.getoption("--engine")  # which workers inherit
     note_failures(config)
+    config.pluginmanager.register(watchdog)
     lateness.LATENESS.start()
 
 
@@ -65,7 +67,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
     """The bound that ends a test that hangs, as patient as all others."""
-    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=patient(settings.timeout)))
+    bound = patient(settings.timeout)
+    watchdog.begin(item, bound)
+    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=bound))
 
 
 @pytest.hookimpl(tryfirst=True)

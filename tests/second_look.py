@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import pytest
 AT_MOST = 8
 NOTED = Path("build/second-look.txt")
 OPTION = "--note-failures"
+XDIST = re.compile(r"\[gw\d+\] ")  # its line on which process it was stands before what became of that
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def first_line(report: pytest.TestReport) -> str:
     """What the test said when it failed, in a line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     said = str(crash.message) if crash is not None else report.longreprtext.strip()
-    return next(iter(said.splitlines()), f"failed in its {report.when}")[:300]
+    lines = [line for line in said.splitlines() if not XDIST.match(line)]
+    return next(iter(lines), f"failed in its {report.when}")[:300]
 
 
 def failures(notes: Path) -> list[Failure]:

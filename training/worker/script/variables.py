@@ -29,7 +29,7 @@ NUMBERED = (
     "counts a step that is void twice: epoch.enumerate(...) gives the batch's own"
 )
 ONCE = (
-    "%s, line %d: what is set where `%s` (%s) is not set on a worker that begins after that epoch, nor by one that is "
+    "%s, line %d: what is set where `%s` (%s) is not set on a worker that begins after that epoch, nor on one that is "
     "restarted: with `>=` each epoch sets it"
 )
 ZIPPED = (
