@@ -37,6 +37,8 @@ LONG_FIRST = (
     "node_bootstrap",
 )
 
+LONGEST = 900.0  # seconds: a machine that stood still for a while may look a hundred times slower than it is
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -67,7 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
     """The bound that ends a test that hangs, as patient as all others."""
-    bound = patient(settings.timeout)
+    bound = min(patient(settings.timeout), max(LONGEST, 4 * settings.timeout))
     watchdog.begin(item, bound)
     return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=bound))
 

@@ -411,6 +411,7 @@ class ElasticJob:
                 log.warning("%s", loop.refusal)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
+            loop.has_ended = True
         except GeneratorExit:
             left = not self.membership.over
             raise

@@ -40,6 +40,7 @@ from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
+from dyntrain.training.worker.loop.watched import between_loops
 from dyntrain.training.worker.loop.watched.adding_up import AddingUp
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
@@ -69,10 +70,12 @@ class TrainingLoop:
         self.membership, self._before = membership, before
         if before is None:
             forget_all()
+            between_loops.forget_all()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
         self._state: TrainingState | None = None
+        self.has_ended = False  # also where this worker came too late for it, and went past
         self._earlier: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
         self.course = Course()
@@ -210,6 +213,7 @@ class TrainingLoop:
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
         hold(None, self)
+        between_loops.begin(self._state)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)

@@ -16,6 +16,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.between_loops import BETWEEN, refuse
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, rows_of, written
 from mxnet import autograd, gluon
@@ -34,10 +35,12 @@ VIEWS = ("reshape", "detach", "as_np_ndarray", "as_nd_ndarray")  # made without 
 def _refuse(heads: Any) -> None:
     """At the next sum, together with all workers."""
     hand = here.hand
-    if hand is None or not here.loop.follows or here.loop.refusal is not None:
+    if hand is None or here.loop.refusal is not None:
         return
     then = min((oldest(since_of(head)) for head in arrays(heads)), default=NEVER)
-    if then < hand.follows_from:
+    if then == BETWEEN:
+        refuse()
+    elif then < hand.follows_from and here.loop.follows:
         here.loop.refusal = OF_EARLIER.format(now=here.loop.position.step, then=then)
 
 
