@@ -396,6 +396,7 @@ class ElasticJob:
             while loop.position.epoch < course.end and not self.membership.over:
                 number = loop.position.epoch
                 self._epoch = epoch = Epoch(loop, number, course.shift)
+                loop.outside.begins(loop.state)
                 yield epoch
                 if self.membership.over:
                     break
@@ -411,7 +412,7 @@ class ElasticJob:
                 log.warning("%s", loop.refusal)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
-            loop.has_ended = True
+            loop.outside.over(loop.state)
         except GeneratorExit:
             left = not self.membership.over
             raise

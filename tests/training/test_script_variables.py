@@ -184,6 +184,15 @@ class Other:
         self.seen = self.seen + value
         return self.seen
 
+class Clip:
+    def __call__(self, net):
+        self.norms = self.norms + [norm_of(net)]
+        return min(self.norms)
+
+class Squares:
+    def __call__(self, out):
+        return out ** 2
+
 def start():
     least = 3
     def lower(value):
@@ -202,6 +211,7 @@ def notes(history, value):
     print(value, history[0])
 
 stopper = Stopper()
+clip, trainer.clip, squares = Clip(), Clip(), Squares()
 trainer = job.trainer(params)
 """
 
@@ -214,6 +224,9 @@ def test_what_functions_of_the_file_keep_is_found_as_far_as_their_names_lead() -
 CALLS = {
     "a method with an optimizer's name": ("if stopper.step(acc()):\n    job.stop()", ["self.best"]),
     "an optimizer's": ("trainer.step(8)", []),
+    "an object": ("trainer.update(clip(net))", ["self.norms"]),
+    "an object's object": ("trainer.update(trainer.clip(net))", ["self.norms"]),
+    "an object that keeps nothing": ("train(squares(net))", []),
     "of a function around it": ("lower(acc())", ["least"]),
     "a list that is passed": ("saves(kept, acc())", ["kept"]),
     "... under its name there": ("saves(value=acc(), best=kept)", ["kept"]),

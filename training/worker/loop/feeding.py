@@ -71,6 +71,7 @@ class Feeding:
                 if loop.losses_seen.put_down(hand.operators):
                     look_again(loop)
                 loop.steps.put_down(hand)
+            loop.outside.ends()
         finally:
             hold(None)
 

@@ -40,7 +40,6 @@ from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
-from dyntrain.training.worker.loop.watched import between_loops
 from dyntrain.training.worker.loop.watched.adding_up import AddingUp
 from dyntrain.training.worker.loop.watched.devices import refuse_means
 from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
@@ -48,6 +47,7 @@ from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
 from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
+from dyntrain.training.worker.loop.watched.outside_batches import Outside, forget_outside, settle, tell_of_readings
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -70,12 +70,12 @@ class TrainingLoop:
         self.membership, self._before = membership, before
         if before is None:
             forget_all()
-            between_loops.forget_all()
+            forget_outside()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
         self._state: TrainingState | None = None
-        self.has_ended = False  # also where this worker came too late for it, and went past
+        self.outside: Outside = Outside(before.outside if before else None)
         self._earlier: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
         self.course = Course()
@@ -213,7 +213,8 @@ class TrainingLoop:
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
         hold(None, self)
-        between_loops.begin(self._state)
+        settle(self._state)
+        tell_of_readings()
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
@@ -252,6 +253,7 @@ class TrainingLoop:
 
     def end_epoch(self) -> None:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
+        self.outside.inside()
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()
@@ -278,6 +280,8 @@ class TrainingLoop:
         begun before, it has run twice in the job's life, and what the first time led to counts.
         """
         state = self.state
+        self.outside.inside()
+        settle(state)
         if self.membership.probes:  # whose generators are its own
             self._draws.begins()
         self._refuse()  # the script may have changed it where the epoch begins

@@ -156,7 +156,7 @@ class Uses:
                 yield Use(name, "shows" if at.shows else "uses", at.under)
             yield Use(name, "adds", at.under, by_place=True)
             return
-        function = self._function(called, owner)
+        function = self._function(call, called, owner)
         within = list(self._in_function(function, at)) if function is not None else []
         given = {} if function is None else self._given(call, function)
         does = {name: [use for use in within if use.name == parameter] for parameter, name in given.items()}
@@ -174,11 +174,13 @@ class Uses:
             elif use.name in given and use.by_place:
                 yield use._replace(name=given[use.name])
 
-    def _function(self, called: str, owner: ast.expr | None) -> ast.FunctionDef | None:
-        """That of the file which is called, and is not at work already."""
+    def _function(self, call: ast.Call, called: str, owner: ast.expr | None) -> ast.FunctionDef | None:
+        """That of the file which is called, as an object's `__call__` is, and is not at work already."""
         found = self._methods.get(self._classes.get(ast.unparse(owner), ""), {}).get(called) if owner else None
         if found is None and called not in ACTS:  # those are an optimizer's, or Gluon's
             found = self._functions.get(called)
+        if found is None:
+            found = self._methods.get(self._classes.get(ast.unparse(call.func), ""), {}).get("__call__")
         return None if found in self._within else found
 
     def _in_function(self, function: ast.FunctionDef, at: At) -> Iterator[Use]:

@@ -16,8 +16,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.loop.watched.between_loops import BETWEEN, refuse
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
+from dyntrain.training.worker.loop.watched.outside_batches import refuse
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, rows_of, written
 from mxnet import autograd, gluon
 
@@ -38,8 +38,8 @@ def _refuse(heads: Any) -> None:
     if hand is None or here.loop.refusal is not None:
         return
     then = min((oldest(since_of(head)) for head in arrays(heads)), default=NEVER)
-    if then == BETWEEN:
-        refuse()
+    if then < 0:
+        refuse(then)
     elif then < hand.follows_from and here.loop.follows:
         here.loop.refusal = OF_EARLIER.format(now=here.loop.position.step, then=then)
 

@@ -35,7 +35,8 @@ from mxnet import gluon
 CHANGED = (
     "the gradients of {name} are changed before trainer.step(): they are those of this worker's share, and clipped or "
     "scaled by their own size they add up to another sum. Write trainer.allreduce_grads(), then what changes them, "
-    "then trainer.update(n) in place of trainer.step(n)"
+    "then trainer.update(n) in place of trainer.step(n). Where several backward passes are put together by hand, as "
+    "PCGrad does with those of its losses, nothing makes that of a share the whole batch's"
 )
 MOVED = (
     "{name} is written to after its gradients were read, and before they are summed: they are those of this worker's "

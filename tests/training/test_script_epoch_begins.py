@@ -1,0 +1,151 @@
+"""What is made of a net where an epoch begins or ends, as pseudo-labels and weights of hard samples: right where the
+job keeps it or members change at ends of epochs alone, refused where a loss has it in it otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+from conducted import Conductor, Death, Plain
+from dyntrain.training.job import ElasticJob
+from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, labels, mlp, numbers, weights
+from mxnet import autograd
+from test_script_idioms import all_close
+
+import mxnet as mx  # isort: skip
+
+X, Y = numbers(SAMPLES, 4), labels(3)
+Make = Callable[[Any], Any]
+
+
+def pseudo_labels(net: Any) -> Any:
+    return net(mx.nd.array(X)).argmax(axis=1)
+
+
+def hardness(net: Any) -> Any:
+    losses = CROSS(net(mx.nd.array(X)), mx.nd.array(Y))
+    return losses / losses.max()
+
+
+def script(
+    job: Any, make: Make, at: str = "begins", keeps: bool = True, hybrid: bool = False, **said: Any
+) -> list[Any]:
+    net, made = mlp(), {"s": mx.nd.zeros(SAMPLES)}
+    if hybrid:
+        net.hybridize()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
+    if keeps:
+        made = job.keep(made)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **said):
+        if at == "begins" and not (keeps and epoch.resumed):
+            made["s"][:] = make(net)
+        for x, y, i in epoch.batches(Rows(X, Y, np.arange(SAMPLES))):
+            with autograd.record():
+                out, own = net(x), made["s"].take(i)
+                loss = CROSS(out, y) * (1 + own) if make is hardness else CROSS(out, y) + CROSS(out, own)
+            loss.backward()
+            trainer.step(BATCH)
+        if at == "ends":
+            made["s"][:] = make(net)
+    return weights(net)
+
+
+MAKES = pytest.mark.parametrize("make", [pseudo_labels, hardness], ids=lambda f: f.__name__)
+PLACES = pytest.mark.parametrize("at", ["begins", "ends"])
+
+
+@PLACES
+@MAKES
+def test_t2_what_the_job_keeps_is_that_of_one_process(make: Make, at: str) -> None:
+    conductor = Conductor({0: 1, 5: 3, 7: 2}, [Death(6, 1)], 1)
+    all_close(conductor.run(lambda job: script(job, make, at)), script(Plain(), make, at))
+
+
+@PLACES
+@MAKES
+def test_t2_where_members_change_at_ends_of_epochs_it_needs_not_be_kept(make: Make, at: str) -> None:
+    """Of what is made where one ends, a worker that joins then has none."""
+    plan = {0: 2, 4: 3} if at == "begins" else {0: 2}
+    run = lambda job: script(job, make, at, keeps=False, changes="epoch")  # noqa: E731
+    all_close(Conductor(plan, [], None).run(run), script(Plain(), make, at))
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@PLACES
+@MAKES
+def test_t2_otherwise_it_is_refused_in_the_first_batch_that_needs_it(make: Make, at: str, hybrid: bool) -> None:
+    step = 0 if at == "begins" else 4
+    with pytest.raises(ValueError, match=rf"the loss of step {step} .* an epoch began or ended.*job\.keep.*resumed"):
+        Conductor({0: 2}).run(lambda job: script(job, make, at, keeps=False, hybrid=hybrid))
+
+
+def test_t2_a_net_that_does_not_train_gives_the_same_to_everybody() -> None:
+    def frozen(job: Any) -> list[Any]:
+        net, body = mlp(), mlp(seed=2)
+        trainer = job.trainer([*net.collect_params().values(), *body.collect_params().values()], "sgd")
+        body.collect_params().setattr("grad_req", "null")
+        for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+            features = body(mx.nd.array(X))
+            for x, y, i in epoch.batches(Rows(X, Y, np.arange(SAMPLES))):
+                with autograd.record():
+                    loss = CROSS(net(x), y) + CROSS(net(x), features.take(i).argmax(axis=1))
+                loss.backward()
+                trainer.step(BATCH)
+        return weights(net)
+
+    all_close(Conductor({0: 1, 2: 3}, [], 1).run(frozen), frozen(Plain()))
+
+
+def reads(job: Any, begins: Callable[[Any], Any], ends: Callable[[Any], Any], **said: Any) -> None:
+    net = mlp()
+    trainer = job.trainer(net.collect_params(), "sgd")
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **said):
+        begins(net)
+        for x, y in epoch.batches(Rows(X, Y)):
+            with autograd.record():
+                loss = CROSS(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        ends(net)
+
+
+def nothing(net: Any) -> None:
+    pass
+
+
+def by_numpy(net: Any) -> Any:
+    return net(mx.nd.array(X)).asnumpy()
+
+
+def measured(net: Any) -> None:
+    mx.metric.Accuracy().update(mx.nd.array(Y), net(mx.nd.array(X)))
+    assert net(mx.nd.array(X)).mean().asscalar() < np.inf
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "changes", "told"),
+    [
+        (by_numpy, nothing, "any", True),
+        (by_numpy, nothing, "epoch", False),
+        (measured, by_numpy, "any", False),
+    ],
+    ids=["where it begins", "members change at ends", "measured"],
+)
+def test_what_goes_on_by_way_of_numpy_where_an_epoch_begins_is_told_of_once(
+    begins: Callable[[Any], Any],
+    ends: Callable[[Any], Any],
+    changes: Any,
+    told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        reads(ElasticJob.join(), begins, ends, changes=changes)
+    said = [record.getMessage() for record in caplog.records if "where an epoch begins, what" in record.getMessage()]
+    assert len(said) == told
+    if said:
+        assert said[0].startswith(f"{__file__}, line {by_numpy.__code__.co_firstlineno + 1}: ")
