@@ -128,7 +128,7 @@ class Conductor:
             number = self._round
             self._check(decide)
             assert self.changed.wait_for(lambda: self._round > number or self.errors, WAIT), "somebody did not come"
-            if self.errors:
+            if self._round == number:  # another worker's script has failed before all came
                 raise Killed
             return self._outcomes[number]
 

@@ -4,6 +4,7 @@ job keeps it or members change at ends of epochs alone, refused where a loss has
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,33 @@ def test_t2_otherwise_it_is_refused_in_the_first_batch_that_needs_it(make: Make,
     step = 0 if at == "begins" else 4
     with pytest.raises(ValueError, match=rf"the loss of step {step} .* an epoch began or ended.*job\.keep.*resumed"):
         Conductor({0: 2}).run(lambda job: script(job, make, at, keeps=False, hybrid=hybrid))
+
+
+def near_the_begin(job: Any, copies: bool) -> list[Any]:
+    """Outputs stay near those of the net that the epoch began with, as those of an earlier policy."""
+    net, old = mlp(), mlp()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.2})
+    if not copies:
+        job.keep(old)
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        if copies:
+            old = copy.deepcopy(net)
+        elif not epoch.resumed:
+            for mine, its in zip(net.collect_params().values(), old.collect_params().values(), strict=True):
+                its.set_data(mine.data())
+        for x, y in epoch.batches(Rows(X, Y)):
+            with autograd.record():
+                loss = CROSS(net(x), y) + ((net(x) - old(x)) ** 2).sum(axis=1)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(net)
+
+
+def test_t2_a_copy_of_the_net_is_set_where_the_epoch_begins_or_refused() -> None:
+    conductor = Conductor({0: 1, 5: 3, 7: 2}, [Death(6, 1)], 1)
+    all_close(conductor.run(lambda job: near_the_begin(job, False)), near_the_begin(Plain(), True))
+    with pytest.raises(ValueError, match=r"an epoch began or ended.*job\.keep\(copy\)"):
+        Conductor({0: 2}).run(lambda job: near_the_begin(job, True))
 
 
 def test_t2_a_net_that_does_not_train_gives_the_same_to_everybody() -> None:

@@ -47,7 +47,8 @@ from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
 from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
-from dyntrain.training.worker.loop.watched.outside_batches import Outside, forget_outside, settle, tell_of_readings
+from dyntrain.training.worker.loop.watched.outside_batches import Outside, forget_outside, settle
+from dyntrain.training.worker.loop.watched.read_outside import forget_readings, tell_of_readings
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -71,6 +72,7 @@ class TrainingLoop:
         if before is None:
             forget_all()
             forget_outside()
+            forget_readings()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.hand: Hand | None = None  # the batch that the script has

@@ -1,0 +1,97 @@
+"""What a script reads of trained weights outside of its batches as NumPy's numbers, or puts into a dataset there.
+That a loss has it in it does not show, so it is told of.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.origins import arrays, since_of
+from dyntrain.training.worker.loop.watched.outside_batches import BESIDE_AN_EPOCH, BETWEEN_LOOPS, anything, place
+from dyntrain.training.worker.loop.watched.row_steps import oldest
+from mxnet import gluon
+
+READ = {
+    BETWEEN_LOOPS: "%s, line %d: trained weights, or what is made of them, are read as NumPy's numbers or go into a "
+    "dataset, and another loop over epochs follows: a worker that begins in that one reads those that it began with. "
+    "Where that loop uses them: kept = job.keep({'y': mx.nd.array(...)}) above it, and in it kept['y'] as it is there",
+    BESIDE_AN_EPOCH: "%s, line %d: where an epoch begins, what a net gives is read as NumPy's numbers: a worker that "
+    "joins within the epoch reads what later weights give. Where the batches use them: above the loop kept = "
+    "job.keep({'y': ...}), here if not epoch.resumed: kept['y'][:] = ..., and in the batches kept['y'] as it is "
+    "there; or job.epochs(..., changes='epoch')",
+}
+LIBRARIES = ("mxnet.", "dyntrain.", "gluoncv.", "gluonnlp.")
+log = logging.getLogger(__name__)
+
+
+class _Seen(threading.local):
+    """By one job."""
+
+    read: tuple[str, int] | None = None  # between loops: the first line of the script's that does
+    told = False  # of what is read where an epoch begins
+
+
+_seen = _Seen()
+
+
+def forget_readings() -> None:
+    """Another job begins."""
+    _seen.read, _seen.told = None, False
+
+
+def tell_of_readings() -> None:
+    """Another loop begins."""
+    if _seen.read is not None:
+        log.warning(READ[BETWEEN_LOOPS], *_seen.read)
+        _seen.read = None
+
+
+def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(read)
+    def notes(self: Any) -> Any:
+        if anything() and (where := place()) is not None and self.size > 1:
+            _note(self, where)
+        return read(self)
+
+    return notes
+
+
+def _fills(fill: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fill)
+    def notes(self: Any, *args: Any) -> None:
+        for each in arrays(list(args)) if anything() and place() == BETWEEN_LOOPS else ():
+            _note(each, BETWEEN_LOOPS)
+        fill(self, *args)
+
+    return notes
+
+
+def _note(array: Any, where: int) -> None:
+    """Where the script reads it, if it is not for a metric or to be printed."""
+    if oldest(since_of(array)) != where:
+        return
+    frame = sys._getframe(2)
+    shown = str(frame.f_globals.get("__name__")).startswith(("mxnet.ndarray", "mxnet.numpy", "mxnet.metric"))
+    if shown or isinstance(frame.f_locals.get("self"), mx.metric.EvalMetric):
+        return
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(LIBRARIES):
+        frame = frame.f_back
+    at = frame.f_code.co_filename, frame.f_lineno
+    if where == BETWEEN_LOOPS:
+        _seen.read = _seen.read or at
+    elif here.loop.outside.at == "begins" and not _seen.told:
+        _seen.told = True
+        log.warning(READ[where], *at)
+
+
+mx.nd.NDArray.asnumpy = _reads(mx.nd.NDArray.asnumpy)
+gluon.data.ArrayDataset.__init__ = _fills(gluon.data.ArrayDataset.__init__)
