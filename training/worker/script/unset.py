@@ -7,11 +7,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 from dyntrain.training.worker.script.left_early import begins
 from dyntrain.training.worker.script.phases import comes_again, is_epochs
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, tree_of, way_to
 
+At = tuple[int, int]  # in the source: line, column
 UNSET = (
     "{file}, line {line}: {name!r} is set in the loop over job.epochs() of line {loop}, and nowhere above it. Another "
     "loop over epochs may follow, and a worker that begins in that one does not go through this one, so it stops here "
@@ -43,17 +45,35 @@ def followed(tree: ast.Module, loop: ast.For) -> bool:
 
 def unset_after(tree: ast.Module, loop: ast.For) -> Iterator[tuple[str, int]]:
     """(name, line) of each use after the loop of what the loop alone has set."""
-    scope, end = _scope(tree, loop), loop.body[-1].end_lineno or loop.lineno
+    scope, last = _scope(tree, loop), loop.body[-1]
+    begin, end = _begin(loop), _end(last)
     nodes = list(_nodes(scope))
     elsewhere = {name for node in nodes for name in _said_elsewhere(node)}
     if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         elsewhere |= {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)}
-    sets = [(name, line) for node in nodes for name, line in _sets(node)]
-    elsewhere |= {name for name, line in sets if line < loop.lineno}
-    within = {name for name, line in sets if loop.lineno <= line <= end} - elsewhere
-    for name, line in sorted(((name, line) for node in nodes for name, line in _uses(node)), key=lambda use: use[1]):
-        if name in within and line > end and not any(name == other and end < at < line for other, at in sets):
-            yield name, line
+    later = {number: at for node in nodes for number, at in _set_later(node)}
+    sets = [(name, later.get(id(node), _begin(node))) for node in nodes for name in _sets(node)]
+    elsewhere |= {name for name, at in sets if at < begin}
+    within = {name for name, at in sets if begin <= at <= end} - elsewhere
+    for name, at in sorted(((name, at) for node in nodes for name, at in _uses(node)), key=lambda use: use[1]):
+        if name in within and at > end and not any(name == other and end < set_at <= at for other, set_at in sets):
+            yield name, at[0]
+
+
+def _begin(node: Any) -> At:
+    return node.lineno, node.col_offset
+
+
+def _end(node: Any) -> At:
+    return node.end_lineno, node.end_col_offset
+
+
+def _set_later(node: ast.AST) -> Iterator[tuple[int, At]]:
+    """Names, by their ids, that get their values once what stands behind them is known: `x` in `x = f(x)`."""
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.AsyncFor):
+        at = _end(node.iter if isinstance(node, ast.For | ast.AsyncFor) else node)
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from ((id(each), at) for target in targets for each in ast.walk(target))
 
 
 def _scope(tree: ast.Module, node: ast.AST) -> ast.AST:
@@ -70,24 +90,24 @@ def _nodes(scope: ast.AST) -> Iterator[ast.AST]:
             yield from _nodes(node)
 
 
-def _sets(node: ast.AST) -> Iterator[tuple[str, int]]:
+def _sets(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id, node.lineno
+        yield node.id
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name, node.lineno
+        yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from ((each.asname or each.name.split(".")[0], node.lineno) for each in node.names)
+        yield from (each.asname or each.name.split(".")[0] for each in node.names)
 
 
-def _uses(node: ast.AST) -> Iterator[tuple[str, int]]:
+def _uses(node: ast.AST) -> Iterator[tuple[str, At]]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id, node.lineno
+        yield node.id, _begin(node)
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        yield node.target.id, node.lineno
+        yield node.target.id, _begin(node)
     elif isinstance(node, COMPREHENSIONS):  # has names of its own, but for what it goes through first
         own = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
         yield from (
-            (each.id, each.lineno)
+            (each.id, _begin(each))
             for each in ast.walk(node)
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id not in own
         )
