@@ -13,7 +13,7 @@ import lateness
 import pytest
 import pytest_timeout
 import watchdog
-from dyntrain.controller.local.pace import patient, slowness
+from dyntrain.controller.local.pace import slowness
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
 from evidence import FAILED, keep
@@ -36,8 +36,6 @@ LONG_FIRST = (
     "dashboard",
     "node_bootstrap",
 )
-
-LONGEST = 900.0  # seconds: a machine that stood still for a while may look a hundred times slower than it is
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
     """The bound that ends a test that hangs, as patient as all others."""
-    bound = min(patient(settings.timeout), max(LONGEST, 4 * settings.timeout))
+    bound = watchdog.bound(settings.timeout)
     watchdog.begin(item, bound)
     return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=bound))
 

@@ -19,12 +19,18 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from dyntrain.controller.local.pace import patient
 
 AFTER = 60.0  # seconds that a test has for its clean-up once its bound has passed
+LONGEST = 900.0  # seconds: a machine that stood still for a while may look a hundred times slower than it is
 UNTIL = pytest.StashKey[float]()
 
 
-def begin(item: pytest.Item, bound: float) -> None:
-    """`bound`: seconds until the test's timeout, as patient as it is."""
-    item.stash[UNTIL] = time.monotonic() + bound + patient(AFTER)
+def bound(timeout: float) -> float:
+    """In seconds, of a test that says so many: as patient as all others."""
+    return min(patient(timeout), max(LONGEST, 4 * timeout))
+
+
+def begin(item: pytest.Item, seconds: float) -> None:
+    """`seconds`: until the test's timeout, as patient as it is."""
+    item.stash[UNTIL] = time.monotonic() + seconds + patient(AFTER)
     _arm(item)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import second_look
+import watchdog
+from dyntrain.controller.local.pace import patient
 
 TESTS = Path(second_look.__file__).parent
 CONFTEST = f"""
@@ -17,18 +19,18 @@ import sys
 sys.path.insert(0, {str(TESTS)!r})
 import pytest, pytest_timeout, watchdog
 from second_look import add_option as pytest_addoption, note_failures
-watchdog.AFTER = 0.5
+watchdog.AFTER = 1.5
 def pytest_configure(config):
     note_failures(config)
     config.pluginmanager.register(watchdog)
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item, settings):
-    watchdog.begin(item, settings.timeout)
+    watchdog.begin(item, watchdog.bound(settings.timeout))
     return pytest_timeout.pytest_timeout_set_timer(item, settings)
 """
 # Each hangs in a process that has gone through another test, and passes alone.
 HANGS = """
-import ctypes, multiprocessing, signal, threading, pytest
+import ctypes, signal, threading, pytest
 SEEN = []
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
 def in_c():
@@ -41,7 +43,7 @@ def cleaned_up():
     if len(SEEN) == 3:
         threading.Event().wait()
 def test_before(): SEEN.append(0)
-@pytest.mark.timeout(0.5)
+@pytest.mark.timeout(1.5)
 @pytest.mark.parametrize("hangs", {hangs})
 def test_hangs(hangs, cleaned_up):
     SEEN.append(1)
@@ -74,9 +76,18 @@ def test_a_run_goes_on_without_a_test_that_hangs(tmp_path: Path, hangs: str, pla
         capture_output=True,
         text=True,
         check=False,
+        timeout=patient(120),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout, "one after it, and itself in the process that took the place"
     assert re.search(r"\npassed only alone: test_some.py::test_hangs\[.*\]: (.* crashed while|Failed: it)", done.stdout)
-    assert "Timeout (0:00:0" in done.stderr
+    assert "Timeout (0:0" in done.stderr
     assert place in done.stderr
+
+
+@pytest.mark.parametrize(("slower", "says", "bound"), [(1.5, 60, 90), (100, 60, 900), (100, 600, 2400)])
+def test_a_test_may_take_a_quarter_of_an_hour_at_most_or_four_times_what_it_says(
+    monkeypatch: pytest.MonkeyPatch, slower: float, says: float, bound: float
+) -> None:
+    monkeypatch.setattr(watchdog, "patient", lambda seconds: slower * seconds)
+    assert watchdog.bound(says) == bound
