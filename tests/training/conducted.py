@@ -475,6 +475,8 @@ class PlainRows:
 
 
 class Plain:
+    writes = True
+
     def memory(self, **values: Any) -> SimpleNamespace:
         return SimpleNamespace(**values)
 

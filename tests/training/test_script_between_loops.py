@@ -16,7 +16,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, SAMPLES, Rows, labels, mlp, numbers, weights
 from mxnet import autograd, gluon
-from phased import trained
+from phased import taught, trained
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -135,10 +135,7 @@ def taught_by_a_copy(job: Any, keeps: bool) -> list[Any]:
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(Rows(X, Y)):
-            with autograd.record():
-                loss = CROSS(net(x), y) + ((net(x) - old(x)) ** 2).sum(axis=1)
-            loss.backward()
-            trainer.step(BATCH)
+            taught(net, old, trainer, x, y, BATCH)
     return weights(net)
 
 

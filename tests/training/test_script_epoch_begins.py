@@ -16,6 +16,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, labels, mlp, numbers, weights
 from mxnet import autograd
+from phased import taught
 from test_script_idioms import all_close
 
 import mxnet as mx  # isort: skip
@@ -98,10 +99,7 @@ def near_the_begin(job: Any, copies: bool) -> list[Any]:
             for mine, its in zip(net.collect_params().values(), old.collect_params().values(), strict=True):
                 its.set_data(mine.data())
         for x, y in epoch.batches(Rows(X, Y)):
-            with autograd.record():
-                loss = CROSS(net(x), y) + ((net(x) - old(x)) ** 2).sum(axis=1)
-            loss.backward()
-            trainer.step(BATCH)
+            taught(net, old, trainer, x, y, BATCH)
     return weights(net)
 
 

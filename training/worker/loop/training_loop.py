@@ -16,6 +16,7 @@ import dyntrain.training.worker.loop.watched.carried  # looks at what goes on fr
 import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
 import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
 import dyntrain.training.worker.loop.watched.invoked  # looks at operators
+import dyntrain.training.worker.loop.watched.outside_batches  # looks at what is made of trained weights there
 import dyntrain.training.worker.loop.watched.threads  # noqa: F401  # looks at who differentiates
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
@@ -47,8 +48,8 @@ from dyntrain.training.worker.loop.watched.factors import Factors
 from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
 from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
-from dyntrain.training.worker.loop.watched.outside_batches import Outside, forget_outside, settle
-from dyntrain.training.worker.loop.watched.read_outside import forget_readings, tell_of_readings
+from dyntrain.training.worker.loop.watched.outside import Outside, settle
+from dyntrain.training.worker.loop.watched.read_outside import tell_of_readings
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -71,8 +72,6 @@ class TrainingLoop:
         self.membership, self._before = membership, before
         if before is None:
             forget_all()
-            forget_outside()
-            forget_readings()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
@@ -216,7 +215,7 @@ class TrainingLoop:
         self._undo = Undo(self._state, self.memories)
         hold(None, self)
         settle(self._state)
-        tell_of_readings()
+        tell_of_readings(self.outside)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.made_anew import was_set
@@ -22,7 +21,6 @@ SET_BETWEEN = (
 class _Between(threading.local):
     def __init__(self) -> None:
         self.given: dict[int, tuple[Any, Any]] = {}  # by ids: weights that the script was given, their parameter
-        self.written: WeakKeyDictionary[Any, ReferenceType[Any]] = WeakKeyDictionary()  # in which loop
 
 
 _between = _Between()
@@ -42,7 +40,7 @@ def gave(param: Any, arrays: list[Any]) -> None:
 def wrote(param: Any) -> None:
     if _in_loop():
         was_set(param)
-        _between.written[param] = ref(here.loop)
+        here.loop.outside.wrote(param)
         here.loop.undo.script_sets(param)
 
 
@@ -53,6 +51,5 @@ def wrote_to(array: Any) -> None:
 
 
 def set_between(param: Any) -> bool:
-    """Since the loop began."""
-    loop = _between.written.get(param) if _between.written else None
-    return loop is not None and loop() is here.loop
+    """Since the loop began. What an earlier one has set is refused as made outside of batches."""
+    return param in here.loop.outside.written

@@ -17,7 +17,7 @@ import mxnet as mx  # isort: skip
 import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
-from dyntrain.training.worker.loop.watched.outside_batches import refuse
+from dyntrain.training.worker.loop.watched.outside import refuse
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, rows_of, written
 from mxnet import autograd, gluon
 

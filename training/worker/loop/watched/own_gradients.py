@@ -27,6 +27,7 @@ from dyntrain.training.worker.loop.batch.here import caller, here, within
 from dyntrain.training.worker.loop.watched.between import wrote_to
 from dyntrain.training.worker.loop.watched.not_kept import refuse_not_kept
 from dyntrain.training.worker.loop.watched.origins import follows, put, since_of
+from dyntrain.training.worker.loop.watched.outside import mark_gradients
 from dyntrain.training.worker.loop.watched.row_steps import oldest
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
@@ -183,7 +184,8 @@ def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
     def looks(self: Any, *args: Any, **said: Any) -> Any:
         if here.hand is not None and not caller(1).startswith(("dyntrain.", "mxnet.gluon.")):
             _read(self)
-        return read(self, *args, **said)
+        mark_gradients(gradients := read(self, *args, **said))
+        return gradients
 
     return looks
 
@@ -199,6 +201,7 @@ def _gradient(own: property) -> property:
                         _read(param)
                         return gradient
         gradient = own.fget(self)  # type: ignore[misc]  # it has one
+        mark_gradients(gradient)
         hand = here.hand
         if hand is not None and gradient is not None and not any(each is self for each in hand.attached):
             hand.arrays_read.append(self)

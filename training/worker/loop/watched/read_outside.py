@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, since_of
-from dyntrain.training.worker.loop.watched.outside_batches import BESIDE_AN_EPOCH, BETWEEN_LOOPS, anything, place
+from dyntrain.training.worker.loop.watched.outside import BESIDE_AN_EPOCH, BETWEEN_LOOPS, Outside, place
 from dyntrain.training.worker.loop.watched.row_steps import oldest
 from mxnet import gluon
 
@@ -33,32 +32,17 @@ LIBRARIES = ("mxnet.", "dyntrain.", "gluoncv.", "gluonnlp.")
 log = logging.getLogger(__name__)
 
 
-class _Seen(threading.local):
-    """By one job."""
-
-    read: tuple[str, int] | None = None  # between loops: the first line of the script's that does
-    told = False  # of what is read where an epoch begins
-
-
-_seen = _Seen()
-
-
-def forget_readings() -> None:
-    """Another job begins."""
-    _seen.read, _seen.told = None, False
-
-
-def tell_of_readings() -> None:
+def tell_of_readings(outside: Outside) -> None:
     """Another loop begins."""
-    if _seen.read is not None:
-        log.warning(READ[BETWEEN_LOOPS], *_seen.read)
-        _seen.read = None
+    if outside.known.read is not None:
+        log.warning(READ[BETWEEN_LOOPS], *outside.known.read)
+        outside.known.read = None
 
 
 def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(read)
     def notes(self: Any) -> Any:
-        if anything() and (where := place()) is not None and self.size > 1:
+        if (where := place()) is not None and here.loop.outside.known.made and self.size > 1:
             _note(self, where)
         return read(self)
 
@@ -68,7 +52,7 @@ def _reads(read: Callable[..., Any]) -> Callable[..., Any]:
 def _fills(fill: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fill)
     def notes(self: Any, *args: Any) -> None:
-        for each in arrays(list(args)) if anything() and place() == BETWEEN_LOOPS else ():
+        for each in arrays(list(args)) if place() == BETWEEN_LOOPS else ():
             _note(each, BETWEEN_LOOPS)
         fill(self, *args)
 
@@ -86,10 +70,11 @@ def _note(array: Any, where: int) -> None:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(LIBRARIES):
         frame = frame.f_back
     at = frame.f_code.co_filename, frame.f_lineno
+    known = here.loop.outside.known
     if where == BETWEEN_LOOPS:
-        _seen.read = _seen.read or at
-    elif here.loop.outside.at == "begins" and not _seen.told:
-        _seen.told = True
+        known.read = known.read or at
+    elif here.loop.outside.at == "begins" and not known.told:
+        known.told = True
         log.warning(READ[where], *at)
 
 
