@@ -371,7 +371,8 @@ class ElasticJob:
         )
         if not loop.trainers:
             raise ValueError(
-                "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs()"
+                "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs(). Arrays "
+                "that are trained by hand become gluon.Parameters that it has"
             )
         self._looping = True
         return self._epochs(net, course)

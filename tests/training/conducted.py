@@ -315,7 +315,7 @@ class ConductedMembership(Membership):
 
     @property
     def writes(self) -> bool:
-        return self.kvstore.rank == 0
+        return self.kvstore.rank == 0 and self in self.conductor.members
 
     def intend(self, position: Position, indices: Any) -> None:
         self._exchanges, self._at = 0, position

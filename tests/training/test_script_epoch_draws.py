@@ -13,6 +13,8 @@ import pytest
 from dyntrain.training.job import ElasticJob
 from idioms import mlp, train, weights
 
+import mxnet as mx  # isort: skip
+
 
 def trained(job: Any, begins: Callable[[Any], object]) -> list[Any]:
     net = mlp()
@@ -26,6 +28,8 @@ DRAWS = {
     "numpy": (lambda _: np.random.permutation(9), "np.random"),
     "python": (lambda _: random.shuffle([1, 2, 3]), "random"),
     "the job's": (lambda epoch: epoch.random("order").permutation(9), None),
+    "mxnet": (lambda _: mx.nd.random.normal(shape=(4, 4)), "mx.random"),
+    "first weights": (lambda _: mlp(), None),
     "nothing": (lambda _: None, None),
 }
 

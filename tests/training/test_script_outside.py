@@ -14,7 +14,8 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
-from conducted import Conductor, Death, Plain
+from conducted import Conductor, Death, Plain, PlainLoader
+from dyntrain.training.worker.data.loader import Loader
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, weights
 from mxnet import autograd, gluon
 from phased import step, taught, trained
@@ -148,13 +149,28 @@ def by_an_export(net: Any, other: Any, job: Any) -> Any:
         return gluon.SymbolBlock.imports(f"{folder}/net-symbol.json", ["data"], f"{folder}/net-0000.params")
 
 
+def of_an_executor(net: Any, job: Any) -> Any:
+    arrays = {name: p.data() for name, p in net.collect_params().items()}
+    executor = net(mx.sym.var("data")).bind(mx.cpu(), {"data": mx.nd.array(X), **arrays})
+    return executor.forward()[0].sum(axis=1, keepdims=True)
+
+
+def of_a_module(net: Any, job: Any) -> Any:
+    module = mx.mod.Module(net(mx.sym.var("data")), label_names=None)
+    module.bind([("data", X.shape)], for_training=False)
+    module.set_params({name: p.data() for name, p in net.collect_params().items()}, {})
+    module.forward(mx.io.DataBatch([mx.nd.array(X)]), is_train=False)
+    return module.get_outputs()[0].sum(axis=1, keepdims=True)
+
+
 def by_arrays(net: Any, job: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         mx.nd.save(file := os.path.join(folder, "made"), [wide(net)])
         return mx.nd.load(file)[0]
 
 
-IN_AN_EPOCH: list[Make] = [adversarial, of_a_fitted_net, of_a_net_set_by(by_set_data), of_a_net_set_by(by_parameters)]
+SETS: list[Any] = [by_set_data, by_parameters]
+IN_AN_EPOCH: list[Make] = [adversarial, of_a_fitted_net, *map(of_a_net_set_by, SETS)]
 MAKES = [*IN_AN_EPOCH, by_arrays, *map(of_a_net_set_by, [by_an_initializer, by_an_export])]
 
 
@@ -200,6 +216,79 @@ def test_t2_what_is_made_where_an_epoch_begins_is_kept_or_refused(make: Make) ->
     all_close(conductor.run(lambda job: in_one_loop(job, make)), in_one_loop(Plain(), make))
     with pytest.raises(ValueError, match=BEGAN):
         Conductor({0: 2}).run(lambda job: in_one_loop(job, make, keeps=False))
+
+
+@pytest.mark.parametrize("make", [of_an_executor, of_a_module])
+def test_t2_what_a_symbol_gives_is_refused_likewise(make: Make) -> None:
+    """By one worker: MXNet may not bind symbols in several threads."""
+    with pytest.raises(ValueError, match=BETWEEN):
+        Conductor({0: 1}, loops=2).run(lambda job: script(job, make, keeps=False))
+    with pytest.raises(ValueError, match=BEGAN):
+        Conductor({0: 1}).run(lambda job: in_one_loop(job, make, keeps=False))
+
+
+Build = Callable[[Any, Any], Any]  # a loader or a dataset, of rows beside the samples
+BUILDS: dict[str, Build] = {
+    "a dataset": lambda job, z: Rows(X, Y, z),
+    "a loader": lambda job, z: job.loader(Rows(X, Y, z), BATCH, shuffle=True),
+    "a list": lambda job, z: gluon.data.SimpleDataset([(X[i], Y[i], z[i]) for i in range(SAMPLES)]),
+    "a transformed one": lambda job, z: gluon.data.ArrayDataset(X, Y, z).transform(lambda x, y, z: (x, y, 2 * z)),
+}
+
+
+def loaded(job: Any, build: Build, keeps: bool = True) -> list[Any]:
+    net, student = mlp(), mlp(seed=2)
+    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    made = {"z": net(mx.nd.array(X)).softmax()}
+    if keeps:
+        made = job.keep(made)
+    trainer = job.trainer(student.collect_params(), "sgd", {"learning_rate": 0.1})
+    rows = build(job, made["z"])
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+        for x, y, z in rows if isinstance(rows, Loader | PlainLoader) else epoch.batches(rows):
+            with autograd.record():
+                out = student(x)
+                loss = CROSS(out, y) + ((out - z) ** 2).sum(axis=1)
+            loss.backward()
+            trainer.step(BATCH)
+    return weights(student)
+
+
+def relabelled(job: Any, at: str, keeps: bool = True) -> list[Any]:
+    """A dataset whose labels the script writes anew in each epoch."""
+    net, made = mlp(), {"z": mx.nd.zeros((SAMPLES, 3))}
+    if keeps:
+        made = job.keep(made)
+    rows = Rows(X, Y, made["z"])
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+        if at == "begins" and not (keeps and epoch.resumed):
+            made["z"][:] = net(mx.nd.array(X)).softmax()
+        for x, y, z in epoch.batches(rows):
+            with autograd.record():
+                out = net(x)
+                loss = CROSS(out, y) + ((out - z) ** 2).sum(axis=1)
+            loss.backward()
+            trainer.step(BATCH)
+        if at == "ends":
+            made["z"][:] = net(mx.nd.array(X)).softmax()
+    return weights(net)
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_t2_rows_of_a_dataset_that_are_made_between_two_loops_are_kept_or_refused(build: Build) -> None:
+    if build is not BUILDS["a list"]:  # its rows are copies
+        all_close(changes().run(lambda job: loaded(job, build)), loaded(Plain(), build))
+    with pytest.raises(ValueError, match=BETWEEN):
+        Conductor({0: 2}, loops=2).run(lambda job: loaded(job, build, keeps=False))
+
+
+@pytest.mark.parametrize("at", ["begins", "ends"])
+def test_t2_rows_that_are_written_anew_in_each_epoch_are_kept_or_refused(at: str) -> None:
+    conductor = Conductor({0: 1, 5: 3, 7: 2}, [Death(6, 1)], 1)
+    all_close(conductor.run(lambda job: relabelled(job, at)), relabelled(Plain(), at))
+    with pytest.raises(ValueError, match=r"an epoch began or ended"):
+        Conductor({0: 2}).run(lambda job: relabelled(job, at, keeps=False))
 
 
 def from_what_one_has_written(job: Any, file: str) -> list[Any]:

@@ -8,7 +8,7 @@ from textwrap import indent
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
-from dyntrain.training.worker.script.variables import Reads
+from dyntrain.training.worker.script.reads import Reads
 from test_script_unset import run
 
 BODIES = {
@@ -106,7 +106,15 @@ BODIES = {
     "of the command line": ("fit(args.rate)\nargs.rate *= 0.9", ["args.rate"]),
     "in a dictionary": ("fit(state['rate'])\nstate['rate'] = state['rate'] / 2", ["state[rate]"]),
     "... that is only printed": ("state['seen'] += 1\nprint(state['seen'])", []),
-    "of another's object": ("fit(net.rate)\nnet.rate *= 0.9", []),
+    "of another's object": ("fit(net.rate)\nnet.rate *= 0.9", ["net.rate"]),
+    "a count on an object": ("state.step += 1\nif state.step % 3 == 0:\n    fit()", ["state.step"]),
+    "... that is only shown": ("state.step += 1\nprint(state.step)", []),
+    "a margin of a loss": ("loss.margin += 0.1\nfit(loss(x))", ["loss.margin"]),
+    "a margin that is set in each epoch": ("loss.margin = 0.1 * epoch\nfit(loss(x))", []),
+    "what goes with the job": ("if p.grad_req != 'null':\n    p.grad_req = 'null'\n    fit(p)", []),
+    "a generator": ("if rng.random() < 0.5:\n    fit(x)", ["rng"]),
+    "a generator that is seeded": ("rng.seed(epoch)\nfit(rng.random())", []),
+    "a generator that is made anew": ("rng = random.Random(epoch)\nfit(rng.random())", []),
     "an iterator": ("fit(next(rates))", ["rates"]),
     "an array, by place": ("margins[:] = margins * 0.9\nfit(margins)", ["margins"]),
     "a list, by place": ("fit(losses)\nlosses[epoch] = 3", ["losses"]),
@@ -125,6 +133,7 @@ class Trainer:
     def start(self, rows):
         self.mean = fit(rows)
 
+rng = random.Random(0)
 trainer = Trainer()
 args, state = parser.parse_args(), None
 memory = job.memory(best=0.0, seen={})
@@ -193,6 +202,22 @@ class Squares:
     def __call__(self, out):
         return out ** 2
 
+class Meter:
+    def update(me, value):
+        me.total += value
+        me.n += 1
+    @property
+    def mean(me):
+        return me.total / me.n
+
+class Rows:
+    def grow(self):
+        self.many += 8
+    def begin(self, epoch):
+        self.epoch = epoch
+    def __getitem__(self, i):
+        return rows[i % self.many + self.epoch]
+
 def start():
     least = 3
     def lower(value):
@@ -211,7 +236,7 @@ def notes(history, value):
     print(value, history[0])
 
 stopper = Stopper()
-clip, trainer.clip, squares = Clip(), Clip(), Squares()
+clip, trainer.clip, squares, meter, growing = Clip(), Clip(), Squares(), Meter(), Rows()
 trainer = job.trainer(params)
 """
 
@@ -223,6 +248,10 @@ def test_what_functions_of_the_file_keep_is_found_as_far_as_their_names_lead() -
 
 CALLS = {
     "a method with an optimizer's name": ("if stopper.step(acc()):\n    job.stop()", ["self.best"]),
+    "a property": ("train(meter.mean)\nmeter.update(3)", ["self.total", "self.n"]),
+    "... that is only printed": ("meter.update(3)\nprint(meter.mean)", []),
+    "a dataset that changes": ("growing.grow()", ["self.many"]),
+    "a dataset that is told the epoch": ("growing.begin(epoch)", []),
     "an optimizer's": ("trainer.step(8)", []),
     "an object": ("trainer.update(clip(net))", ["self.norms"]),
     "an object's object": ("trainer.update(trainer.clip(net))", ["self.norms"]),
@@ -293,3 +322,57 @@ def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, ca
     assert "(state[seen], best)" in best
     assert "job.memory(seen=..., best=...)" in best
     assert "folds.py, line 5: the number i of enumerate(...)" in number
+
+
+NAMED = """
+trainer = job.trainer(net.collect_params(), "sgd")
+for number, epoch in enumerate(job.epochs(1, samples=SAMPLES, global_batch=BATCH)):
+    trainer.set_learning_rate(0.1 * number)
+    bar = enumerate(epoch.batches(data()))
+    for i, (x, y) in bar:
+        step(net, trainer, x * i, y, BATCH)
+for epoch, rate in zip(job.epochs(1, samples=SAMPLES, global_batch=BATCH), [0.1]):
+    trainer.set_learning_rate(rate)
+    for x, y in epoch.batches(data()):
+        step(net, trainer, x, y, BATCH)
+"""
+
+
+def test_what_goes_beside_epochs_and_a_count_that_has_a_name_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(NAMED, tmp_path)
+    told = [record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage()]
+    epochs, batches, beside = told
+    assert "folds.py, line 3: the number number of enumerate(...) over the epochs" in epochs
+    assert "folds.py, line 6: the number i of enumerate(...)" in batches
+    assert "folds.py, line 8: what goes beside the epochs in zip(...)" in beside
+
+
+LOOP = """
+n, best, at = 0, 1.0, 0
+for epoch in job.epochs(3):
+    n += 1
+    loss = fit(epoch)
+    if loss < best:
+        best, at = loss, int(epoch)
+"""
+LATER = {
+    "a count by which is computed": ("fit(0.1 * n)", ["n"]),
+    "two of them": ("fit(at, n)", ["at", "n"]),
+    "one that is only shown": ("print(n)", []),
+    "one that is set anew": ("n = 3\nfit(n)", []),
+    "by the one that writes": ("if job.writes:\n    save(n)", []),
+    "in the next loop": ("for epoch in job.epochs(2):\n    fit(n)", ["n"]),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_what_one_loop_counts_and_a_later_line_uses_is_found(case: str) -> None:
+    after, expected = LATER[case]
+    for source in (f"{LOOP}{after}\n", "def main():\n" + indent(f"{LOOP}if True:\n{indent(after, '    ')}\n", "    ")):
+        tree = ast.parse(f"{source}\n{indent('for epoch in job.epochs(1): pass', '    ' * source.startswith('def'))}")
+        loop = next(node for node in ast.walk(tree) if isinstance(node, ast.For))
+        assert Reads(tree).used_later(tree, loop) == expected
+    alone = ast.parse(f"{LOOP}fit(n)\n")
+    assert Reads(alone).used_later(alone, next(node for node in ast.walk(alone) if isinstance(node, ast.For))) == []

@@ -81,7 +81,7 @@ class Loader:
         whole_batch: bool | None = False,
     ) -> None:
         self._padding = Padding(batchify, whole_batch)
-        self._dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
+        self.dataset, self._batchify = dataset, batchify or dataloader.default_batchify_fn
         self._processes, self._prefetch = processes, prefetch
         self._timeout, self._pinned = timeout, pinned
         self.samples, self.batch_size, self.discards = len(dataset), batch_size, discards
@@ -145,7 +145,7 @@ class Loader:
         return self._pin(self._result(self._processes, load, self._submit(self._processes, load)))
 
     def _load_here(self, load: Load) -> Any:
-        dataset = SeededDataset(self._dataset)
+        dataset = SeededDataset(self.dataset)
         samples = [dataset[key] for key in load.keys]
         if self.whole_batch:
             dataset.seed(together(load.keys))

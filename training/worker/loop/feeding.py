@@ -15,6 +15,7 @@ from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, H
 from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS, probed
 from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.loop.watched.datasets import refuse_made
 from dyntrain.training.worker.loop.watched.heads import look_again
 from dyntrain.training.worker.loop.watched.origins import begin
 
@@ -54,6 +55,7 @@ class Feeding:
         """`dataset` None: the script loads its batches itself."""
         loop = self._loop
         loop.enter(number)
+        refuse_made(dataset.dataset if isinstance(dataset, Loader) else dataset)
         try:
             while loop.position.epoch == number and not loop.membership.over:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed

@@ -94,7 +94,7 @@ class TrainingLoop:
         self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
         self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
         self.made_anew = MadeAnew()
-        self._draws = EpochDraws()
+        self.draws = EpochDraws()
 
     @property
     def state(self) -> TrainingState:
@@ -284,7 +284,7 @@ class TrainingLoop:
         self.outside.inside()
         settle(state)
         if self.membership.probes:  # whose generators are its own
-            self._draws.begins()
+            self.draws.begins()
         self._refuse()  # the script may have changed it where the epoch begins
         self.heads_known.clear()
         self.looks = 0
@@ -315,7 +315,7 @@ class TrainingLoop:
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
         seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
-        self._draws.seeded()
+        self.draws.seeded()
         self.updates.rates.head_for(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
         self.steps.begin()

@@ -7,9 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dyntrain.training.worker.script.uses import name_called
-
-OPTIMIZERS = {"_optimizer", "optimizer", "lr_mult", "wd_mult", "grad_req"}  # which go with the state
+from dyntrain.training.worker.script.parts import OF_THE_STATE, name_called
 
 
 def set_once(loop: ast.For, epoch: set[str], job_has: set[str]) -> Iterator[tuple[int, str, str]]:
@@ -46,4 +44,4 @@ def _is_kept(target: ast.Attribute | ast.Subscript, job_has: set[str]) -> bool:
     below = {ast.unparse(node) for node in ast.walk(target) if isinstance(node, ast.expr)}
     writes = any(name_called(node) in ("data", "grad", "list_data") for node in ast.walk(target))  # weights
     own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-    return bool(names & OPTIMIZERS or below & job_has or writes or own)
+    return bool(names & OF_THE_STATE or below & job_has or writes or own)

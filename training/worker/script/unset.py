@@ -34,7 +34,7 @@ def refuse_unset(caller: FrameType) -> None:
 
 def followed(tree: ast.Module, loop: ast.For) -> bool:
     """Whether it comes again, or there is a loop over epochs that is not above it in the same scope."""
-    own = _scope(tree, loop)
+    own = scope_of(tree, loop)
     above = {id(node) for node in _nodes(own) if getattr(node, "lineno", 0) < loop.lineno}
     others = [node for node in ast.walk(tree) if is_epochs(node)]
     inside = {id(node) for node in ast.walk(loop.iter)}
@@ -45,7 +45,7 @@ def followed(tree: ast.Module, loop: ast.For) -> bool:
 
 def unset_after(tree: ast.Module, loop: ast.For) -> Iterator[tuple[str, int]]:
     """(name, line) of each use after the loop of what the loop alone has set."""
-    scope, last = _scope(tree, loop), loop.body[-1]
+    scope, last = scope_of(tree, loop), loop.body[-1]
     begin, end = _begin(loop), _end(last)
     nodes = list(_nodes(scope))
     elsewhere = {name for node in nodes for name in _said_elsewhere(node)}
@@ -76,7 +76,7 @@ def _set_later(node: ast.AST) -> Iterator[tuple[int, At]]:
         yield from ((id(each), at) for target in targets for each in ast.walk(target))
 
 
-def _scope(tree: ast.Module, node: ast.AST) -> ast.AST:
+def scope_of(tree: ast.Module, node: ast.AST) -> ast.AST:
     return [each for each in way_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
 
 

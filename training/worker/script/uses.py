@@ -7,28 +7,27 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from dyntrain.training.worker.script.conditions import Condition, Conditions
+from dyntrain.training.worker.script.parts import (
+    ACTS,
+    BY_PYTHON,
+    CHANGES,
+    GENERATORS,
+    HOLDERS,
+    OF_THE_JOB,
+    OF_THE_STATE,
+    SEEDS,
+    SHOWS,
+    asks,
+    assignments,
+    calls,
+    functions,
+    is_empty,
+    name_called,
+    name_self,
+    only_shows,
+    set_on,
+)
 from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES
-
-SHOWS = {  # or waits
-    "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
-    "add_image", "set_description", "set_postfix", "wait_to_read",
-}  # fmt: skip
-ACTS = {
-    "step", "update", "allreduce_grads", "backward", "zero_grad", "set_learning_rate", "set_data", "setattr", "stop",
-    "save", "save_parameters", "save_states", "export",
-}  # fmt: skip
-CHANGES = {"append", "appendleft", "pop", "popleft"}  # a list
-HOLDERS = {  # of several values by their names: who makes one has it
-    "parse_args", "parse_known_args", "Namespace", "SimpleNamespace", "dict", "EasyDict", "AttrDict",
-}  # fmt: skip
-OF_THE_JOB = {"keep", "memory", "rows"}
-ANSWERS_ALIKE = {  # given the same
-    "len", "isinstance", "hasattr", "getattr", "callable", "type", "int", "float", "str", "bool", "abs", "min", "max",
-    "sum", "any", "all", "round", "divmod", "set", "list", "tuple", "range", "split", "strip", "lower", "upper",
-    "startswith", "endswith", "get", "keys", "values", "items", "index", "count", "isnan", "isinf",
-    "isfinite", "item", "asscalar", "casefold", "exists", "isfile", "isdir", "num_gpus",
-}  # fmt: skip
-
 
 How = Literal["sets", "empties", "uses", "shows", "adds"]
 ANEW: tuple[How, ...] = ("sets", "empties")
@@ -63,8 +62,9 @@ class Uses:
     """
 
     def __init__(self, tree: ast.AST) -> None:
-        self._functions = _functions(tree)
-        self._methods = {node.name: _functions(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        name_self(tree)
+        self._functions = functions(tree)
+        self._methods = {node.name: functions(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         self._within: list[ast.FunctionDef] = []
         set_to = list(assignments(tree))
         self._classes = {
@@ -74,7 +74,9 @@ class Uses:
         kept = [node for call in calls(tree) if name_called(call) == "keep" for node in ast.walk(call)]
         self.job_has |= {ast.unparse(node) for node in kept if isinstance(node, ast.Name | ast.Attribute)}
         several = [to for to, value in set_to if isinstance(value, ast.Dict) or name_called(value) in HOLDERS]
-        self._holders = {"self", *({to.id for to in several if isinstance(to, ast.Name)} - self.job_has)}
+        self.objects = {name for node in ast.walk(tree) if (name := set_on(node))} - self.job_has
+        self._holders = {"self", *self.objects, *({to.id for to in several if isinstance(to, ast.Name)} - self.job_has)}
+        self.generators = {ast.unparse(to) for to, value in set_to if name_called(value) in GENERATORS}
 
     def in_order(self, nodes: Sequence[ast.AST | None], at: At = ALWAYS) -> Iterator[Use]:
         for node in nodes:
@@ -88,7 +90,7 @@ class Uses:
                         anew = isinstance(part[1], ast.Slice) and part[0] not in {use.name for use in before}
                         yield Use(part[0], "sets" if anew else "adds", at.under, by_place=True)
                         yield from self.in_order([part[1]], at)
-                    elif (name := self.name_of(target)) and _is_empty(node.value):
+                    elif (name := self.name_of(target)) and is_empty(node.value):
                         yield Use(name, "empties", at.under)
                     else:
                         yield from self.in_order([target], at)
@@ -101,7 +103,7 @@ class Uses:
             elif isinstance(node, ast.For):
                 yield from self.in_order([node.iter, node.target, *node.body, *node.orelse], at)
             elif isinstance(node, ast.If):
-                yield from self.in_order([node.test], at._replace(shows=at.shows or _only_shows(node)))
+                yield from self.in_order([node.test], at._replace(shows=at.shows or only_shows(node)))
                 for branch, holds in ((node.body, True), (node.orelse, False)):
                     yield from self.in_order(branch, at._replace(under=at.under | {self._condition(node.test, holds)}))
             elif isinstance(node, ast.Call):
@@ -113,6 +115,9 @@ class Uses:
             elif isinstance(node, ast.expr) and (name := self.name_of(node)):
                 how: How = "shows" if at.shows else "uses"
                 yield Use(name, how if isinstance(getattr(node, "ctx", None), ast.Load) else "sets", at.under)
+                yield from self._property(node, at)
+            elif isinstance(node, ast.Attribute) and (read := list(self._property(node, at))):
+                yield from read
             elif node is not None and not isinstance(node, SCOPES):
                 yield from self.in_order(list(ast.iter_child_nodes(node)), at)
 
@@ -123,7 +128,7 @@ class Uses:
         parts = frozenset(self._condition(value, holds) for value in getattr(test, "values", ()) if joined)
         named = (self.name_of(node) for node in ast.walk(test) if isinstance(node, ast.expr))
         names, where = frozenset(name for name in named if name), (test.lineno, test.col_offset)
-        return Condition(ast.unparse(test), holds, names, _asks(test), where, parts)
+        return Condition(ast.unparse(test), holds, names, asks(test), where, parts)
 
     def name_of(self, node: ast.expr) -> str | None:
         """Of a variable, or of a value in one that holds several by their names."""
@@ -133,7 +138,7 @@ class Uses:
         if not isinstance(root, ast.Name) or root.id not in self._holders:
             return None
         if isinstance(node, ast.Attribute):
-            return f"{root.id}.{node.attr}"
+            return f"{root.id}.{node.attr}" if node.attr not in OF_THE_STATE else None
         key = getattr(getattr(node, "slice", None), "value", None)
         return f"{root.id}[{key}]" if isinstance(key, str) else None
 
@@ -156,6 +161,12 @@ class Uses:
                 yield Use(name, "shows" if at.shows else "uses", at.under)
             yield Use(name, "adds", at.under, by_place=True)
             return
+        if owner is not None and ast.unparse(owner) in self.generators and (name := self.name_of(owner)):
+            yield from self.in_order([*call.args, *call.keywords], at)
+            if called not in SEEDS:
+                yield Use(name, "shows" if at.shows else "uses", at.under)
+            yield Use(name, "sets" if called in SEEDS else "adds", at.under, by_place=True)
+            return
         function = self._function(call, called, owner)
         within = list(self._in_function(function, at)) if function is not None else []
         given = {} if function is None else self._given(call, function)
@@ -167,20 +178,33 @@ class Uses:
                 if uses is not None and all(each.how == "shows" or each.by_place for each in uses):
                     use = use._replace(how="shows")  # the function does no more with it
                 yield use
-        for use in within:
-            if use.beyond or not use.name.isidentifier():
-                how: How = "sets" if use.how == "empties" and use.under != at.under else use.how
-                yield use._replace(how=how, under=at.under, beyond=True)
-            elif use.name in given and use.by_place:
-                yield use._replace(name=given[use.name])
+        yield from (use._replace(name=given[use.name]) for use in within if use.name in given and use.by_place)
+        yield from _beyond(within, at)
+        if owner is not None and called in (methods := self._methods_of(owner)):
+            yield from (use for each in BY_PYTHON if each != called for use in self._by_python(methods.get(each), at))
+
+    def _by_python(self, method: ast.FunctionDef | None, at: At) -> Iterator[Use]:
+        """What it computes by, of what other methods of its object may change."""
+        if method is not None and method not in self._within:
+            yield from (use for use in _beyond(list(self._in_function(method, at)), at) if use.how == "uses")
+
+    def _property(self, node: ast.expr, at: At) -> Iterator[Use]:
+        """What one of an object of the file's reads."""
+        method = self._methods_of(node.value).get(node.attr) if isinstance(node, ast.Attribute) else None
+        marks = [getattr(each, "id", getattr(each, "attr", "")) for each in method.decorator_list] if method else []
+        if method is not None and method not in self._within and any("property" in each for each in marks):
+            yield from _beyond(list(self._in_function(method, at)), at)
+
+    def _methods_of(self, owner: ast.expr) -> dict[str, ast.FunctionDef]:
+        return self._methods.get(self._classes.get(ast.unparse(owner), ""), {})
 
     def _function(self, call: ast.Call, called: str, owner: ast.expr | None) -> ast.FunctionDef | None:
         """That of the file which is called, as an object's `__call__` is, and is not at work already."""
-        found = self._methods.get(self._classes.get(ast.unparse(owner), ""), {}).get(called) if owner else None
+        found = self._methods_of(owner).get(called) if owner else None
         if found is None and called not in ACTS:  # those are an optimizer's, or Gluon's
             found = self._functions.get(called)
         if found is None:
-            found = self._methods.get(self._classes.get(ast.unparse(call.func), ""), {}).get("__call__")
+            found = self._methods_of(call.func).get("__call__")
         return None if found in self._within else found
 
     def _in_function(self, function: ast.FunctionDef, at: At) -> Iterator[Use]:
@@ -200,45 +224,9 @@ class Uses:
         return {to: value.id for to, value in passed if isinstance(value, ast.Name)}
 
 
-def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-def _is_empty(node: ast.expr | None) -> bool:
-    """Nothing, or a list or a dictionary of nothing."""
-    if isinstance(node, ast.Dict):
-        return not node.keys
-    return not node.elts if isinstance(node, ast.List) else isinstance(node, ast.Constant) and node.value is None
-
-
-def _asks(test: ast.expr) -> bool:
-    """Something that may answer otherwise each time, or, as `job.writes`, on each worker."""
-    writes = any(isinstance(node, ast.Attribute) and node.attr == "writes" for node in ast.walk(test))
-    return writes or any(name_called(call) not in ANSWERS_ALIKE for call in calls(test))
-
-
-def _only_shows(branch: ast.If) -> bool:
-    calls = {name_called(node) for part in branch.body for node in ast.walk(part)}
-    stores = [
-        node for part in branch.body for node in ast.walk(part) if isinstance(node, ast.Attribute | ast.Subscript)
-    ]
-    return bool(calls & SHOWS) and not calls & ACTS and not any(isinstance(each.ctx, ast.Store) for each in stores)
-
-
-def calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
-
-
-def name_called(node: ast.AST) -> str:
-    return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
-
-
-def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """(target, value) of each, also of several side by side."""
-    for node in ast.walk(tree):
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            assert isinstance(node, ast.Assign)
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from zip(target.elts, node.value.elts, strict=False)
-            else:
-                yield target, node.value
+def _beyond(within: Sequence[Use], at: At) -> Iterator[Use]:
+    """What outlives the call, of what is done in a function."""
+    for use in within:
+        if use.beyond or not use.name.isidentifier():
+            how: How = "sets" if use.how == "empties" and use.under != at.under else use.how
+            yield use._replace(how=how, under=at.under, beyond=True)

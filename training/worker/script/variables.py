@@ -9,15 +9,15 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import TypeGuard
 
-from dyntrain.training.worker.script.conditions import Assigned
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
 from dyntrain.training.worker.script.once import set_once
+from dyntrain.training.worker.script.parts import assignments, calls, name_called
+from dyntrain.training.worker.script.reads import Reads
 from dyntrain.training.worker.script.source import tree_of
-from dyntrain.training.worker.script.uses import ANEW, Use, Uses, assignments, calls, name_called
 
 CARRIED = (
     "%s, line %d: what goes from one pass to the next in variables of the script (%s) is on a worker that joins what "
@@ -36,8 +36,23 @@ ZIPPED = (
     "%s, line %d: what goes beside the batches in zip(...) begins anew on a worker that joins, and a step that is void "
     "takes the next of it: one dataset of pairs has one order, and one loader"
 )
-WRITES = (*ANEW, "adds")
-CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+BESIDE_EPOCHS = (
+    "%s, line %d: what goes beside the epochs in zip(...) begins anew on a worker that joins, and after a restart: by "
+    "the epoch's own number, values[epoch]"
+)
+EPOCHS_NUMBERED = (
+    "%s, line %d: the number %s of enumerate(...) over the epochs begins at 0 on a worker that joins, and after a "
+    "restart: the epoch itself is the number, an int"
+)
+DRAWN = (
+    "%s, line %d: the generator %s goes on from pass to pass: on a worker that joins it begins anew, and a step that "
+    "is void draws twice. epoch.random(name) is a generator that is the same on all"
+)
+LATER = (
+    "%s, line %d: %s is changed in the loop, and used after it, where another loop may follow: a worker that begins in "
+    "that one has what it is above this loop. What is used later belongs in the job's memory: memory = job.memory(%s)"
+)
+COUNTS = {"enumerate", "zip"}
 log = logging.getLogger(__name__)
 
 
@@ -47,10 +62,19 @@ def tell_of_variables(caller: FrameType) -> None:
     reads = Reads(tree) if tree else None
     for loop in ast.walk(tree) if tree else ():
         if reads and isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
+            _put_in(loop)
             batches = [each for each in ast.walk(loop) if _is_of_batches(each, caller, names_in(loop.target))]
-            if found := list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each))):
-                said = ", ".join(f"{re.split('[.[]', name.rstrip(']'))[-1]}=..." for name in found)
-                log.warning(CARRIED, file, loop.lineno, ", ".join(found), said)
+            found = list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each)))
+            for name in (each for each in found if each in reads.generators):
+                log.warning(DRAWN, file, loop.lineno, name)
+            if others := [each for each in found if each not in reads.generators]:
+                log.warning(CARRIED, file, loop.lineno, ", ".join(others), _memory_of(others))
+            if tree and (later := [each for each in reads.used_later(tree, loop) if each not in found]):
+                log.warning(LATER, file, loop.lineno, ", ".join(later), _memory_of(later))
+            if any(name_called(call) == "zip" for call in calls(loop.iter)):
+                log.warning(BESIDE_EPOCHS, file, loop.lineno)
+            if number := reads.number_used(loop):
+                log.warning(EPOCHS_NUMBERED, file, loop.lineno, number)
             for line, test, what in set_once(loop, names_in(loop.target), reads.job_has):
                 log.warning(ONCE, file, line, test, what)
             for each in batches:
@@ -64,47 +88,22 @@ def _is_of_batches(node: ast.AST, caller: FrameType, epoch: set[str]) -> TypeGua
     return isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
 
 
-class Reads:
-    """Of a script."""
-
-    def __init__(self, tree: ast.AST) -> None:
-        self._uses = Uses(tree)
-        self.job_has = self._uses.job_has
-
-    def carried(self, loop: ast.For) -> list[str]:
-        """What the loop's body uses as the pass before has left it, and does not only show."""
-        uses = list(self._uses.in_order([loop.target, *loop.body]))
-        last = {use.name: use for use in uses if use.how in WRITES}
-        kept = {name for name, use in last.items() if use.how != "empties" or use.under} - self._clocks(loop)
-        decides = {use.name for use in uses if use.how == "uses"}
-        return [name for name in dict.fromkeys(_of_the_pass_before(uses)) if name in decides & kept]
-
-    def number_used(self, loop: ast.For) -> str | None:
-        """The name of `enumerate`'s number, where the loop is over that in any wrapping, and does not only show it."""
-        numbers = any(getattr(each.func, "id", "") == "enumerate" for each in calls(loop.iter))
-        if numbers and isinstance(loop.target, ast.Tuple):
-            name = getattr(loop.target.elts[0], "id", None)
-            if any(use.name == name and use.how == "uses" for use in self._uses.in_order(loop.body)):
-                return name
-        return None
-
-    def _clocks(self, loop: ast.For) -> set[str]:
-        """Names that are set to what a clock says, or to one of those."""
-        clocks = set[str]()
-        for target, value in [*assignments(loop)] * 2:  # `began = now` may be above or below `now = time.time()`
-            name = self._uses.name_of(target)
-            if name and (name_called(value) in CLOCKS or self._uses.name_of(value) in clocks):
-                clocks.add(name)
-        return clocks
+def _put_in(loop: ast.For) -> None:
+    """In place: what batches are counted by, where that has a name (`bar = enumerate(...)`)."""
+    named = {to.id: value for to, value in assignments(loop) if isinstance(to, ast.Name)}
+    counted = {name: value for name, value in named.items() if COUNTS & set(map(name_called, calls(value)))}
+    for each in ast.walk(loop):
+        if isinstance(each, ast.For) and counted:
+            each.iter = _InPlace(counted).visit(each.iter)
 
 
-def _of_the_pass_before(uses: Sequence[Use]) -> Iterator[str]:
-    """The names of what is used, or added to, where this pass need not have set it, in the order of the uses."""
-    assigned = Assigned(use.name for use in uses if use.how in WRITES)
-    for use in uses:
-        if use.how not in (*ANEW, "shows") and not assigned.is_set(use.name, use.under):
-            yield use.name
-        if use.how in WRITES and not use.by_place:  # a list stays one, and is mostly asked whether it is None
-            assigned.changes(use.name, use.under)
-        if use.how in ANEW:
-            assigned.sets(use.name, use.under)
+class _InPlace(ast.NodeTransformer):
+    def __init__(self, values: dict[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # as the library calls it
+        return self._values.get(node.id, node)
+
+
+def _memory_of(names: Sequence[str]) -> str:
+    return ", ".join(f"{re.split('[.[]', name.rstrip(']'))[-1]}=..." for name in names)

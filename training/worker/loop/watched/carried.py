@@ -17,7 +17,7 @@ import mxnet as mx  # isort: skip
 import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
-from dyntrain.training.worker.loop.watched.outside import refuse
+from dyntrain.training.worker.loop.watched.outside import is_of_trained_weights, mark, place, refuse
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, rows_of, written
 from mxnet import autograd, gluon
 
@@ -73,6 +73,21 @@ def _follows(make: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return makes
+
+
+def _executed(give: Callable[..., Any]) -> Callable[..., Any]:
+    """What an executor of a symbol gives, whose operators are not seen."""
+
+    @functools.wraps(give)
+    def gives(self: Any) -> Any:
+        made = give(self)
+        if follows():
+            follow(None, of := [*self.arg_arrays, *self.aux_arrays], made, into=False)
+            if (where := place()) is not None and any(map(is_of_trained_weights, of)):
+                mark(made, where)
+        return made
+
+    return gives
 
 
 def _shows(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,4 +158,5 @@ for _kind in (mx.nd.NDArray, mx.np.ndarray):
         _kind.backward = _asks(_kind.backward)
 mx.nd.NDArray.__del__ = _forgets(mx.nd.NDArray.__del__)
 autograd.backward, autograd.grad = _asks(autograd.backward), _differentiates(autograd.grad)
+mx.executor.Executor._get_outputs = _executed(mx.executor.Executor._get_outputs)
 gluon.HybridBlock._call_cached_op = _follows(gluon.HybridBlock._call_cached_op)

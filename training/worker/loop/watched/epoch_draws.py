@@ -1,5 +1,5 @@
 """What a script draws by NumPy's and Python's global functions where an epoch begins, as an order of its samples: each
-worker draws another, so it is told of. MXNet's generators cannot be asked.
+worker draws another, so it is told of. MXNet's generators cannot be asked: its operators say that they draw.
 """
 
 from __future__ import annotations
@@ -28,9 +28,15 @@ class EpochDraws:
     def __init__(self) -> None:
         self._standing: dict[str, Any] | None = None
         self._told = False
+        self._by_mxnet = False
+
+    def drawn(self) -> None:
+        """By an operator of MXNet's, outside of batches."""
+        self._by_mxnet = True
 
     def seeded(self) -> None:
         """The job has set the generators."""
+        self._by_mxnet = False
         if not self._told:
             self._standing = _standing()
 
@@ -40,6 +46,7 @@ class EpochDraws:
         if before is None:
             return
         found = [name for name, standing in _standing().items() if before[name] != standing]
+        found += ["mx.random"] if self._by_mxnet else []
         if found:
             self._told = True
             log.warning(DRAWN, " and ".join(found))

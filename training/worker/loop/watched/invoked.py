@@ -10,7 +10,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 from mxnet.ndarray import register  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, handle_of
+from dyntrain.training.worker.loop.watched.origins import arrays, draws, follow, follows, handle_of
 from dyntrain.training.worker.loop.watched.own_gradients import look
 
 _zeros = {handle_of(name) for name in ("_zeros", "zeros_like")}
@@ -19,6 +19,8 @@ _zeros = {handle_of(name) for name in ("_zeros", "zeros_like")}
 def _watched(invoke: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(invoke)
     def looks(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
+        if here.hand is None and draws(handle) and out is None and not here.in_block and hasattr(here, "loop"):
+            here.loop.draws.drawn()  # what weights begin with has an `out`
         if not follows():
             return invoke(handle, inputs, keys, values, out, *more)
         written = list[Any]()

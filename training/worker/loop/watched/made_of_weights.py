@@ -54,6 +54,11 @@ def any_given() -> bool:
     return bool(_trained)
 
 
+def was_made(array: Any) -> bool:
+    """Of weights, and as large."""
+    return id(array) in _made
+
+
 def forget(array: Any, trained: Callable[..., Any] = _trained.pop, made: Callable[..., Any] = _made.pop) -> None:
     """It is deleted, also at the interpreter's end, where a module's names may be gone."""
     trained(id(array), None)

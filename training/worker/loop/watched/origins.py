@@ -99,6 +99,10 @@ def follow(operator: int | None, inputs: Sequence[Any], outputs: Any, into: bool
             put(array, since, into)
 
 
+def draws(operator: int | None) -> bool:
+    return operator in _draws
+
+
 def _is_drawn(operator: int | None) -> bool:
     return operator in _draws or (operator in _dropouts and autograd.is_training())
 

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.made_of_weights import was_made
 from dyntrain.training.worker.loop.watched.origins import arrays, put, since_of
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, oldest
 from dyntrain.training.worker.state.training_state import TrainingState
@@ -88,9 +89,13 @@ class Outside:
         return any(
             id(param) in self.trained
             or (param in self.written and self.at != "over")
-            or any(oldest(since_of(each)) < 0 for each in param._data or ())
+            or any(oldest(since_of(each)) < 0 or was_made(each) for each in param._data or ())
             for param in self._params[block]
         )
+
+
+def is_of_trained_weights(array: Any) -> bool:
+    return oldest(since_of(array)) < 0 or was_made(array) or here.loop.outside.trains(array)
 
 
 def place() -> int | None:
