@@ -128,7 +128,7 @@ class _Foreseeing(Loader):
         load = next(loads)
         if not self.taken or self.taken[-1][0] != self._engine.formed:
             self.taken.append((self._engine.formed, load.indices.tolist()))
-        return fetch_samples(self._dataset, load.indices)
+        return fetch_samples(self.dataset, load.indices)
 
 
 class _Host(Supervisor):

@@ -67,8 +67,9 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
             f"step({n:g}) with {counts.own[0]} of the {counts.all_[0]} samples of this batch here: pass the batch size "
             f"({counts.nominal[0]}) or the number of samples in hand. step(1) is for job.trainer(..., loss='mean'), "
             "where the loss is a .mean() over the batch. A loss that is divided by what is counted in the batch, as "
-            "words or positives: leave the division out, and step(epoch.sum(n)) with that number. loss='own' takes "
-            "any number that is the same on every worker"
+            "words or positives: leave the division out, and step(epoch.sum(n)) with that number. One that is divided "
+            "by a constant, or rescale_grad: leave it out, and step(constant). loss='own' takes any number that is the "
+            "same on every worker"
         )
     if len(set(left.values())) > 1:
         raise WrongBatchSize(
