@@ -13,6 +13,7 @@ import lateness
 import pytest
 import pytest_timeout
 import watchdog
+from cost import Costs
 from dyntrain.controller.local.pace import slowness
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[ENGINE] = config.getoption("--engine")  # which workers inherit
     note_failures(config)
     config.pluginmanager.register(watchdog)
+    config.pluginmanager.register(Costs())
     lateness.LATENESS.start()
 
 
