@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from inspect import CO_OPTIMIZED
 from types import FrameType
-from typing import Any
 
-from dyntrain.training.worker.data.loader import Loader
-from dyntrain.training.worker.script.source import LOOPS, SCOPES, tree_of
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, Site, once_a_site
 
 LEAVES = (
     "{file}, line {line}: `{what}` leaves the loop over {loop}, while the other workers wait for this one. To end the "
@@ -32,15 +29,23 @@ RANGES = {"range", "trange"}
 
 def refuse_leaving(caller: FrameType) -> None:
     """`caller` is about to begin the loop. Raises ValueError."""
-    file, tree = caller.f_code.co_filename, tree_of(caller)
-    for loop in ast.walk(tree) if tree else ():
-        if isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
+    if refusal := _refusal_of(caller):
+        raise ValueError(refusal)
+
+
+def _refusal(site: Site, tree: ast.Module) -> str:
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and begins(loop, site.line):
             epoch = names_in(loop.target)
-            for what, over, line in _leaves(loop.body, caller, epoch, "job.epochs()"):
-                raise ValueError(LEAVES.format(file=file, line=line, what=what, loop=over))
+            for what, over, line in _leaves(loop.body, site, epoch, "job.epochs()"):
+                return LEAVES.format(file=site.file, line=line, what=what, loop=over)
             for each in [node for node in ast.walk(loop) if isinstance(node, ast.For)]:
-                if is_of_batches(each.iter, caller, epoch) and _is_beside_a_range(each.iter):
-                    raise ValueError(BESIDE_A_RANGE.format(file=file, line=each.lineno))
+                if is_of_batches(each.iter, site, epoch) and _is_beside_a_range(each.iter):
+                    return BESIDE_A_RANGE.format(file=site.file, line=each.lineno)
+    return ""
+
+
+_refusal_of = once_a_site(_refusal, without="")
 
 
 def begins(loop: ast.For, line: int) -> bool:
@@ -49,7 +54,7 @@ def begins(loop: ast.For, line: int) -> bool:
 
 
 def _leaves(
-    body: Sequence[ast.AST], caller: FrameType, epoch: set[str], over: str, own: bool = True
+    body: Sequence[ast.AST], site: Site, epoch: set[str], over: str, own: bool = True
 ) -> Iterator[tuple[str, str, int]]:
     """(statement, loop that it leaves, line). `own`: whether a `break` here is of a loop that all go through."""
     for node in body:
@@ -58,13 +63,13 @@ def _leaves(
         elif isinstance(node, ast.Break) and own:
             yield "break", over, node.lineno
         elif isinstance(node, LOOPS):
-            batches = isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
-            yield from _leaves(node.body, caller, epoch, "the batches of an epoch", batches)
-            yield from _leaves(node.orelse, caller, epoch, over, own)
+            batches = isinstance(node, ast.For) and is_of_batches(node.iter, site, epoch)
+            yield from _leaves(node.body, site, epoch, "the batches of an epoch", batches)
+            yield from _leaves(node.orelse, site, epoch, over, own)
         elif not isinstance(node, SCOPES):
             for part in ast.iter_child_nodes(node):
                 block = part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part]
-                yield from _leaves(block, caller, epoch, over, own)
+                yield from _leaves(block, site, epoch, over, own)
 
 
 def _is_beside_a_range(iterated: ast.expr) -> bool:
@@ -83,21 +88,12 @@ def names_in(target: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
-def is_of_batches(expression: ast.expr, caller: FrameType, epoch: set[str]) -> bool:
+def is_of_batches(expression: ast.expr, site: Site, epoch: set[str]) -> bool:
     """epoch.batches(...) in any wrapping, or a loader of the job."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in ("batches", "enumerate", "indices"):
             if isinstance(node.value, ast.Name) and node.value.id in epoch:
                 return True
-        elif isinstance(node, ast.Name) and isinstance(_value(node.id, caller), Loader):
+        elif isinstance(node, ast.Name) and node.id in site.loaders:
             return True
     return False
-
-
-def _value(name: str, caller: FrameType) -> Any:
-    """What the script's variable holds."""
-    variables = caller.f_locals
-    found = variables.get(name, caller.f_globals.get(name))
-    if caller.f_code.co_flags & CO_OPTIMIZED:
-        variables.clear()  # of a function these are copies, which would hold for ever what its variables had
-    return found

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ast
 from itertools import pairwise
-from types import FrameType
 
-from dyntrain.training.worker.script.source import COMPREHENSIONS, LOOPS, SCOPES, tree_of, way_to
+from dyntrain.training.worker.script.source import COMPREHENSIONS, LOOPS, SCOPES, Site, once_a_site, way_to
 
 ONE_LOOP = (
     "job.epochs() a second time: the script's source does not show that it has several loops over epochs, so the job "
@@ -20,13 +19,12 @@ ONE_LOOP = (
 WITHIN = "job.epochs() within the loop over another job.epochs(): one follows the other, once it has ended"
 
 
-def another_may_follow(caller: FrameType) -> bool:
-    """`caller` is about to begin a loop."""
-    tree = tree_of(caller)
-    if tree is None:
-        return False
+def _another_may_follow(site: Site, tree: ast.Module) -> bool:
     calls = [node for node in ast.walk(tree) if is_epochs(node)]
     return len(calls) > 1 or any(comes_again(tree, call, set()) for call in calls)
+
+
+another_may_follow = once_a_site(_another_may_follow, without=False)  # of the frame that is about to begin a loop
 
 
 def is_epochs(node: ast.AST) -> bool:

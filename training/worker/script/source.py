@@ -1,28 +1,79 @@
-"""The source of the script that calls, as a tree."""
+"""The source of the script that calls, as a tree, and what follows from it, worked out once."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import CO_OPTIMIZED
 from types import FrameType
+from typing import NamedTuple, TypeVar
 
+from dyntrain.training.worker.data.loader import Loader
+
+Result = TypeVar("Result")
+KEPT = 256  # results of an analysis, the least recently used of which go first
 ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def tree_of(caller: FrameType) -> ast.Module | None:
-    """None: there is no source, or it is not of this file any more; or what is collected meanwhile has printed a
+class Site(NamedTuple):
+    """Where a loop is about to begin: all that an analysis goes by. `loaders`: the variables that hold a loader of the
+    job.
+    """
+
+    file: str
+    line: int
+    source: str
+    loaders: frozenset[str]
+
+
+class _NoTree(Exception):
+    pass
+
+
+def once_a_site(analysis: Callable[[Site, ast.Module], Result], without: Result) -> Callable[[FrameType], Result]:
+    """`analysis` of the frame that begins a loop, worked out once for the same place in the same source. `analysis` may
+    change its tree. `without`: what is returned where there is no tree, and not kept.
+    """
+
+    @functools.lru_cache(KEPT)
+    def result(site: Site) -> Result:
+        return analysis(site, _tree_of(site.source))
+
+    def of(caller: FrameType) -> Result:
+        with ONE:
+            try:
+                return result(_site_of(caller))
+            except _NoTree:
+                return without
+
+    return of
+
+
+def _tree_of(source: str) -> ast.Module:
+    """Raises _NoTree where the source is not of this file any more; or what is collected meanwhile has printed a
     traceback, for which Python makes another tree.
     """
     try:
-        with ONE:
-            return ast.parse("".join(linecache.getlines(caller.f_code.co_filename, caller.f_globals)))
-    except (SyntaxError, ValueError, RecursionError, SystemError):
-        return None
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, SystemError) as error:
+        raise _NoTree from error
+
+
+def _site_of(caller: FrameType) -> Site:
+    file = caller.f_code.co_filename
+    variables = caller.f_locals
+    held = {**caller.f_globals, **variables}
+    # by its type: a variable's own `__class__` may be a script's code
+    loaders = frozenset(name for name, value in held.items() if issubclass(type(value), Loader))
+    if caller.f_code.co_flags & CO_OPTIMIZED:
+        variables.clear()  # of a function these are copies, which would hold for ever what its variables had
+    return Site(file, caller.f_lineno, "".join(linecache.getlines(file, caller.f_globals)), loaders)
 
 
 def way_to(tree: ast.AST, node: ast.AST) -> Iterator[ast.AST]:

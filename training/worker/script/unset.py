@@ -11,7 +11,7 @@ from typing import Any
 
 from dyntrain.training.worker.script.left_early import begins
 from dyntrain.training.worker.script.phases import comes_again, is_epochs
-from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, tree_of, way_to
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Site, once_a_site, way_to
 
 At = tuple[int, int]  # in the source: line, column
 UNSET = (
@@ -24,12 +24,19 @@ UNSET = (
 
 def refuse_unset(caller: FrameType) -> None:
     """`caller` is about to begin a loop that another one may follow. Raises ValueError."""
-    tree = tree_of(caller)
-    for loop in ast.walk(tree) if tree else ():
-        if isinstance(loop, ast.For) and tree and begins(loop, caller.f_lineno) and followed(tree, loop):
+    if refusal := _refusal_of(caller):
+        raise ValueError(refusal)
+
+
+def _refusal(site: Site, tree: ast.Module) -> str:
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and begins(loop, site.line) and followed(tree, loop):
             for name, line in unset_after(tree, loop):
-                file = caller.f_code.co_filename
-                raise ValueError(UNSET.format(file=file, line=line, name=name, loop=loop.lineno))
+                return UNSET.format(file=site.file, line=line, name=name, loop=loop.lineno)
+    return ""
+
+
+_refusal_of = once_a_site(_refusal, without="")
 
 
 def followed(tree: ast.Module, loop: ast.For) -> bool:

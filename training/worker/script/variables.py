@@ -9,15 +9,14 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import TypeGuard
 
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
 from dyntrain.training.worker.script.once import set_once
 from dyntrain.training.worker.script.parts import assignments, calls, name_called
 from dyntrain.training.worker.script.reads import Reads
-from dyntrain.training.worker.script.source import tree_of
+from dyntrain.training.worker.script.source import Site, once_a_site
 
 CARRIED = (
     "%s, line %d: what goes from one pass to the next in variables of the script (%s) is on a worker that joins what "
@@ -53,39 +52,48 @@ LATER = (
     "that one has what it is above this loop. What is used later belongs in the job's memory: memory = job.memory(%s)"
 )
 COUNTS = {"enumerate", "zip"}
+Finding = tuple[str, tuple[str | int, ...]]  # a sentence, and what is put in
 log = logging.getLogger(__name__)
 
 
 def tell_of_variables(caller: FrameType) -> None:
     """`caller` is about to begin a loop over epochs."""
-    file, tree = caller.f_code.co_filename, tree_of(caller)
-    reads = Reads(tree) if tree else None
-    for loop in ast.walk(tree) if tree else ():
-        if reads and isinstance(loop, ast.For) and begins(loop, caller.f_lineno):
-            _put_in(loop)
-            batches = [each for each in ast.walk(loop) if _is_of_batches(each, caller, names_in(loop.target))]
-            found = list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each)))
-            for name in (each for each in found if each in reads.generators):
-                log.warning(DRAWN, file, loop.lineno, name)
-            if others := [each for each in found if each not in reads.generators]:
-                log.warning(CARRIED, file, loop.lineno, ", ".join(others), _memory_of(others))
-            if tree and (later := [each for each in reads.used_later(tree, loop) if each not in found]):
-                log.warning(LATER, file, loop.lineno, ", ".join(later), _memory_of(later))
-            if any(name_called(call) == "zip" for call in calls(loop.iter)):
-                log.warning(BESIDE_EPOCHS, file, loop.lineno)
-            if number := reads.number_used(loop):
-                log.warning(EPOCHS_NUMBERED, file, loop.lineno, number)
-            for line, test, what in set_once(loop, names_in(loop.target), reads.job_has):
-                log.warning(ONCE, file, line, test, what)
-            for each in batches:
-                if any(name_called(call) == "zip" for call in calls(each.iter)):
-                    log.warning(ZIPPED, file, each.lineno)
-                if number := reads.number_used(each):
-                    log.warning(NUMBERED, file, each.lineno, number)
+    for sentence, values in _findings_of(caller):
+        log.warning(sentence, *values)
 
 
-def _is_of_batches(node: ast.AST, caller: FrameType, epoch: set[str]) -> TypeGuard[ast.For]:
-    return isinstance(node, ast.For) and is_of_batches(node.iter, caller, epoch)
+def _findings(site: Site, tree: ast.Module) -> tuple[Finding, ...]:
+    reads = Reads(tree)
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins(node, site.line)]
+    return tuple(finding for loop in loops for finding in _of_loop(site, tree, reads, loop))
+
+
+NOTHING: tuple[Finding, ...] = ()
+_findings_of = once_a_site(_findings, without=NOTHING)
+
+
+def _of_loop(site: Site, tree: ast.Module, reads: Reads, loop: ast.For) -> Iterator[Finding]:
+    file, line, epoch = site.file, loop.lineno, names_in(loop.target)
+    _put_in(loop)
+    batches = [each for each in ast.walk(loop) if isinstance(each, ast.For) and is_of_batches(each.iter, site, epoch)]
+    found = list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each)))
+    for name in (each for each in found if each in reads.generators):
+        yield DRAWN, (file, line, name)
+    if others := [each for each in found if each not in reads.generators]:
+        yield CARRIED, (file, line, ", ".join(others), _memory_of(others))
+    if later := [each for each in reads.used_later(tree, loop) if each not in found]:
+        yield LATER, (file, line, ", ".join(later), _memory_of(later))
+    if any(name_called(call) == "zip" for call in calls(loop.iter)):
+        yield BESIDE_EPOCHS, (file, line)
+    if number := reads.number_used(loop):
+        yield EPOCHS_NUMBERED, (file, line, number)
+    for at, test, what in set_once(loop, epoch, reads.job_has):
+        yield ONCE, (file, at, test, what)
+    for each in batches:
+        if any(name_called(call) == "zip" for call in calls(each.iter)):
+            yield ZIPPED, (file, each.lineno)
+        if number := reads.number_used(each):
+            yield NUMBERED, (file, each.lineno, number)
 
 
 def _put_in(loop: ast.For) -> None:
