@@ -14,13 +14,14 @@ export UV_PYTHON_DOWNLOADS := never
 # Tests start hundreds of processes, each of which would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pictures chaos test quick jobs verify bare horovod packages check fmt clean
+.PHONY: help setup demo pictures chaos test quick jobs matrices verify bare horovod packages check fmt clean
 help:
 	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (about a minute)"
 	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
 	@echo "make quick   what decides, the messages and their laws: for the hand while one works (a minute)"
-	@echo "make test    all tests but those of the whole system and of make bare; STRICT=1: no second look at what failed"
+	@echo "make test    all tests but those of make jobs, matrices and bare (8 minutes); STRICT=1: no second look at what failed"
 	@echo "make jobs    whole jobs and the whole system: workers that join, are killed or hang, several hosts, a hunt"
+	@echo "make matrices  every case of the tests of many values against many, of which make test has a selection"
 	@echo "make horovod the second engine into .venv, built once a machine (4 minutes); make jobs ENGINE=horovod then tests it"
 	@echo "make bare    the cluster template's user data on systems with a systemd of their own (root; 10 minutes)"
 	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (two and a half hours): PARTS=\"jobs bare\" HUNTS=4"
@@ -52,7 +53,7 @@ chaos: $(SYNCED)
 TESTED = DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python tests/second_look.py
 SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(SYNCED) $(AWS) packages
-	$(TESTED) -- $(SPREAD) -m "not (bare or e2e or horovod)" $(PYTEST_ARGS)
+	$(TESTED) -- $(SPREAD) -m "not (bare or e2e or horovod or jobs or matrix)" $(PYTEST_ARGS)
 
 # What decides, the messages, and the laws of both.
 quick: $(SYNCED)
@@ -67,6 +68,10 @@ ENGINE_TESTS_pslite := -m "(jobs or e2e) and not horovod" tests/e2e tests/traini
 ENGINE_TESTS_horovod := -m "(jobs and not pslite) or horovod" tests/training
 jobs: $(SYNCED) $(AWS) packages $(ENGINE_NEEDS_$(ENGINE))
 	$(TESTED) --engine $(ENGINE) -- $(SPREAD) $(ENGINE_TESTS_$(ENGINE)) $(PYTEST_ARGS)
+
+# The cases of which `make test` has a selection.
+matrices: $(SYNCED)
+	$(TESTED) -- $(SPREAD) -m matrix $(PYTEST_ARGS)
 
 horovod: $(HOROVOD)
 

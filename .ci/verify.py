@@ -48,6 +48,7 @@ PARTS: dict[str, Sequence[str]] = {
     "test": ("make", "test", "STRICT=1"),
     "demo": ("bash", "-c", f"make demo && {sys.executable} .ci/check_report.py build/demo/report.json"),
     "jobs": ("make", "jobs", "STRICT=1"),
+    "matrices": ("make", "matrices", "STRICT=1"),
     "bare": ("make", "bare", "STRICT=1"),
     "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),
     "busy": ("make", "test"),

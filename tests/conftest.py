@@ -4,6 +4,7 @@ take, and what some need of the machine.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -64,6 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marked = item.get_closest_marker("timeout")
         longest[item.path] = max(longest.get(item.path, 0.0), float(marked.args[0]) if marked else 0.0)
     items.sort(key=lambda item: (order.get(item.path.parent.name, len(order)), -longest[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: each DataLoader of Gluon's would go through all of it, as it collects
+    garbage when it is made.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

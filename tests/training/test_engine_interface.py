@@ -187,6 +187,7 @@ class _Host(Supervisor):
         job.close()  # the process goes on
 
 
+@pytest.mark.jobs
 def test_another_engine_trains_takes_a_worker_in_and_keeps_the_weights_equal(tmp_path: Path) -> None:
     bed = JobBed(tmp_path, [])
     try:

@@ -45,6 +45,7 @@ def bed(arguments: list[str], tmp_path: Path) -> Iterator[JobBed]:
     bed.close()
 
 
+@pytest.mark.jobs
 def test_face_a_dynamic_training_script_trains_elastically(bed: JobBed) -> None:
     bed.begin("A")
     bed.add_node("B")
@@ -63,6 +64,7 @@ def test_face_a_dynamic_training_script_trains_elastically(bed: JobBed) -> None:
     assert len(bed.supervisors[instance("A")].pids) == 1
 
 
+@pytest.mark.jobs
 def test_face_their_checkpoint_is_gone_on_from_and_compression_is_refused_by_name(
     arguments: list[str], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.refused import RefusedByAll
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
+from matrices import crossed
 from mxnet import autograd
 from test_script_idioms import all_close
 
@@ -125,8 +126,9 @@ def test_t2_a_net_that_averages_over_epochs_and_is_not_kept_is_refused() -> None
         Conductor({0: 2}, [], None).run(second_net)
 
 
-@pytest.mark.parametrize("every", ["step", "epoch"])
-@pytest.mark.parametrize("update", [way for way in WAYS if way not in (in_double, numpys)])
+@pytest.mark.parametrize(
+    ("update", "every"), crossed([way for way in WAYS if way not in (in_double, numpys)], ["step", "epoch"], each=1)
+)
 def test_t2_an_average_that_the_job_keeps_is_that_of_a_run_without_it(update: Update, every: str) -> None:
     """Of arrays of one type: of another `job.keep` tells."""
     expected = averages(Plain(), update, True, every)

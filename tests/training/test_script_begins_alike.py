@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from job_bed import JobBed
 
+pytestmark = pytest.mark.jobs
 DRAWS = """
 import sys, random
 import numpy as np

@@ -15,6 +15,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.record import losses, operators
 from dyntrain.training.worker.loop.record.multiples import multiples
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from matrices import crossed
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
@@ -270,45 +271,45 @@ def of_two(net: Any, x: Any, y: Any) -> Any:
     return CROSS(net(x), y).sum() * (net(x) ** 2).sum()
 
 
-@pytest.mark.parametrize("hybrid", [False, True])
-@pytest.mark.parametrize(
-    ("loss_of", "step", "loss"),
-    [
-        (each, BATCH, None),
-        (total, BATCH, None),
-        (summed_halves, BATCH, "sum"),
-        (summed_halves, BATCH, None),
-        (mean, 1, "mean"),
-        (mean, BATCH, "mean"),  # divided twice, as GluonNLP's sentiment_analysis_cnn does
-        (halves, 1, "mean"),
-        (mean_decayed, 1, "mean"),
-        (mean_decayed, BATCH, "mean"),
-        (stacked, 1, "mean"),
-        (columns, 1, "mean"),
-        (summed_columns, BATCH, "mean"),
-        (mean_held, 1, "mean"),
-        (mean_held_each, 1, "mean"),
-        (held_each, BATCH, "sum"),
-        (by_hand, BATCH, None),
-        (by_own_length, BATCH, None),
-        (looked_up, 1, "mean"),
-        (taken, 1, "mean"),
-        (indexed, 1, "mean"),
-        (last_axis, 1, "mean"),
-        (mean_of_both, 1, "mean"),
-        (weighed_mean, 1, "mean"),
-        (time_first, BATCH, None),
-        (time_averaged, BATCH, "sum"),
-        (time_summed, 1, "mean"),
-        (time_summed, BATCH, "mean"),
-        (of_sums, BATCH, None),
-        (total, 1, "own"),
-    ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
-)
+TOLD = [  # the loss, step's number, what the trainer is told
+    (each, BATCH, None),
+    (total, BATCH, None),
+    (summed_halves, BATCH, "sum"),
+    (summed_halves, BATCH, None),
+    (mean, 1, "mean"),
+    (mean, BATCH, "mean"),  # divided twice, as GluonNLP's sentiment_analysis_cnn does
+    (halves, 1, "mean"),
+    (mean_decayed, 1, "mean"),
+    (mean_decayed, BATCH, "mean"),
+    (stacked, 1, "mean"),
+    (columns, 1, "mean"),
+    (summed_columns, BATCH, "mean"),
+    (mean_held, 1, "mean"),
+    (mean_held_each, 1, "mean"),
+    (held_each, BATCH, "sum"),
+    (by_hand, BATCH, None),
+    (by_own_length, BATCH, None),
+    (looked_up, 1, "mean"),
+    (taken, 1, "mean"),
+    (indexed, 1, "mean"),
+    (last_axis, 1, "mean"),
+    (mean_of_both, 1, "mean"),
+    (weighed_mean, 1, "mean"),
+    (time_first, BATCH, None),
+    (time_averaged, BATCH, "sum"),
+    (time_summed, 1, "mean"),
+    (time_summed, BATCH, "mean"),
+    (of_sums, BATCH, None),
+    (total, 1, "own"),
+]
+
+
+@pytest.mark.parametrize(("case", "hybrid"), crossed(TOLD, [False, True], each=1))
 def test_t2_what_was_told_of_the_loss_gives_the_weights_of_one_process(
-    loss_of: Loss, step: float, loss: Any, hybrid: bool
+    case: tuple[Loss, float, Any], hybrid: bool
 ) -> None:
+    loss_of, step, loss = case
+
     def elastic(job: Any) -> list[Any]:
         return script(job, loss_of, step, loss, hybrid)
 

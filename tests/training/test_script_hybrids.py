@@ -13,6 +13,7 @@ from conducted import Conductor, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
+from matrices import crossed
 from mxnet import autograd, gluon
 from test_script_factors import count
 from test_script_heads import CHANGES
@@ -146,27 +147,27 @@ def root(functions: Any, out: Any, y: Any) -> Any:
     return functions.sqrt(functions.mean(out**2))
 
 
-@pytest.mark.parametrize("flags", [{"active": True}, {"static_alloc": True, "static_shape": True}], ids=["", "static"])
-@pytest.mark.parametrize(
-    ("loss_of", "step", "loss"),
-    [
-        (each, BATCH, None),
-        (total, BATCH, None),
-        (mean, 1, "mean"),
-        (without_labels, BATCH, None),
-        (by_own_length, BATCH, None),
-        (two_outputs, BATCH, None),
-        (by_places, BATCH, None),
-        (total_by_places, BATCH, None),
-        (masked_like, BATCH, None),
-    ],
-    ids=lambda value: getattr(value, "__name__", str(value)),
-)
+FLAGS = {"": {"active": True}, "static": {"static_alloc": True, "static_shape": True}}
+TOLD = [  # the loss, step's number, what the trainer is told
+    (each, BATCH, None),
+    (total, BATCH, None),
+    (mean, 1, "mean"),
+    (without_labels, BATCH, None),
+    (by_own_length, BATCH, None),
+    (two_outputs, BATCH, None),
+    (by_places, BATCH, None),
+    (total_by_places, BATCH, None),
+    (masked_like, BATCH, None),
+]
+
+
+@pytest.mark.parametrize(("case", "flags"), crossed(TOLD, FLAGS, each=1))
 @pytest.mark.filterwarnings("ignore:The 1-th input to HybridBlock is not used")
 def test_t2_what_is_made_within_a_hybridized_block_gives_the_weights_of_one_process(
-    loss_of: Loss, step: float, loss: Any, flags: dict[str, bool]
+    case: tuple[Loss, float, Any], flags: str
 ) -> None:
-    elastic = Conductor(*CHANGES).run(lambda job: script(job, loss_of, step, loss, **flags))
+    loss_of, step, loss = case
+    elastic = Conductor(*CHANGES).run(lambda job: script(job, loss_of, step, loss, **FLAGS[flags]))
     all_close(elastic, script(Plain(), loss_of, step))
 
 

@@ -13,6 +13,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, SCRIPTS, data, mlp, numbers, train, weights
+from matrices import crossed
 from mxnet import autograd, gluon
 
 import mxnet as mx  # isort: skip
@@ -49,8 +50,7 @@ def close(one: list[Any], other: list[Any]) -> None:
         np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=1e-4)
 
 
-@pytest.mark.parametrize("change", list(CHANGES))
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+@pytest.mark.parametrize(("script", "change"), crossed(SCRIPTS, CHANGES))
 def test_t2_a_public_scripts_idiom_gives_the_weights_of_one_process(script: Any, change: str) -> None:
     plan, deaths, segment = CHANGES[change]
     expected = script(Plain())

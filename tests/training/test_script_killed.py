@@ -17,6 +17,7 @@ from conducted import Plain
 from dyntrain.training.job import ElasticJob
 from job_bed import JobBed, instance
 
+pytestmark = pytest.mark.jobs
 SCRIPT = Path(__file__).with_name("mortal_idiom.py")
 
 

@@ -12,6 +12,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
 from idioms import CROSS, labels, mlp, numbers, weights
+from matrices import pairwise
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
@@ -63,28 +64,29 @@ def before(samples: int, batch: int, number: Number, accumulate: int = 1) -> lis
     return weights(net)
 
 
-@pytest.mark.parametrize("number", [in_hand, one])
-@pytest.mark.parametrize(
-    ("samples", "batch", "accumulate"),
-    [
-        (38, 12, 1),  # an epoch's last batch is of 2: shares of one sample, or none
-        (40, 12, 1),
-        (12, 3, 1),  # so are all of them, but for the first
-        (72, 12, 4),  # a share of 4
-        (36, 6, 3),
-        (36, 6, 2),
-        (30, 6, 4),  # the last update of an epoch is of one batch
-    ],
-)
-@pytest.mark.parametrize(
-    "plan",
-    [({0: 3}, [], 1), ({0: 2}, [], None), ({0: 1, 2: 3, 8: 2}, [Death(3, 1)], 1), ({0: 2, 2: 3}, [Death(0, 1)], 1)],
-    ids=["three", "two", "changes", "lost in the first step"],
-)
+BATCHES = [  # samples, how many in a batch, batches in an update
+    (38, 12, 1),  # an epoch's last batch is of 2: shares of one sample, or none
+    (40, 12, 1),
+    (12, 3, 1),  # so are all of them, but for the first
+    (72, 12, 4),  # a share of 4
+    (36, 6, 3),
+    (36, 6, 2),
+    (30, 6, 4),  # the last update of an epoch is of one batch
+]
+PLANS = {
+    "three": ({0: 3}, [], 1),
+    "two": ({0: 2}, [], None),
+    "changes": ({0: 1, 2: 3, 8: 2}, [Death(3, 1)], 1),
+    "lost in the first step": ({0: 2, 2: 3}, [Death(0, 1)], 1),
+}
+
+
+@pytest.mark.parametrize(("plan", "sizes", "number"), pairwise(PLANS, BATCHES, [in_hand, one]))
 def test_t2_what_means_are_divided_by_is_the_same_whoever_has_as_many_samples_as_there_are_means(
-    plan: tuple[Any, ...], samples: int, batch: int, accumulate: int, number: Number
+    plan: str, sizes: tuple[int, int, int], number: Number
 ) -> None:
-    elastic = Conductor(*plan).run(lambda job: script(job, samples, batch, number, accumulate))
+    samples, batch, accumulate = sizes
+    elastic = Conductor(*PLANS[plan]).run(lambda job: script(job, samples, batch, number, accumulate))
     all_close(elastic, before(samples, batch, number, accumulate))
 
 

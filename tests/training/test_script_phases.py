@@ -11,6 +11,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.worker.script.phases import another_may_follow
 from idioms import BATCH, SAMPLES, data, mlp
+from matrices import crossed
 from phased import early, new_head, progressive, same_trainer, step, unfreezing
 from test_script_idioms import all_close
 
@@ -27,10 +28,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", list(CHANGES))
-@pytest.mark.parametrize(
-    "script", [unfreezing, new_head, same_trainer, progressive], ids=lambda script: script.__name__
-)
+@pytest.mark.parametrize(("script", "change"), crossed([unfreezing, new_head, same_trainer, progressive], CHANGES))
 def test_t2_two_phases_give_the_weights_of_one_process(script: Any, change: str) -> None:
     plan, deaths = CHANGES[change]
     all_close(Conductor(plan, deaths, 2, loops=2).run(script), script(Plain()))

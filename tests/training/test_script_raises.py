@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import idioms
+import pytest
 from dyntrain.training.worker.refused import Refused, past_help
 from job_bed import JobBed
 
@@ -58,6 +59,7 @@ def failed(folder: Path, *command: str) -> JobBed:
     return bed
 
 
+@pytest.mark.jobs
 def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tmp_path: Path) -> None:
     """Class weights that are counted in it: MXNet's record does not show them."""
     bed = failed(tmp_path, "-c", PROBED, "classes_counted_in_the_batch")
@@ -66,6 +68,7 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
     assert bed.events("restart") == []
 
 
+@pytest.mark.jobs
 def test_t2_a_real_job_is_refused_by_what_its_loss_becomes_in_a_later_epoch(tmp_path: Path) -> None:
     """Steps have been made by then, with servers and a coordinator that a child must leave alone."""
     bed = failed(tmp_path, "-c", PROBED, "the_hardest_of_a_batch_later")
@@ -74,6 +77,7 @@ def test_t2_a_real_job_is_refused_by_what_its_loss_becomes_in_a_later_epoch(tmp_
     assert bed.events("restart") == []
 
 
+@pytest.mark.jobs
 def test_t2_a_real_job_goes_on_where_another_loss_adds_up(tmp_path: Path) -> None:
     bed = JobBed(tmp_path, [sys.executable, "-c", PROBED, "another_loss_later"], workers=2)
     try:
@@ -87,6 +91,7 @@ def test_t2_a_real_job_goes_on_where_another_loss_adds_up(tmp_path: Path) -> Non
     assert all("batch 1 of epoch 1 is probed as if it were the first" in log for log in logs)
 
 
+@pytest.mark.jobs
 def test_t8_what_is_refused_where_the_loop_begins_ends_a_real_job_without_using_up_its_restarts(tmp_path: Path) -> None:
     """Nobody has joined yet, so nobody could say more than an exit code: each node had six tracebacks in its log."""
     bed = failed(tmp_path, "-c", NO_TRAINER)
@@ -94,6 +99,7 @@ def test_t8_what_is_refused_where_the_loop_begins_ends_a_real_job_without_using_
     assert "the job refuses the script on every node" in end["reason"]
 
 
+@pytest.mark.jobs
 def test_t2_what_each_worker_refuses_in_words_of_its_own_ends_a_real_job_at_once(tmp_path: Path) -> None:
     """The numbers in it are those of its share: no two workers say the same, however often they are started again."""
     bed = failed(tmp_path, "-c", OWN_DIVISOR)
@@ -106,6 +112,7 @@ def test_t2_what_one_worker_refuses_after_steps_of_the_same_script_is_not_the_ot
     assert not past_help(Refused(), before_steps=False)
 
 
+@pytest.mark.jobs
 def test_t7_a_bug_in_the_body_of_the_loop_ends_a_real_job_the_second_time_with_its_traceback(tmp_path: Path) -> None:
     bed = failed(tmp_path, str(SCRIPT), "raising", "0", "99", str(tmp_path))
     (end,) = bed.events("failed")

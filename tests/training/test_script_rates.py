@@ -238,6 +238,7 @@ def test_t7_what_no_other_try_can_help_ends_the_job_at_once(driver: Driver) -> N
     assert sum(isinstance(entry, journal.JobFailed) for entry in entries) == 1
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize(
     ("name", "says"),
     [

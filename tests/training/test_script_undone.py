@@ -14,6 +14,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.undone.voids import Voids
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, dcgan, mlp, train, weights
+from matrices import pairwise
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
 
@@ -91,11 +92,10 @@ def script(job: Any, change: Callable[[Any, Decaying], None], before: bool) -> l
     return weights(net)
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before the step", "after it"])
 @pytest.mark.parametrize(
-    "change", [shrink, in_place, copied, by_out, a_part, multipliers, cools], ids=lambda change: change.__name__
+    ("deaths", "change", "before"),
+    pairwise(DEATHS, [shrink, in_place, copied, by_out, a_part, multipliers, cools], [True, False]),
 )
-@pytest.mark.parametrize("deaths", list(DEATHS))
 def test_t2_what_a_script_does_to_weights_and_schedules_it_does_once_a_step(
     deaths: str, change: Callable[[Any, Decaying], None], before: bool
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_worker_that_leaves_for_another_reason_writes_nothing(three: Driver) -
     assert writers(three.check_in(A, B, C)) == []
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize(
     "killed", [pytest.param(None, id="nobody"), pytest.param(EPOCHS * PER_EPOCH - 1, id="worker-0-in-the-last-step")]
 )

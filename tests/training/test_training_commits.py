@@ -299,6 +299,7 @@ def test_what_was_trained_after_a_damaged_commit_does_not_count_in_the_audit() -
 # ---- and a whole job
 
 
+@pytest.mark.jobs
 def test_t20_a_job_goes_on_at_the_committed_sample_with_other_workers_and_past_a_damaged_commit(
     make_bed: Callable[..., JobBed], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
+import pytest
 from dyntrain.controller.local.pace import patient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,6 +200,7 @@ def test_t7_a_loss_before_the_next_epochs_first_step_does_not_lead_back_over_the
     assert release.verdict == boundary, "also when one of them has not heard yet that it goes on"
 
 
+@pytest.mark.jobs
 def test_t7_workers_hold_the_same_statistics_after_each_epoch_also_when_one_is_lost(
     make_bed: Callable[..., JobBed],
 ) -> None:
