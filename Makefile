@@ -64,7 +64,7 @@ quick: $(SYNCED)
 # With ENGINE=horovod: what the training tests prove of workers on ps-lite, of workers on Horovod, but for what only
 # servers can do.
 ENGINE ?= pslite
-ENGINE_TESTS_pslite := -m "(jobs or e2e) and not horovod" tests/e2e tests/training
+ENGINE_TESTS_pslite := -m "(jobs or e2e) and not horovod"
 ENGINE_TESTS_horovod := -m "(jobs and not pslite) or horovod" tests/training
 jobs: $(SYNCED) $(AWS) packages $(ENGINE_NEEDS_$(ENGINE))
 	$(TESTED) --engine $(ENGINE) -- $(SPREAD) $(ENGINE_TESTS_$(ENGINE)) $(PYTEST_ARGS)

@@ -14,6 +14,7 @@ import datetime as dt
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,7 @@ def run(both: Sequence[str], first: Sequence[str]) -> int:
         notes.touch()
         code = subprocess.run([*command, f"{OPTION}={notes}", *first], check=False).returncode
         failed = failures(notes)
+    say(f"{processor_minutes():.1f} minutes of processor")
     if code != pytest.ExitCode.TESTS_FAILED or not failed or os.environ.get("STRICT") == "1":
         return code
     if len(failed) > AT_MOST:
@@ -106,6 +108,12 @@ def tell(passed: Sequence[Failure], again: Sequence[Failure]) -> None:
                 noted.write(f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} {failure.test}: {failure.message}\n")
     for failure in again:
         say(f"failed twice: {failure.test}: {failure.message}")
+
+
+def processor_minutes() -> float:
+    """Of all that was run, with what that has waited for in turn, user and system: as `time` says of the command."""
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) / 60
 
 
 def say(line: str) -> None:

@@ -44,8 +44,10 @@ def look(folder: Path, *first: str, strict: bool = False, **files: str) -> subpr
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "STRICT"))}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # of a second each: only xdist has a part in this
+    plugins = ("-p", "xdist.plugin", "-p", "no:cacheprovider")
     return subprocess.run(
-        [sys.executable, TESTS / "second_look.py", "-q", "-p", "no:cacheprovider", "--", *first],
+        [sys.executable, TESTS / "second_look.py", "-q", *plugins, "--", *first],
         cwd=folder,
         env=environment | ({"STRICT": "1"} if strict else {}),
         capture_output=True,

@@ -90,6 +90,7 @@ def all_ended(cloud: Cloud) -> bool:
     return {cloud.instance_state(instance) for instance in cloud.instances.known()} == {"terminated"}
 
 
+@pytest.mark.jobs
 def test_two_nodes_find_each_other_reduce_and_are_gone_when_the_job_is(cloud: Cloud, tmp_path: Path) -> None:
     done = job(cloud, *arguments("reduce", tmp_path / "code", REDUCE, 2))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -118,6 +119,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_last_lines_and_the_others_too(c
     wait_for(lambda: all_ended(cloud), SECONDS, "the other rank is told, and its machine ends")
 
 
+@pytest.mark.jobs
 def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(cloud: Cloud, tmp_path: Path) -> None:
     words = arguments("taken", tmp_path / "code", RESUME, 1, "--spot", "--retries", "1")
     running = job(cloud, *words, wait=False)
@@ -141,6 +143,7 @@ def test_an_interrupted_job_is_launched_again_with_its_artifacts_back_in_place(c
     assert (line["hours"] > 0, notes) == (True, []), "both attempts are counted"
 
 
+@pytest.mark.jobs
 def test_a_submit_that_is_killed_half_way_is_taken_up_by_the_same_command(cloud: Cloud, tmp_path: Path) -> None:
     words = arguments("half", tmp_path / "code", "print('done')", 2)
     before = cloud.instances.known()

@@ -124,6 +124,7 @@ def in_group(account: Account) -> list[str]:
     return [member["InstanceId"] for member in account.group()["Instances"]]
 
 
+@pytest.mark.jobs
 def test_e3_an_idle_reserved_instance_becomes_a_worker_and_is_given_back_when_the_demand_returns(
     account: Account,
 ) -> None:

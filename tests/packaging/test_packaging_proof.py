@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from dyntrain.controller.local.pace import Deadline
 from packaging_environment import ROOT, Environment
 from waiting import exit_code
@@ -59,6 +60,7 @@ def put(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+@pytest.mark.jobs
 def test_a_person_s_own_folders_train_on_a_node_that_has_the_wheel_alone(
     fresh: Callable[..., Environment], tmp_path: Path
 ) -> None:
