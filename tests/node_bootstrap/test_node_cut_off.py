@@ -68,6 +68,8 @@ def lived(node: Node, events: Sequence[str]) -> Node:
         task = asyncio.create_task(node.isolation.run())
         for event in events:
             await node.do(event)
+            if task.done():
+                task.result()
         task.cancel()
 
     asyncio.run(live())
