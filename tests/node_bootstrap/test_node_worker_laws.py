@@ -106,10 +106,11 @@ class Expected:
     exits: int = 0  # told, again too
     failed: int = 0
     recovered: int = 0
+    ended_well: bool = False  # its last process
     launched: bool = True  # else there is nothing to train
 
     def start(self) -> None:
-        self.state, self.started = WorkerState.RUNNING, self.started + 1
+        self.state, self.started, self.ended_well = WorkerState.RUNNING, self.started + 1, False
 
     def alone(self) -> None:
         """Crashed, and nobody there to decide."""
@@ -139,7 +140,7 @@ class Expected:
                 self.connected = False
             case "exits" if state is kinds.RUNNING:
                 self.state = kinds.CRASHED if argument else kinds.LEFT
-                self.exits += 1
+                self.exits, self.ended_well = self.exits + 1, not argument
             case "restart" if state is not kinds.RETIRED:
                 due = state is kinds.LEFT if argument == "any" else state in (kinds.CRASHED, kinds.FAILED)
                 if due or (argument == "this" and self.started):
@@ -174,7 +175,7 @@ def lived(events: list[tuple[str, Any]]) -> Node:
                 expected.state, expected.started, expected.state is WorkerState.RUNNING, expected.failed,
                 expected.recovered, expected.exits, expected.started,
             ), events[: number + 1]  # fmt: skip
-            assert node.worker.left.is_set() is (expected.state is WorkerState.LEFT) or "stop" in dict(events)
+            assert node.worker.left.is_set() is expected.ended_well
             assert node.worker.pid == (node.running[0].pid if node.running else None)
         task.cancel()
         return node
