@@ -113,8 +113,25 @@ def test_running_statistics_are_weighted_by_what_this_worker_took(worker: Worker
 
 def test_a_net_without_running_statistics_has_no_exchange_for_them(worker: Worker) -> None:
     worker.trains()
+    pushed: list[Any] = []
+    worker.engine.pushpull = lambda *given: pushed.append(given)  # type: ignore[method-assign, assignment]
     worker.membership.average_statistics(LATER)
-    assert worker.engine.keys == []
+    assert (worker.engine.keys, pushed) == ([], [])
+
+
+def test_how_far_a_state_has_come_is_told_at_once_and_then_once_a_second(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one comes in thousands of chunks."""
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    worker.trains()
+    tell = worker.membership._tell_of_fetching(3)
+    for tenth in range(35):
+        now = 1000.0 + tenth / 10 + 0.01
+        tell(tenth, 50)
+    told = worker.line.of("fetching")
+    assert [(said.generation, said.received, said.size) for said in told] == [(3, part, 50) for part in (0, 10, 20, 30)]
 
 
 # ---- failures

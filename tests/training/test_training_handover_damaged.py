@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +13,11 @@ from bytes_state import AT, HEAD, SIZE, packed
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.protocol.messages import Form, Position, Source
 from dyntrain.training.worker.membership import handover as module
-from dyntrain.training.worker.state.block import checksum
+from dyntrain.training.worker.membership.background import in_background
+from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.state.checkpoint import CheckpointError, CommitDamaged
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import TransferError
+from dyntrain.training.worker.transfer.fetching import Request, TransferError, fetch
 from dyntrain.training.worker.transfer.server import StateServer
 from handover_bed import HERE, HOST, TOKEN, Make, Worker, form, of_a_commit
 
@@ -153,3 +156,66 @@ def test_a_member_hands_out_its_state_to_those_who_lack_it_until_all_have_formed
     with pytest.raises(TransferError):
         late.prepare(behind).state.result(patient(30))
     assert late.state.installed == 0
+
+
+@pytest.mark.parametrize("clear", [False, True], ids=["sealed", "clear"])
+def test_a_state_goes_from_node_to_node_as_the_order_says_on_both_sides(make: Make, clear: bool) -> None:
+    """In the clear on one side only, nobody who joins would ever get it; never in the clear unless that is said."""
+    holder = make(7)
+    holder.handover.reached(AT)
+    holder.prepare(form(receivers=1, clear=clear)).state.result(patient(30))
+    address = (HOST, holder.handover.port)
+    for asked in (clear, not clear):
+        request = Request(3, TOKEN, [address], allocate, clear=asked)
+        if asked == clear:
+            assert fetch(request, patient(30)).block[-1] == 7
+        else:
+            with pytest.raises(TransferError):
+                fetch(request, 0.1)
+    joiner = make(1)
+    sources = (Source(instance_id=HERE, host=HOST, port=address[1]),)
+    assert joiner.prepare(form(sources=sources, clear=clear)).state.result(patient(30)).block[-1] == 7
+
+
+def test_how_long_a_state_may_take_grows_with_it_and_its_bytes_are_added_up_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, source: Callable[..., Source]
+) -> None:
+    """A fixed bound would end a joiner of a large model for ever; each checksum takes from the pause."""
+    given: list[float] = []
+
+    def watched(request: Request, seconds: float) -> Feed:
+        given.append(seconds)
+        return fetch(request, patient(30))
+
+    def again(block: memoryview) -> bytes:
+        raise AssertionError("the bytes that arrived were compared with their name already")
+
+    monkeypatch.setattr(module, "fetch", watched)
+    monkeypatch.setattr(module, "checksum", again)
+    monkeypatch.setattr(module, "LEAST_SPEED", SIZE / 50)
+    worker = make(1)
+    worker.prepare(form(sources=(source(packed(7)),))).state.result(patient(30))
+    assert given == [worker.handover._control.progress_seconds + 50]
+
+
+def test_work_that_has_failed_keeps_no_memory_in_use_as_long_as_somebody_has_its_error() -> None:
+    """Its frames have blocks of state: one of three buffers would be gone until Python collects them."""
+
+    class Block:
+        pass
+
+    seen: list[weakref.ref[Block]] = []
+
+    def fails() -> None:
+        block = Block()
+        seen.append(weakref.ref(block))
+        raise ValueError("damaged")
+
+    gc.collect()
+    gc.disable()
+    try:
+        error = in_background(fails).exception(patient(30))
+        assert isinstance(error, ValueError)
+        assert seen[0]() is None
+    finally:
+        gc.enable()

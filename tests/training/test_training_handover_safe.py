@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bytes_state import AT, HEAD, SIZE, packed
+from bytes_state import AT, HEAD, SIZE, Bytes, packed
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.protocol.messages import Form, Position, Source
 from dyntrain.training.worker.membership import handover as module
@@ -174,3 +174,32 @@ def test_a_state_of_another_step_is_neither_passed_off_nor_sealed(make: Make, st
     with pytest.raises(WrongState, match=f"of step {step}, not 2"):
         worker.prepare(form(receivers=1)).state.result(patient(30))
     assert worker.left is None
+
+
+def test_in_the_scripts_next_loop_what_was_kept_of_the_last_one_stays_while_it_is_committed(make: Make) -> None:
+    worker = make(7)
+    committing = worker.handover.keep(2, AT)
+    worker.handover.sealing.result(patient(30))
+    worker.handover.go_on(Bytes(8))
+    assert worker.left == (2, AT, 7), "until the next loop's first generation has one"
+    for generation in (3, 4, 5):
+        worker.handover.keep(generation, AT)
+        worker.handover.sealing.result(patient(30))
+        assert worker.left == (generation, AT, 8)
+    assert committing[-1] == 7
+
+
+def test_who_comes_to_its_coordinator_while_a_state_is_loaded_tells_of_none_and_of_the_newest_after_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage may be slow, and the coordinator waits for the greeting."""
+    worker = make(7)
+    worker.handover.keep(2, AT)
+    worker.handover.sealing.result(patient(30))
+    monkeypatch.setattr(module, "NEWEST_SECONDS", 0.01)
+    with worker.handover._installing:
+        assert worker.handover.newest() is None
+    for _ in range(2):
+        newest = worker.handover.newest()
+        assert newest is not None
+        assert (newest.generation, newest.position) == (2, AT)

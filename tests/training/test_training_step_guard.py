@@ -129,11 +129,19 @@ def test_in_the_next_generation_nothing_of_the_last_loss_is_left(control: Contro
     assert control.guard._verdict is None, "or the next step would be taken for voided already"
 
 
-def test_the_keys_that_are_waited_for_are_counted_from_the_first_of_them(control: Control) -> None:
+@pytest.mark.parametrize(("array", "answered"), [("x", 5), ("y", 6)])
+def test_the_keys_that_are_waited_for_are_counted_from_the_first_of_them(
+    control: Control, array: str, answered: int
+) -> None:
     """Zeros go to those from there on."""
-    control.meanwhile["y"] = lambda: (control.abort(), control.verdict(AT))[0]  # type: ignore[func-returns-value]
+
+    def lost() -> None:
+        control.abort()
+        control.verdict(AT)
+
+    control.meanwhile[array] = lost
     assert not control.guard.run(AFTER, lambda: None, [Array("x"), Array("y")], lambda: None, first=5)
-    assert control.said[0].answered == 6
+    assert control.said[0].answered == answered
 
 
 def test_what_a_script_raises_in_an_update_leaves_no_step_behind(control: Control) -> None:

@@ -133,6 +133,9 @@ def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: Sta
     server.withdraw(6)
     assert not first.void, "that was another's"
     assert said_to(server)
+    early = Feed.whole(first.block, "i-early", 4)
+    server.offer(8, early)
+    assert early.void, "nobody was told to expect it"
     second = offered(server, 8)
     assert first.void
     assert said_to(server) is None
@@ -146,6 +149,8 @@ def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: Sta
     assert (second.void, third.void) == (True, False)
     server.withdraw(8)
     assert third.void
+    server.offer(8, second)
+    assert second.void, "all have it"
 
 
 def test_a_request_that_never_ends_is_given_up(server: StateServer, monkeypatch: pytest.MonkeyPatch) -> None:

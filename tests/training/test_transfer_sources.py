@@ -16,7 +16,7 @@ import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.worker.state.block import allocate, checksum
 from dyntrain.training.worker.transfer.feed import Feed
-from dyntrain.training.worker.transfer.fetching import LARGEST_CHUNK, Request, TransferError, _Fetch, fetch
+from dyntrain.training.worker.transfer.fetching import LARGEST_CHUNK, Request, Superseded, TransferError, _Fetch, fetch
 from dyntrain.training.worker.transfer.stream import (
     SALT_BYTES,
     Kind,
@@ -32,6 +32,7 @@ SALT = bytes(range(SALT_BYTES))
 
 
 Answer = Callable[[Any, Any], None]
+ASKED: list[dict[str, Any]] = []  # of all sources
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ def source() -> Iterator[Callable[[Answer], tuple[str, int]]]:
                         near, _ = listener.accept()
                         with near, contextlib.suppress(OSError):
                             asked = json.loads(near.makefile("rb").readline())
+                            ASKED.append(asked)
                             near.sendall(SALT)
                             answer(near, seal(TOKEN, bytes.fromhex(asked["salt"]) + SALT, False))
 
@@ -141,11 +143,13 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
             send(line, closes, Kind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
+    ASKED.clear()
     work = _Fetch(Request(7, TOKEN, [], allocate, asked.append))
     until = time.monotonic() + patient(60)
     with pytest.raises(StreamError, match="closed"):
         work.take_from(*source(cut), until)
     assert work.received == 4
+    assert (ASKED[0]["origin"], ASKED[0]["first"], ASKED[0]["generation"]) == (None, 0, 7)
     if goes_on is None:
         with pytest.raises(StreamError, match="the source begins at chunk"):
             work.take_from(*source(rest), until)
@@ -154,6 +158,32 @@ def test_what_has_come_is_gone_on_with_where_the_next_source_begins_there_with_t
     feed = work.take_from(*source(rest), until)
     assert bytes(feed.block) == b"0123456789"
     assert asked == ([feed] if goes_on else [asked[0], feed])
+    assert (ASKED[1]["origin"], ASKED[1]["first"]) == ("i-source", 1), "what it has is not sent again"
+    assert ASKED[0]["salt"] != ASKED[1]["salt"]
+
+
+def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source: Any) -> None:
+    """The memory is wanted for the next generation's state."""
+    wanted = True
+
+    def answer(line: Any, closes: Any) -> None:
+        send_words(line, closes, WORDS)
+        send(line, closes, Kind.CHUNK, memoryview(b"0123"))
+        send(line, closes, Kind.CHUNK, memoryview(b"4567"))
+
+    def told(received: int, size: int) -> None:
+        nonlocal wanted
+        assert received == 4
+        wanted = False
+
+    address = source(answer)
+    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, told=told)
+    with pytest.raises(Superseded):
+        fetch(request, patient(60))
+    ASKED.clear()
+    with pytest.raises(Superseded):
+        fetch(request, patient(60))
+    assert ASKED == []
 
 
 @pytest.mark.parametrize("name", [checksum(b"another").hex(), None, ""])
