@@ -158,6 +158,7 @@ def test_a_commit_is_told_once_it_can_be_read(tmp_path: Path) -> None:
     written(commits, b"the state")
     assert found == [b"the state"]
     [message] = said
+    assert message.name == "000003-000000000005.commit", "newer than any of an earlier generation"
     assert (message.type, message.generation, message.position) == ("committed", 3, AT)
 
 

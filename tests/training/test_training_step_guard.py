@@ -119,6 +119,7 @@ def test_what_is_of_another_generation_changes_nothing(control: Control) -> None
 
 
 def test_in_the_next_generation_nothing_of_the_last_loss_is_left(control: Control) -> None:
+    assert control.run()
     control.abort()
     control.verdict(AT)
     control.guard.formed(4, AFTER)
