@@ -130,8 +130,9 @@ def test_of_a_generation_that_comes_the_next_moment_the_state_is_waited_for(serv
 
 def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: StateServer) -> None:
     first = offered(server)
-    server.withdraw(6)
-    assert not first.void, "that was another's"
+    for another in (6, 8):
+        server.withdraw(another)
+    assert not first.void, "those were others'"
     assert said_to(server)
     early = Feed.whole(first.block, "i-early", 4)
     server.offer(8, early)
@@ -149,8 +150,10 @@ def test_a_generation_that_is_over_or_replaced_is_handed_out_no_more(server: Sta
     assert (second.void, third.void) == (True, False)
     server.withdraw(8)
     assert third.void
-    server.offer(8, second)
-    assert second.void, "all have it"
+    again = Feed.whole(first.block, "i-again", 4)
+    server.offer(8, again)
+    assert again.void, "all have it"
+    assert said_to(server, generation=8, proof=proof(TOKEN, 8, SALT.hex())) is None
 
 
 def test_a_request_that_never_ends_is_given_up(server: StateServer, monkeypatch: pytest.MonkeyPatch) -> None:
