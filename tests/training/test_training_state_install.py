@@ -124,3 +124,19 @@ def test_a_state_is_taken_over_on_every_device() -> None:
     for context in CONTEXTS:
         assert np.array_equal(other_net[0].weight.data(context).asnumpy(), net[0].weight.data(CONTEXTS[0]).asnumpy())
     assert [set(np.unique(each.states[0].asnumpy())) for each in other_trainer._updaters] == [{3.0}, {3.0}]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "nag"])
+def test_in_mixed_precision_the_momentum_is_scaled_and_the_weights_beside_it_are_not(optimizer: str) -> None:
+    net = gluon.nn.Dense(2, in_units=3, dtype="float16", use_bias=False)
+    net.initialize(mx.init.Constant(0.5))
+    options = {"learning_rate": 0.1, "momentum": 0.9, "multi_precision": True}
+    trainer = gluon.Trainer(net.collect_params(), optimizer, options, kvstore=None)
+    state = TrainingState(net, trainer)
+    kept = trainer._updaters[0].states[0]
+    weights = next(part for part in kept if part.asnumpy().any())
+    momentum = next(part for part in kept if not part.asnumpy().any())
+    momentum[:] = 2.0
+    state.optimizer_states.scale_momentum(3.0)
+    assert set(np.unique(momentum.asnumpy())) == {6.0}
+    assert set(np.unique(weights.asnumpy())) == {0.5}

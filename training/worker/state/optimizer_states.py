@@ -90,6 +90,6 @@ class OptimizerStates:
                 continue
             for updater in trainer._updaters:
                 for state in updater.states.values():
-                    # With multi_precision the weights stand in front of the buffer.
-                    momentum = state[-1] if isinstance(state, list | tuple) else state
+                    # With multi_precision these two keep (buffer, weights), other optimizers (weights, buffer).
+                    momentum = state[0] if isinstance(state, list | tuple) else state
                     momentum *= ratio
