@@ -10,11 +10,12 @@ SYNCED := .venv/.synced
 HOROVOD := .venv/.horovod
 ENGINE_NEEDS_horovod := $(HOROVOD)
 AWS := $(TOOLS)/aws/bin/aws
+MUTANTS := $(TOOLS)/mutants/bin/cosmic-ray
 export UV_PYTHON_DOWNLOADS := never
 # Tests start hundreds of processes, each of which would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo pictures chaos test quick jobs matrices verify bare horovod packages check fmt clean
+.PHONY: help setup demo pictures chaos test quick jobs matrices verify mutants bare horovod packages check fmt clean
 help:
 	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (about a minute)"
 	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
@@ -24,7 +25,8 @@ help:
 	@echo "make matrices  every case of the tests of many values against many, of which make test has a selection"
 	@echo "make horovod the second engine into .venv, built once a machine (4 minutes); make jobs ENGINE=horovod then tests it"
 	@echo "make bare    the cluster template's user data on systems with a systemd of their own (root; 10 minutes)"
-	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (two and a half hours): PARTS=\"jobs bare\" HUNTS=4"
+	@echo "make verify  all of it, hunts and a busy machine too, a line for each part (three and a half hours): PARTS=\"jobs bare\" HUNTS=4"
+	@echo "make mutants breaks of the product that tests ought to notice, a random sample (an hour): SEED=1 BREAKS=100 TREE=another/checkout"
 	@echo "make witnesses  fetch what judges our claims about AWS; make test does it"
 	@echo "make check   format, lint, types, layers"
 	@echo "make fmt     format and mend what can be mended"
@@ -86,6 +88,14 @@ HUNTS ?= 4
 verify: $(SYNCED)
 	HUNTS=$(HUNTS) $(RUN)/python .ci/verify.py $(PARTS)
 
+# Breaks of the product, and which of them no test notices: .ci/mutants. FLOOR is the percent that have to be killed.
+BREAKS ?= 100
+SIDE_BY_SIDE ?= 2
+FLOOR ?= 0
+TREE ?= .
+mutants: $(SYNCED) $(AWS) $(MUTANTS)
+	$(TOOLS)/mutants/bin/python .ci/mutants --seed $(SEED) --breaks $(BREAKS) --jobs $(SIDE_BY_SIDE) --floor $(FLOOR) --tree $(TREE)
+
 # Some tests want an sshd, iproute2 and a browser.
 packages:
 	@.ci/packages
@@ -126,5 +136,11 @@ $(UV):
 $(AWS): $(UV)
 	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/aws
 	$(UV) pip install --quiet --compile-bytecode --python $(TOOLS)/aws/bin/python awscli==1.45.11
+
+# What makes the breaks, in an environment of its own: it brings web servers and databases that nothing here wants. Both
+# versions say what a seed means.
+$(MUTANTS): $(UV)
+	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/mutants
+	$(UV) pip install --quiet --python $(TOOLS)/mutants/bin/python cosmic-ray==8.7.0 parso==0.8.7
 
 -include .chalice/deploy.mk

@@ -23,7 +23,9 @@ SEEDS = range(1, 1 + int(os.environ.get("HUNTS", "4")))
 HUNT_SECONDS = "60"
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
 SAID = re.compile(
-    r"^=+ (.*\d+ (?:passed|failed).*) =+$|^(passed only alone: .*|failed twice: .*|patience: .*)$", re.MULTILINE
+    r"^=+ (.*\d+ (?:passed|failed).*) =+$"
+    r"|^(passed only alone: .*|failed twice: .*|patience: .*|killed \d+ of \d+ breaks.*)$",
+    re.MULTILINE,
 )
 # As on a system that lacks these and cannot get them: nothing can be run that is /dev/null.
 WITHOUT = """
@@ -55,6 +57,7 @@ PARTS: dict[str, Sequence[str]] = {
     "without": ("unshare", "--mount", "bash", "-c", WITHOUT),
     "user": ("bash", "-c", USER),
     "hunts": (),
+    "mutants": ("make", "mutants"),
     "left_over": (sys.executable, ".ci/left_over.py"),
 }
 
