@@ -14,6 +14,8 @@ MUTANTS := $(TOOLS)/mutants/bin/cosmic-ray
 export UV_PYTHON_DOWNLOADS := never
 # Tests start hundreds of processes, each of which would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
+# By this .ci/left_over.py tells what was started from here from what others run.
+export DYNTRAIN_CHECKOUTS := $(DYNTRAIN_CHECKOUTS):$(CURDIR)
 
 .PHONY: help setup demo pictures chaos test quick jobs matrices verify mutants bare horovod packages check fmt clean
 help:

@@ -123,4 +123,5 @@ def busy_loops(number: int) -> Iterator[None]:
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).parents[1])
+    os.environ["LINKS_BEFORE"] = " ".join(path.name for path in Path("/sys/class/net").glob("*"))  # for left_over.py
     sys.exit(main(sys.argv[1:]))
