@@ -1,13 +1,16 @@
-"""The decision core alone: joins of facts, and a resync of 10,000 nodes on ports in memory; medians of processor time.
+"""The decision core alone: joins of facts, and a resync of 10,000 nodes on ports in memory, in processor time.
 
-Beside each, in the same round, as many joins of plain dictionaries with as many fields: the least that such a join
-could cost in Python. The bounds are on the ratios, which no machine decides.
+Before and after each, as many joins of plain dictionaries with as many fields, of as many nodes: the least that such
+joins could cost in Python. They walk through as much memory, as a neighbour who takes the caches would else slow only
+what is measured. The bounds are on the medians of the ratios, a pair each, which no machine decides.
 """
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dyntrain.controller.core.heard.events import observe
@@ -24,14 +27,17 @@ RESYNC_BOUND = 40.0
 
 
 def main(out: Path) -> list[Figure]:
-    rounds = [(_merge_seconds(), _reference_seconds(), _resync_seconds()) for _ in range(ROUNDS)]
-    merge, reference, resynced = (statistics.median(column) for column in zip(*rounds, strict=True))
+    merges, resyncs = zip(*((_paired(_merges()), _paired(_resync())) for _ in range(ROUNDS)), strict=True)
+    merge, reference = map(statistics.median, zip(*merges, strict=True))
+    resynced = statistics.median(seconds for seconds, _reference in resyncs)
     found = {
         "merges_per_second": round(MERGES / merge),
         "reference_per_second": round(MERGES / reference),
-        "merge_over_reference": round(merge / reference, 2),
+        "merge_over_reference": round(statistics.median(seconds / beside for seconds, beside in merges), 2),
         "resync_10000_nodes_seconds": round(resynced, 3),
-        "resync_node_over_reference": round(resynced / NODES / (reference / MERGES), 1),
+        "resync_node_over_reference": round(
+            statistics.median(seconds / NODES / (beside / MERGES) for seconds, beside in resyncs), 1
+        ),
     }
     write(out, "core", found)
     bounds = {"merge_over_reference": MERGE_BOUND, "resync_node_over_reference": RESYNC_BOUND}
@@ -41,21 +47,37 @@ def main(out: Path) -> list[Figure]:
     ]
 
 
-def _reference_seconds() -> float:
-    fields = list(NodeFacts.model_fields)
-    news = [{name: (number, name) for name in fields} for number in range(4)]
-    known = dict(news[0])
+def _paired(measured: Callable[[], None]) -> tuple[float, float]:
+    """Processor seconds of it, and of the reference around it."""
+    reference = _reference()
+    gc.collect()  # what earlier rounds left
+    gc.freeze()  # the world that stands for AWS is no work of the controller's
+    before, seconds, after = (_seconds(part) for part in (reference, measured, reference))
+    gc.unfreeze()
+    return seconds, (before + after) / 2
+
+
+def _seconds(part: Callable[[], None]) -> float:
     started = time.process_time()
-    for number in range(MERGES):
-        new = news[number % len(news)]
-        known = {name: max(known[name], new[name]) for name in fields}
+    part()
     return time.process_time() - started
 
 
-def _merge_seconds() -> float:
-    """Tag, state and node reports of one node, joined one after the other into what is known; parsing is not
-    counted.
-    """
+def _reference() -> Callable[[], None]:
+    fields = list(NodeFacts.model_fields)
+    news = [{name: (number, name) for name in fields} for number in range(4)]
+    nodes = [dict(news[0]) for _ in range(NODES)]
+
+    def joined() -> None:
+        for number in range(MERGES):
+            known, new = nodes[number % NODES], news[number // NODES % len(news)]
+            nodes[number % NODES] = {name: max(known[name], new[name]) for name in fields}
+
+    return joined
+
+
+def _merges() -> Callable[[], None]:
+    """Tag, state and node reports, joined one after the other into what is known of a node; parsing is not counted."""
     world = World()
     instance = world.launch(1)
     events = [
@@ -65,14 +87,16 @@ def _merge_seconds() -> float:
         world.report(instance),
     ]
     news = [facts for event in events if isinstance(facts := observe(event, ELASTIC), NodeFacts)]
-    known = NodeFacts(instance=instance)
-    started = time.process_time()
-    for number in range(MERGES):
-        known = known.join(news[number % len(news)])
-    return time.process_time() - started
+    nodes = [NodeFacts(instance=instance) for _ in range(NODES)]
+
+    def joined() -> None:
+        for number in range(MERGES):
+            nodes[number % NODES] = nodes[number % NODES].join(news[number // NODES % len(news)])
+
+    return joined
 
 
-def _resync_seconds() -> float:
+def _resync() -> Callable[[], None]:
     """Every tenth node has another tag than is known; the others confirm what is."""
     world = World()
     for number in range(NODES):
@@ -82,8 +106,10 @@ def _resync_seconds() -> float:
         if number % 10 == 0:
             world.machines[instance].tags["team"] = "vision"
     world.wait(60.0)
-    started = time.process_time()
-    done = resync(world.ports, world.registry, ELASTIC)
-    assert done.complete, done
-    assert done.seen == NODES, done
-    return time.process_time() - started
+
+    def done() -> None:
+        done = resync(world.ports, world.registry, ELASTIC)
+        assert done.complete, done
+        assert done.seen == NODES, done
+
+    return done

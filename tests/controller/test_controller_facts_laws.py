@@ -164,6 +164,12 @@ def test_facts_survive_the_table_unchanged(a: NodeFacts) -> None:
     assert NodeFacts.model_validate_json(a.model_dump_json(exclude_defaults=True)) == a
 
 
+def test_nodes_that_nothing_was_done_to_share_one_empty_record_or_a_large_resync_would_copy_it_for_each() -> None:
+    made, read = NodeFacts(instance="i-1"), NodeFacts.model_validate_json('{"instance": "i-2"}')
+    assert made.acks is read.acks is NONE
+    assert made.model_dump(exclude_defaults=True) == {"instance": "i-1"}, "nor is it written into the table"
+
+
 def test_facts_of_two_instances_do_not_merge_into_one_node() -> None:
     with pytest.raises(ValueError, match="do not merge"):
         NodeFacts(instance=instance_id(1)).join(NodeFacts(instance=instance_id(2)))

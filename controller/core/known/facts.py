@@ -215,7 +215,7 @@ class NodeFacts(Fact):
     hooks: dict[str, Hook] = Field({})
     preparation: Preparation | None = None
     notices: tuple[Notice, ...] = ()
-    acks: Acks = NONE
+    acks: Acks = Field(default_factory=lambda: NONE)  # a plain default is copied deeply for each node
 
     def join(self, other: NodeFacts) -> NodeFacts:
         """The facts of both. Raises ValueError for two different instances."""
