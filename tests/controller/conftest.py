@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
+from subprocess import PIPE
 
 import boto3
 import pytest
@@ -12,12 +15,28 @@ from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.cli.main import main
 from moto_account import KEYS, RESOURCES, TABLE, Run
 from moto_server import moto_server
+from surroundings import DYNALITE
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     with moto_server("autoscaling", "dynamodb", "ec2", "logs", "ssm") as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def dynalite() -> Iterator[str]:
+    """Ends with its standard input, so with this process too."""
+    program = (
+        f"require({json.dumps(str(DYNALITE.parent))})({{createTableMs: 100, deleteTableMs: 100}})"
+        ".listen(0, '127.0.0.1', function () { console.log(this.address().port) });"
+        "process.stdin.on('end', () => process.exit()).resume()"
+    )
+    with subprocess.Popen(["node", "-e", program], stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.stdin.close()
 
 
 @pytest.fixture

@@ -4,16 +4,12 @@ asked of dynalite as well, which others wrote, and which refuses what DynamoDB r
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from subprocess import PIPE
 from typing import Any
 
 import boto3
 import pytest
-import yaml
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
@@ -31,10 +27,8 @@ from dyntrain.controller.core.known.facts import Named, NodeFacts
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.ports import Batch, StoredNode
-from moto_account import KEYS, RESOURCES
+from moto_account import made
 from moto_server import any_image
-from surroundings import DYNALITE
-from waiting import wait_for
 
 TABLE = "facts-under-test"
 
@@ -51,21 +45,6 @@ def clients(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Clients:
     return Clients(endpoint)
 
 
-@pytest.fixture(scope="module")
-def dynalite() -> Iterator[str]:
-    """Ends with its standard input, so with this process too."""
-    program = (
-        f"require({json.dumps(str(DYNALITE.parent))})({{createTableMs: 100, deleteTableMs: 100}})"
-        ".listen(0, '127.0.0.1', function () { console.log(this.address().port) });"
-        "process.stdin.on('end', () => process.exit()).resume()"
-    )
-    with subprocess.Popen(["node", "-e", program], stdin=PIPE, stdout=PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        process.stdin.close()
-
-
 @pytest.fixture(params=["moto", pytest.param("dynalite", marks=pytest.mark.dynalite)])
 def store(request: pytest.FixtureRequest, clients: Clients) -> Clients:
     return clients if request.param == "moto" else Clients(request.getfixturevalue("dynalite"))
@@ -73,24 +52,12 @@ def store(request: pytest.FixtureRequest, clients: Clients) -> Clients:
 
 @pytest.fixture
 def table(store: Clients) -> Iterator[str]:
-    yield from made(store)
+    yield from made(store, TABLE)
 
 
 @pytest.fixture
 def table_with_stream(clients: Clients) -> Iterator[str]:
-    yield from made(clients)
-
-
-def made(clients: Clients) -> Iterator[str]:
-    properties = yaml.safe_load(RESOURCES.read_text())["Resources"]["FactsTable"]["Properties"]
-    stream = {"StreamEnabled": True, **properties["StreamSpecification"]}
-    dynamodb = clients.dynamodb()
-    dynamodb.create_table(TableName=TABLE, StreamSpecification=stream, **{key: properties[key] for key in KEYS})
-    # Both take a moment, in which DynamoDB denies that there is a table, or refuses another of its name.
-    wait_for(lambda: dynamodb.describe_table(TableName=TABLE)["Table"]["TableStatus"] == "ACTIVE")
-    yield TABLE
-    dynamodb.delete_table(TableName=TABLE)
-    wait_for(lambda: TABLE not in dynamodb.list_tables()["TableNames"])
+    yield from made(clients, TABLE)
 
 
 def node(number: int, cluster: str = "demo") -> NodeFacts:

@@ -1,0 +1,97 @@
+"""A survey that lacks a part is none: nothing is taken from it but that time has passed.
+
+By a whole survey a controller whose table was lost decides who its members are. Of half of one it would rebuild half of
+the cluster, and end the other half.
+"""
+
+from __future__ import annotations
+
+import pytest
+from dyntrain.controller.adapters.items import wake_of
+from dyntrain.controller.contract.errors import GiveUp, RetryLater
+from dyntrain.controller.loops.ports import Wake
+from dyntrain.controller.loops.resync import Resynced, resync
+from fakes import ELASTIC, World, running_cluster
+
+READS = (
+    "nodes.of_cluster",
+    "groups.tagged",
+    "groups.members",
+    "groups.hooks",
+    "instances.tagged",
+    "instances.of_templates",
+    "instances.by_id",
+    "group_records.of_cluster",
+)
+
+
+def surveyed(world: World) -> tuple[Resynced, Wake, int]:
+    """What a resync says of itself, what it wakes the stream for, and how many facts it has written."""
+    world.stream, before = [], world.count("nodes.put")
+    done = resync(world.ports, world.registry, ELASTIC)
+    wake, world.stream = wake_of(world.stream), []
+    return done, wake, world.count("nodes.put") - before
+
+
+def changed() -> World:
+    """A cluster in which each read of a resync is needed, and in which something has happened that no event told."""
+    world, _, _ = running_cluster(2)
+    world.member(7)
+    hidden = world.launch(8)
+    world.hear(world.tag(hidden), world.report(hidden))
+    world.hidden.add(hidden)
+    world.wait(600)
+    return world
+
+
+def test_a_survey_that_is_whole_says_so_and_writes_what_it_saw() -> None:
+    world = changed()
+    calls = len(world.calls)
+    done, wake, written = surveyed(world)
+    assert (done.complete, wake.ticked, wake.surveyed) == (True, {"demo"}, {"demo"})
+    assert written > 0
+    assert set(READS) <= {call[0] for call in world.calls[calls:]}, "else the test below shows nothing of them"
+
+
+@pytest.mark.parametrize("error", [RetryLater("Throttling"), GiveUp("UnauthorizedOperation")])
+@pytest.mark.parametrize("read", READS)
+def test_a_read_that_fails_makes_the_survey_none_and_the_clusters_are_looked_at_all_the_same(
+    read: str, error: Exception
+) -> None:
+    world = changed()
+    world.failing[read] = [error]
+    done, wake, written = surveyed(world)
+    assert (done.complete, done.seen, done.written, written) == (False, 0, 0, 0)
+    assert (wake.ticked, wake.surveyed) == ({"demo"}, frozenset())
+    assert not wake.nodes
+    assert world.metrics[-1:] == [("ReadFailed", "demo", 1)]
+    assert surveyed(world)[1].surveyed == {"demo"}, "the next one is whole again"
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_lost_table_is_not_rebuilt_by_a_survey_that_lacks_a_part(read: str) -> None:
+    world = changed()
+    before = world.target()
+    world.table.clear()
+    # what a table that knows nothing asks for is less; its own read fails in the place of those that are not made
+    world.failing[read if read not in ("instances.by_id", "group_records.of_cluster") else "nodes.of_cluster"] = [
+        RetryLater("Throttling")
+    ]
+    world.resync()
+    assert world.ports.clusters.get("demo").version == 0
+    assert world.target() == before
+    world.resync()
+    assert world.ports.clusters.get("demo").version > 0
+    assert set(world.target().members or ()) == set(before.members or ())
+
+
+def test_a_survey_whose_losses_are_doubted_is_not_whole_until_a_second_one_says_the_same() -> None:
+    world, _, workers = running_cluster(3)
+    for worker in workers:
+        world.machines[worker].tags.pop(ELASTIC.of("demo"))
+    world.wait(600)
+    done, wake, _ = surveyed(world)
+    assert (done.held, wake.ticked, wake.surveyed) == (("demo",), {"demo"}, frozenset())
+    world.wait(60)
+    done, wake, _ = surveyed(world)
+    assert (done.held, wake.ticked, wake.surveyed) == ((), {"demo"}, {"demo"})
