@@ -31,7 +31,7 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 class PagedAws:
     """`holds` is what each paged operation would list; `answers` are those of others, by the request. `refuses` says at
-    which call of an operation, from 0 on, it is throttled.
+    which call of an operation, from 0 on, the answer is `code`.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
@@ -41,6 +41,7 @@ class PagedAws:
         self.holds: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.answers: dict[str, Answer] = {}
         self.refuses: dict[str, int] = {}
+        self.code, self.status = "Throttling", 400
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
         self.clients = _clients()
 
@@ -51,7 +52,11 @@ class PagedAws:
         number = len(self.asked(operation))
         self.calls.append((operation, asked))
         if self.refuses.get(operation) == number:
-            raise ClientError({"Error": {"Code": "Throttling", "Message": "later"}}, operation)
+            error: Any = {
+                "Error": {"Code": self.code, "Message": "no"},
+                "ResponseMetadata": {"HTTPStatusCode": self.status},
+            }
+            raise ClientError(error, operation)
         if operation in self.answers:
             return self.answers[operation](asked)
         if operation not in PAGED:

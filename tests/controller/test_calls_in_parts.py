@@ -132,7 +132,11 @@ def test_a_burst_of_entries_of_any_size_is_in_the_trail_once_in_items_of_their_o
     """Two items of the same moment would overwrite each other, were they not named apart."""
     for count in (0, 1, 499, 500, 501, 1001):
         aws.calls.clear()
-        entries = [StatusChanged(instance=f"i-{number:08x}", before="", after="ADDED") for number in range(count)]
+        why = "prepare-data ended with exit code 1: " + "no space left on device " * 20
+        entries = [
+            StatusChanged(instance=f"i-{number:08x}", before="", after="PREPARE_FAILED", detail=why)
+            for number in range(count)
+        ]
         TableClusters(aws.clients, "t").record("demo", 5.0, entries)
         items = [asked["Item"] for asked in aws.asked("PutItem")]
         assert sum(item["entries"]["S"].count('"instance"') for item in items) == count

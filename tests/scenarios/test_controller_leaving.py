@@ -94,6 +94,20 @@ def test_who_is_still_among_the_jobs_members_is_not_ended_whatever_revision_is_o
     assert world.machines[node].state == "shutting-down"
 
 
+def test_who_was_dropped_waits_for_no_coordinator_that_is_not_heard_any_more() -> None:
+    """Nobody trains then: what it waits for would never come, and it costs money."""
+    world, master, worker, node = joining()
+    world.hear(world.tag(node, present=False))
+    world.hear(world.job_event(master, worker, revision=world.target().revision - 1))
+    heard = world.now
+    world.now = heard + world.rules().policy.lease_seconds
+    world.resync()
+    assert (world.status(node), world.machines[node].state) == ("REMOVAL_QUEUED", "running")
+    world.wait(1)
+    world.resync()
+    assert world.machines[node].state == "shutting-down"
+
+
 def test_a_base_node_that_was_replaced_is_kept_while_an_older_revision_is_obeyed() -> None:
     world, master, (worker,) = running_cluster(1)
     old = world.launch(2000, base=True)

@@ -10,7 +10,7 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership, TargetPlan, plan_target
 from dyntrain.controller.core.views.view import Rules, View, view
 from fake_aws import START
-from fakes import ELASTIC, instance_id
+from fakes import ELASTIC, instance_id, running_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,6 +144,16 @@ def test_law_who_lost_its_tag_is_held_only_up_to_the_minimum_and_those_first_who
     held = [name for name in plan.membership.members if not views[name].wanted]
     assert sorted(held) == sorted(could[: max(limits[0] - ready, 0)])
     assert all(plan.reasons[name] is Reason.HELD_BY_MINIMUM for name in held)
+
+
+def test_who_is_held_keeps_its_place_before_those_who_joined_later() -> None:
+    """Its rank with it: at the end of the list it would be the first to be left out at the maximum."""
+    world, master, workers = running_cluster(3, min_workers=4, max_workers=4)
+    world.hear(world.tag(workers[0], present=False))
+    assert world.target().members == (master, *workers)
+    other = world.launch(9)
+    world.hear(world.tag(other), world.report(other))
+    assert world.target().members == (master, workers[1], workers[2], other), "nobody is held once there are enough"
 
 
 @given(CLUSTERS, LIMITS, st.dictionaries(st.integers(0, 9).map(instance_id), st.integers(1, 3)))
