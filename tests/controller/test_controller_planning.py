@@ -60,6 +60,13 @@ def test_an_owned_node_that_was_removed_is_tagged_first_and_terminated_then() ->
     assert [instances(action) for action in actions] == [(NODE,), (NODE,)]
 
 
+def test_a_new_member_of_a_group_is_stamped_before_anything_else_is_written_to_it() -> None:
+    """The ownership tag is what the controller's permissions go by: without it the status is refused."""
+    seen = GroupRead(started=START, group="demo-workers", phase="in_service")
+    new = node({"demo:elastic": ""}, Standing("ADD_QUEUED", Reason.JOINING), group_read=seen)
+    assert plan_actions([new], RULES, START) == (StampOwner((NODE,), "demo"), SetStatusTag((NODE,), "ADD_QUEUED"))
+
+
 def test_a_status_that_people_are_not_told_in_tags_is_not_written() -> None:
     for standing in (Standing("WAITING", Reason.PREPARING), Standing("REMOVED", Reason.NEVER_ASKED)):
         assert plan_actions([node({}, standing)], RULES, START) == ()

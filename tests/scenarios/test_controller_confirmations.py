@@ -51,6 +51,16 @@ def test_who_has_just_got_its_tag_back_does_not_leave() -> None:
     assert worker in world.target().members
 
 
+def test_who_is_not_in_the_index_at_all_does_not_leave() -> None:
+    """An index gets what is new last; and a member that nobody shows would be one that nobody wants."""
+    world, _, (worker,) = running_cluster(1)
+    nowhere = StoredNode(NodeFacts(instance=worker), remembered(world, worker).version - 1)
+    world.ports.nodes.lagging[worker] = nowhere  # type: ignore[attr-defined]
+    revision = world.target().revision
+    one_pass(world)
+    assert (worker in (world.target().members or ()), world.target().revision) == (True, revision)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 def test_who_has_just_got_its_tag_back_is_not_ended(grouped: bool) -> None:
     """It has left already. EC2 does not show it just now, so that the table alone can tell."""
@@ -58,7 +68,8 @@ def test_who_has_just_got_its_tag_back_is_not_ended(grouped: bool) -> None:
     node = world.member(5, phase="in_service") if grouped else world.launch(5)
     world.resync()
     world.hear(world.tag(node), world.report(node))
-    world.take_in(world.tag(node, present=False))
+    world.hear(world.tag(node, present=False))
+    assert node not in (world.target().members or ()), "what happens to it is no change of the target any more"
     world.take_in(world.job_event(master, revision=99))
     world.hidden.add(node)
     index_lags(world, node, lambda: world.take_in(world.tag(node)))

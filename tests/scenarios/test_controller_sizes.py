@@ -125,6 +125,55 @@ def test_capacity_is_filled_back_though_a_worker_was_asked_to_leave_meanwhile() 
     assert world.limits[GROUP][2] == 4, "five were wanted, one was asked to leave"
 
 
+def test_who_left_before_the_launch_failed_does_not_lower_what_is_filled_back() -> None:
+    world, master, workers = spot_group(3, launch_cooldown_seconds=300.0)
+    left = workers.pop()
+    world.hear(world.tag(left, present=False))
+    world.hear(world.job_event(master, *workers, revision=world.target().revision))
+    assert world.limits[GROUP][2] == 2
+    world.wait(60)
+    world.limits[GROUP] = (0, 20, 5)
+    failed_launch(world)
+    assert world.limits[GROUP][2] == 2
+    world.wait(300)
+    world.resync()
+    assert world.limits[GROUP][2] == 5
+
+
+def test_who_left_another_group_does_not_lower_what_is_filled_back() -> None:
+    world, master, workers = spot_group(3, launch_cooldown_seconds=300.0, groups=(GROUP, "others"))
+    world.limits["others"] = (0, 20, 1)
+    other = world.member(50, phase="in_service")
+    world.membership[other].group = "others"
+    world.resync()
+    world.hear(world.report(other))
+    world.limits[GROUP] = (0, 20, 5)
+    failed_launch(world)
+    world.wait(60)
+    world.hear(world.tag(other, present=False))
+    world.hear(world.job_event(master, *workers, revision=world.target().revision))
+    assert world.limits["others"][2] == 0
+    world.wait(300)
+    world.resync()
+    assert world.limits[GROUP][2] == 5
+
+
+def test_a_group_that_is_lowered_in_the_pass_in_which_it_would_be_filled_back_is_filled_back_by_the_next() -> None:
+    """How far the pass itself has lowered it is not known before: it would be taken for a decision of others."""
+    world, master, workers = spot_group(3, launch_cooldown_seconds=300.0, lease_seconds=1000.0)
+    world.limits[GROUP] = (0, 20, 5)
+    failed_launch(world)
+    left = workers.pop()
+    world.hear(world.tag(left, present=False))
+    world.wait(301)
+    world.take_in(world.job_event(master, *workers, revision=world.target().revision))
+    world.resync()
+    assert world.limits[GROUP][2] == 2
+    world.wait(60)
+    world.resync()
+    assert world.limits[GROUP][2] == 4, "five were wanted, one was asked to leave"
+
+
 def test_what_people_set_meanwhile_still_stands() -> None:
     world, _, _ = spot_group(3, launch_cooldown_seconds=300.0)
     world.limits[GROUP] = (0, 20, 5)

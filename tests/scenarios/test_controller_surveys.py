@@ -95,3 +95,40 @@ def test_a_survey_whose_losses_are_doubted_is_not_whole_until_a_second_one_says_
     world.wait(60)
     done, wake, _ = surveyed(world)
     assert (done.held, wake.ticked, wake.surveyed) == ((), {"demo"}, {"demo"})
+
+
+def test_a_second_survey_that_loses_others_than_the_first_is_no_second_word() -> None:
+    """All of its losses wait for the next: what reads wrong may read wrong in another way each time."""
+    world, _, workers = running_cluster(4)
+    before = world.target().members
+    for number, worker in enumerate(workers, 1):
+        world.machines[worker].tags.pop(ELASTIC.of("demo"))
+        if number in (3, 4):
+            world.wait(60)
+            assert world.resync().held == ("demo",)
+            assert world.target().members == before
+    world.wait(60)
+    assert world.resync().held == ()
+    assert not set(world.target().members or ()) & set(workers)
+
+
+@pytest.mark.parametrize(("lost", "held"), [(2, False), (3, True)])
+def test_half_of_the_members_may_be_lost_at_once_and_more_may_not(lost: int, held: bool) -> None:
+    world, _, workers = running_cluster(3)
+    for worker in workers[:lost]:
+        world.machines[worker].tags.pop(ELASTIC.of("demo"))
+    world.wait(60)
+    assert bool(world.resync().held) == held
+    assert bool(set(world.target().members or ()) >= set(workers)) == held
+
+
+@pytest.mark.parametrize(("late", "counts"), [(0.0, True), (1.0, False)])
+def test_a_first_survey_that_is_long_past_is_none(late: float, counts: bool) -> None:
+    """Three periods and a half: a lost resync or two in between do not matter, a day does."""
+    world, _, workers = running_cluster(3)
+    for worker in workers:
+        world.machines[worker].tags.pop(ELASTIC.of("demo"))
+    world.wait(60)
+    assert world.resync().held == ("demo",)
+    world.wait(3.5 * world.rules().policy.resync_seconds + late)
+    assert (world.resync().held == ()) == counts
