@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dyntrain.controller.contract.errors import RetryLater
+from dyntrain.controller.contract.errors import Refused, RetryLater
 from dyntrain.controller.core.decisions.actions import (
     Action,
     CompleteLifecycle,
@@ -70,6 +70,22 @@ def test_what_could_not_be_prepared_is_not_done_to_that_instance_and_is_to_the_o
     performed = perform(here.ports, "demo", [condition[0], *actions])
     assert done(performed, type(actions[0])) == {FREE}
     assert len(performed.failures) == 1, "and it is tried again"
+
+
+@pytest.mark.parametrize(
+    ("condition", "waits"), [("start", True), ("replacement", True), ("owner", False), ("status", False)]
+)
+@pytest.mark.parametrize("actions", CONDITIONAL.values(), ids=CONDITIONAL)
+def test_a_no_to_a_start_or_to_keeping_a_group_from_replacing_is_as_good_as_a_failure(
+    condition: str, waits: bool, actions: tuple[Action, ...]
+) -> None:
+    """What may not be tagged is ended all the same: it costs money, and a tag tells people only."""
+    here = world()
+    action, operation = CONDITIONS[condition]
+    here.failing[operation] = [Refused("UnauthorizedOperation", "no")]
+    performed = perform(here.ports, "demo", [action, *actions])
+    assert done(performed, type(actions[0])) == ({FREE} if waits else {HELD, FREE})
+    assert performed.failures == [], "and it is not tried again at once"
 
 
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)

@@ -17,7 +17,7 @@ from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View, view
 from fake_aws import START
-from fakes import ELASTIC, instance_id
+from fakes import ELASTIC, instance_id, running_cluster
 
 NOW = START + 1000.0
 MASTER, OLD, OTHER, NEW, NEWER = (instance_id(number) for number in range(5))
@@ -144,3 +144,13 @@ def test_a_new_term_is_the_time_and_above_the_last_also_where_the_clock_stepped_
     old = members(MASTER, OLD).model_copy(update={"term": term, "coordinator": OTHER})
     found = nominate(old, [base(MASTER), base(OLD)], None, rules(), now)
     assert found.term == max(term + 1, int(now))
+
+
+def test_a_nomination_is_told_once_and_not_by_each_pass() -> None:
+    world, _, _ = running_cluster(1)
+    told = [entry for entry in world.trail if entry["kind"] == "nomination"]
+    for _ in range(3):
+        world.wait(60)
+        world.resync()
+    assert [entry for entry in world.trail if entry["kind"] == "nomination"] == told
+    assert len(told) == 1

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 from dyntrain.controller.adapters.items import wake_of
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
+from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.loops.ports import Wake
 from dyntrain.controller.loops.resync import Resynced, resync
-from fakes import ELASTIC, World, running_cluster
+from fakes import ELASTIC, Member, World, running_cluster
 
 READS = (
     "nodes.of_cluster",
@@ -132,3 +133,47 @@ def test_a_first_survey_that_is_long_past_is_none(late: float, counts: bool) -> 
     assert world.resync().held == ("demo",)
     world.wait(3.5 * world.rules().policy.resync_seconds + late)
     assert (world.resync().held == ()) == counts
+
+
+@pytest.mark.parametrize("between", ["nothing", "they were seen again"])
+def test_a_word_is_second_only_after_a_first_that_was_not_taken_back_and_was_before_it(between: str) -> None:
+    """Two resyncs of one moment have read the same answer; and what was seen in between was not lost."""
+    world, _, workers = running_cluster(3)
+    key = ELASTIC.of("demo")
+    for worker in workers:
+        world.machines[worker].tags.pop(key)
+    world.wait(60)
+    assert world.resync().held == ("demo",)
+    if between == "they were seen again":
+        world.wait(60)
+        for worker in workers:
+            world.machines[worker].tags[key] = ""
+        assert world.resync().held == ()
+        world.wait(60)
+        for worker in workers:
+            world.machines[worker].tags.pop(key)
+    assert world.resync().held == ("demo",)
+    assert set(world.target().members or ()) >= set(workers)
+
+
+def test_a_group_that_two_clusters_register_is_read_for_the_first_by_name() -> None:
+    """As events about its members are heard: else each read would name them anew."""
+    world = World("a", "b")
+    for cluster in ("a", "b"):
+        world.register(ClusterPolicy(cluster=cluster, groups=("shared",)))
+    node = world.launch(1, owned=False, elastic=False)
+    world.membership[node] = Member("shared", "in_service")
+    world.resync()
+    found = world.ports.nodes.get(node)
+    assert found is not None
+    assert found.facts.named is not None
+    assert found.facts.named.cluster == "a"
+
+
+def test_who_is_a_member_of_a_group_that_nobody_reads_is_not_taken_to_have_left_it() -> None:
+    world, _, (worker,) = running_cluster(1)
+    detail = {"EC2InstanceId": worker, "AutoScalingGroupName": "web"}
+    world.hear(world.event("aws.autoscaling", "EC2 Instance Launch Successful", detail))
+    world.wait(600)
+    world.resync()
+    assert next(node.view for node in world.decision().nodes if node.view.instance == worker).group == "web"

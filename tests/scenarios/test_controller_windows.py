@@ -160,6 +160,22 @@ def test_a_lowered_desired_capacity_waits_no_longer_than_the_groups_hook() -> No
     assert instance not in world.target().members
 
 
+def test_of_two_hooks_that_wait_the_one_that_gives_up_first_is_what_counts() -> None:
+    world, master, (worker,), _ = waiting_cluster(hours=12.0, hook_cap_seconds=HOUR)
+    instance = in_group(world, master, worker)
+    scaled_in(world, instance)
+    began = world.now
+    world.wait(600)
+    world.hear(world.hook_event(instance, "terminate", "another", LifecycleHookName="another"))
+    trains_on(world, master, worker, instance)
+    (standing,) = [node.standing for node in world.decision().nodes if node.view.instance == instance]
+    assert standing.reason == "WAITS_FOR_WINDOW"
+    world.now = began + HOUR - 900
+    trains_on(world, master, worker, instance)
+    world.resync()
+    assert instance not in world.target().members
+
+
 def test_a_group_without_a_hook_cannot_be_made_to_wait() -> None:
     world, master, (worker,), _ = waiting_cluster()
     instance = in_group(world, master, worker)
