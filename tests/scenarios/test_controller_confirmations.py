@@ -78,6 +78,21 @@ def test_who_has_just_got_its_tag_back_is_not_ended(grouped: bool) -> None:
     assert not [call for call in world.calls if call[0] in ("instances.terminate", "groups.terminate")]
 
 
+def test_of_several_that_are_ended_in_one_call_each_is_confirmed() -> None:
+    world, master, _ = running_cluster(1)
+    nodes = [world.launch(number) for number in (5, 6, 7)]
+    world.resync()
+    for node in nodes:
+        world.hear(world.tag(node), world.report(node))
+        world.hear(world.tag(node, present=False))
+    world.take_in(world.job_event(master, revision=99))
+    world.hidden.update(nodes)
+    index_lags(world, nodes[1], lambda: world.take_in(world.tag(nodes[1])))
+    one_pass(world)
+    (ended,) = [call[1:] for call in world.calls if call[0] == "instances.terminate"]
+    assert set(ended) == {nodes[0], nodes[2]}
+
+
 def two_base_nodes() -> tuple[World, str, str]:
     world, master, _ = running_cluster(0)
     other = world.launch(2000, base=True)
