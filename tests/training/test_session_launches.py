@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dyntrain.training import journal
 from dyntrain.training.protocol.node_messages import EndRequest, Launch, LaunchAnswer, Launched, Retire
+from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Journal, Order, Over, ToNode
 from session_driver import A, B, C, Driver, come_back, forms
 
@@ -76,3 +77,34 @@ def test_a_person_ends_the_launch_of_their_own_terminal_alone() -> None:
     assert (report.state, report.reason) == ("paused", "the launch has failed; a person ended it"), (
         "over would have the controller release the nodes"
     )
+
+
+def said(orders: list[Order]) -> tuple[bool, bool]:
+    """Whether it was refused, and whether it is worth asking again in a moment."""
+    (answer,) = [o.message for o in orders if isinstance(o, ToNode) and isinstance(o.message, LaunchAnswer)]
+    return bool(answer.refused), answer.passing
+
+
+def test_only_the_end_of_the_launch_before_is_worth_waiting_for() -> None:
+    """A terminal asks again by itself then; asked again of a job that trains, it would ask for days."""
+    driver = waiting()
+    assert said(driver.do("launch_requested", "i-gone", FIRST)) == (True, False), "a node whose hello is not known"
+    assert said(driver.do("launch_requested", A, FIRST)) == (False, False)
+    assert said(driver.do("launch_requested", A, OTHER)) == (True, False)
+    driver.do("end_requested", A, EndRequest(request="first"))
+    assert said(driver.do("launch_requested", A, OTHER)) == (True, True)
+    assert said(driver.do("launch_requested", A, FIRST)) == (False, False), "it was launched, and is over"
+    configured = Driver(workers=2)
+    configured.train(A, B)
+    for epoch in (1, 2, 3):
+        configured.check_in(A, B, epoch=epoch)
+    assert configured.session.job.phase is Phase.OVER
+    assert said(configured.do("launch_requested", A, FIRST)) == (True, False), "no other job follows"
+
+
+def test_a_launch_is_ended_once_however_often_that_is_asked() -> None:
+    driver = waiting()
+    driver.do("launch_requested", A, FIRST)
+    driver.do("end_requested", A, EndRequest(request="first"))
+    again = driver.do("end_requested", A, EndRequest(request="first"))
+    assert (len(again), answers(again)) == (1, [""])
