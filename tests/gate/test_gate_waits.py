@@ -20,6 +20,7 @@ MEANT = {
         "result",
     ): "nothing may come yet: it waits in vain until the test lets it go",
     ("training/test_script_loader.py", "loader"): "the product's own bound, which is to pass",
+    ("node_bootstrap/test_node_channel_laws.py", "wait"): "a second of the test's own clock, which nobody waits for",
 }
 
 
