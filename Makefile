@@ -21,7 +21,7 @@ export DYNTRAIN_CHECKOUTS := $(DYNTRAIN_CHECKOUTS):$(CURDIR)
 help:
 	@echo "make demo    a job that gains and loses workers while it trains, on an embedded cloud (about a minute)"
 	@echo "make chaos   faults of every kind while people change a cluster: DURATION=60 SEED=1"
-	@echo "make quick   what decides, the messages and their laws: for the hand while one works (a minute)"
+	@echo "make quick   what decides, the messages and their laws: for the hand while one works (half a minute)"
 	@echo "make test    all tests but those of make jobs, matrices and bare (8 minutes); STRICT=1: no second look at what failed"
 	@echo "make jobs    whole jobs and the whole system: workers that join, are killed or hang, several hosts, a hunt"
 	@echo "make matrices  every case of the tests of many values against many, of which make test has a selection"
@@ -59,9 +59,9 @@ SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 test: $(SYNCED) $(AWS) packages
 	$(TESTED) -- $(SPREAD) -m "not (bare or e2e or horovod or jobs or matrix)" $(PYTEST_ARGS)
 
-# What decides, the messages, and the laws of both.
+# What decides, the messages, and the laws of both. In one process: several cost half as much again.
 quick: $(SYNCED)
-	$(RUN)/python -m pytest -q -n 2 --dist loadfile tests/contracts tests/scenarios tests/training/test_session_* \
+	$(RUN)/python -m pytest -q tests/contracts tests/scenarios tests/training/test_session_* \
 		tests/controller/test_controller_facts_laws.py tests/controller/test_controller_planning.py \
 		tests/training/test_batching.py tests/training/test_training_sharding.py $(PYTEST_ARGS)
 
