@@ -83,7 +83,8 @@ def test_c17_a_group_without_capacity_is_lowered_to_what_runs_and_filled_back(ac
     # nobody else waits for the missing ones
     wait_for(lambda: account.states(group).get(running) == "InService", PATIENCE)
     wait_for(lambda: account.group(group)["DesiredCapacity"] == 3 and len(account.states(group)) == 3, PATIENCE)
-    assert any(entry.get("why") == "FILLED_BACK" for entry in account.trail())
+    # the trail has it once the call has come back, which is after the group has it
+    wait_for(lambda: any(entry.get("why") == "FILLED_BACK" for entry in account.trail()), PATIENCE)
 
 
 def test_c26_a_group_that_only_carries_the_clusters_tag_is_looked_after_like_a_registered_one(account: Account) -> None:
