@@ -101,7 +101,8 @@ class Worker:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, memory: SafeMemory | None = None) -> None:
         self.log: Log = []
         self.line, self.engine, self.state = Line(self.log), Engine(self.log), Bytes(7)
-        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which the membership replaces
+        # The membership replaces it; what other tests of this process have put there would answer, too.
+        monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
         monkeypatch.setattr(module.atexit, "register", lambda work: self.log.append("at exit"))
         for name, value in (memory.environment if memory else {}).items():
             monkeypatch.setenv(name, value)
