@@ -240,6 +240,8 @@ def test_one_that_died_before_it_had_sent_is_made_good_by_a_later_delivery(bed: 
     assert bed.deliver().repeated == 1, "it may still be at it"
     bed.now += CLAIM_SECONDS
     assert bed.deliver().sent == 1
+    bed.now += 10 * CLAIM_SECONDS
+    assert bed.deliver() == Notified(repeated=1), "it is known as sent, over the claim of the one that died"
 
 
 def test_a_receiver_that_stumbles_is_asked_again_with_pauses(bed: Bed) -> None:

@@ -213,3 +213,19 @@ def test_t21_law_a_decision_publishes_what_it_nominates(facts: list[NodeFacts]) 
     decision = decide(facts, Membership(), None, RULES, NOW, published=0)
     assert (decision.nomination is None) == (decision.membership.term == 0)
     assert decision.membership.target.coordinator == decision.membership.coordinator
+
+
+@given(st.sets(st.sampled_from(["terminated", "failed", "stopping"])), st.booleans())
+def test_t21_law_the_nomination_passes_for_any_one_reason_and_never_without(why: set[str], holds: bool) -> None:
+    """Gone, not prepared any more, or on its way out: each is enough, and none needs another."""
+    first, second = (base_node(n, master=n == 0, prepared=True, state="running") for n in range(2))
+    if "stopping" in why:
+        first = first.model_copy(update={"state_read": StateRead(started=NOW - 60, state="stopping")})
+    if "failed" in why:
+        failed = Preparation(attempt=1, at=NOW - 30, outcome="prepare_failed", reason="full", private_ip="10.0.0.1")
+        first = first.model_copy(update={"preparation": failed})
+    if "terminated" in why:
+        first = first.model_copy(update={"terminated": True})
+    old = Membership(revision=3, coordinator=first.instance, term=7) if holds else Membership(revision=3)
+    nomination = nominate(old, [view(one, RULES, NOW) for one in (first, second)], None, RULES, NOW)
+    assert nomination.coordinator == (second.instance if why else first.instance)

@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import boto3
@@ -251,6 +252,22 @@ def test_an_upload_that_failed_is_made_up_for_and_a_bucket_that_is_not_there_is_
     for _ in range(2):
         kept.sync()
     assert objects(bucket) == ["runs/job-10/one.dyntrain"]
+
+
+def test_of_an_earlier_run_its_own_curves_alone_make_way(bucket: Any, tmp_path: Path) -> None:
+    """Below the run's prefix others may keep files of any name, and of a person's own runs files of the same kind."""
+    theirs = [
+        "runs/job-11/notes.txt",
+        "runs/job-11/deeper/x.dyntrain",
+        "runs/job-11.dyntrain",
+        "runs/job-110/x.dyntrain",
+    ]
+    for key in [*theirs, "runs/job-11/old.dyntrain"]:
+        bucket.put_object(Bucket="curves", Key=key, Body=b"0")
+    (tmp_path / "new.dyntrain").write_bytes(b"1")
+    kept = BoardBucket(cast("Any", SimpleNamespace(s3=lambda: bucket)), "curves", "runs/job-11", tmp_path, ".dyntrain")
+    kept.sync()
+    assert {key for key in objects(bucket) if "job-11" in key} == {*theirs, "runs/job-11/new.dyntrain"}
 
 
 def read(address: str) -> Any:

@@ -5,7 +5,7 @@ ever.
 from __future__ import annotations
 
 import pytest
-from dyntrain.training.events import Failed, Joined
+from dyntrain.training.events import Failed, Joined, Released
 from dyntrain.training.protocol.messages import (
     START,
     Committed,
@@ -145,8 +145,10 @@ def test_t7_survivors_of_a_killed_worker_are_freed_and_go_on_in_their_processes(
     assert words(blocked(three, B, step=1, answered=2)) == [(A, "pump")], "one of the blocked pushes zeros"
     assert words(three.do("pumped", A, Pumped(generation=1, rounds=2, seconds=0.1))) == [(A, "abort"), (B, "abort")]
     blocked(three, A, step=1, phase="held")
+    three.now += 2.5
     orders = blocked(three, B, step=1, phase="held")
     assert words(orders)[:2] == [(A, "verdict"), (B, "verdict")]
+    assert [(event.seconds, event.at) for event in announced(orders, Released)] == [(2.5, three.now)]
     assert {name: (form.fetch, form.position.step) for name, form in forms(orders).items()} == {
         A: (False, 1),
         B: (False, 1),
