@@ -139,6 +139,7 @@ def answered(status: Status, transition: Transition, age: float, phase: Any = No
 
 PREPARED = Preparation(attempt=1, at=NOW, outcome="prepared")
 FAILED = Preparation(attempt=1, at=NOW, outcome="prepare_failed")
+WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,7 @@ FAILED = Preparation(attempt=1, at=NOW, outcome="prepare_failed")
         ("REMOVED", 1.0, {"preparation": PREPARED}, ""),
         ("PREPARE_FAILED", 1.0, {"preparation": FAILED}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {}, "ABANDON"),
+        ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
         ("WAITING", 59.0, {}, ""),
         ("WAITING", 60.0, {}, "beat"),
         ("ADD_QUEUED", 60.0, {}, ""),
