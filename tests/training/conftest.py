@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,18 @@ def _layers_counted_from_zero() -> Iterator[None]:
 
     with mx.name.NameManager():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _left_loops_closed() -> Iterator[None]:
+    """A loop that a test has left is closed with it: some seconds later, that would be in another test's log."""
+    yield
+    if (leaving := sys.modules.get("dyntrain.training.worker.script.leaving")) is None:
+        return
+    for timer in threading.enumerate():
+        if isinstance(timer, threading.Timer) and timer.function is leaving._close:
+            timer.cancel()
+            timer.args[0].close()
 
 
 @pytest.fixture
