@@ -56,7 +56,7 @@ def test_a_parameter_that_is_not_there_is_none_and_any_other_refusal_is_told() -
         ({}, False, False, 2),
         ({"ReservationType": "capacity-block"}, False, True, 2),
         ({"ReservationType": "default"}, False, False, 2),
-        ({"AvailableInstanceCount": 9}, False, False, 4),  # AWS may count one that is on its way twice
+        ({"AvailableInstanceCount": 9}, False, False, 4),  # never more than there are
     ],
 )
 def test_a_capacity_reservation_is_read_as_aws_means_it(
