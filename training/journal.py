@@ -31,6 +31,7 @@ class JobBegun(_Entry):
     global_batch: int
     seed: int
     batching: str
+    layout: str | None = Field(None, exclude_if=lambda value: value is None)  # digest of the parameters' shapes
     from_epoch: int = Field(0, exclude_if=lambda value: value == 0)  # of a further loop over epochs, the job's epoch
     at: float
 
@@ -142,8 +143,17 @@ class TermBegun(_Entry):
     of: dict[str, int]
 
 
+class JobResumed(_Entry):
+    """A person goes on with the job, which was interrupted or has failed, from what is safe outside the workers: none
+    of its processes is left.
+    """
+
+    kind: Literal["resumed"] = "resumed"
+    at: float
+
+
 class JobClosed(_Entry):
-    """The last record: the job is over, and the controller has been told."""
+    """The job is over, and the controller has been told. The last record, unless somebody resumes the job."""
 
     kind: Literal["closed"] = "closed"
     at: float
@@ -161,6 +171,7 @@ Entry = (
     | LoopFinished
     | JobFinished
     | JobFailed
+    | JobResumed
     | TermBegun
     | JobClosed
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyntrain.training.records import Format, Record
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class CurrentJob(Record):
     version: int = 1
     job: str
     started_at: float
+    command: tuple[str, ...] | None = Field(
+        None, exclude_if=lambda value: value is None
+    )  # where it was launched by hand
 
 
 _FORMAT: Format[CurrentJob] = Format("name of a cluster's job", 1, TypeAdapter(CurrentJob))

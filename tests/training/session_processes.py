@@ -50,6 +50,7 @@ from dyntrain.training.protocol.node_messages import (
 )
 from dyntrain.training.sampling.sharding import after_step, share
 from dyntrain.training.worker.membership.dialogue import Dialogue
+from dyntrain.training.worker.state.checkpoint import commit_name, superseded
 
 if TYPE_CHECKING:
     from session_world import World
@@ -92,6 +93,8 @@ class Worker:
         self.doing = "order"  # waits for an order; or: create, step, wait; between: on its way to the next loop
         self.aborted, self.verdict = False, None
         self.first = False
+        self.writing: tuple[int, Position, tuple[str, ...] | None, tuple[Position, int, History]] | None = None
+        self.written: list[str] = []
 
     def _terms(self, begins: int) -> LoopTerms:
         """Of the loop at hand, whose first epoch is number `begins` of the job's."""
@@ -235,7 +238,7 @@ class Worker:
                     assert self.form is not None
                     self._keep(self.form.generation)
                     if self.position == self.form.position or not self.world.slow_storage:
-                        self._commit(self.form.generation)
+                        self._commit(self.form.generation, order.keep)
                 self.doing = "step"
             case LoopOver():
                 assert order.loop > self.loop, "no process goes back to a loop that it has left"
@@ -267,10 +270,22 @@ class Worker:
     def _keep(self, generation: int) -> None:
         self.world.nodes[self.name].safe = Safe.of(generation, self.position, self.loop, self.applied)
 
-    def _commit(self, generation: int) -> None:
-        name = f"commit-{self.position.step}-{generation}"
-        self.world.commits[name] = (self.position, self.loop, self.applied)
-        self.say(Committed(generation=generation, position=self.position, name=name))
+    def _commit(self, generation: int, keep: tuple[str, ...] | None) -> None:
+        """Not at once: a thread writes it, one at a time, while the process trains on."""
+        if self.writing is None:
+            self.writing = generation, self.position, keep, (self.position, self.loop, self.applied)
+
+    def write(self) -> None:
+        """The commit is on disk, and what it may replace is gone."""
+        assert self.writing is not None
+        (generation, position, keep, state), self.writing = self.writing, None
+        name = commit_name(generation, position.step)
+        self.world.commits[name] = state
+        self.written.append(name)
+        for old in superseded(self.world.commits, self.written, keep):
+            del self.world.commits[old]
+        self.world.check_commits()
+        self.say(Committed(generation=generation, position=position, name=name))
 
     def _loaded(self, order: Form) -> bool:
         if order.safe:

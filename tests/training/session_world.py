@@ -13,9 +13,17 @@ from itertools import count
 from typing import Any
 
 from dyntrain.controller.contract.messages import Target
-from dyntrain.training.journal import Entry, GenerationSettled, JobFinished, MembersGivenUp
+from dyntrain.training.journal import (
+    CommitFoundUnreadable,
+    CommitWritten,
+    Entry,
+    GenerationSettled,
+    JobFinished,
+    MembersGivenUp,
+)
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.messages import (
+    COMMITS_KEPT,
     Broken,
     CheckIn,
     Committed,
@@ -37,6 +45,7 @@ from dyntrain.training.protocol.messages import (
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
+from dyntrain.training.session.recovery.from_journal import recovered
 from dyntrain.training.session.session import Session
 from session_processes import EPOCHS, Group, History, Link, Node, Worker, instance
 
@@ -172,6 +181,8 @@ class World:
                 "no server on a replaced node that trains no more: its machine may end"
             )
         self.journal.append(entry)
+        if isinstance(entry, CommitWritten | CommitFoundUnreadable | GenerationSettled):
+            self.check_commits()
 
     def _to_worker(self, order: ToWorker) -> None:
         message = order.message
@@ -187,6 +198,12 @@ class World:
         worker = self.nodes[order.instance_id].worker
         if worker.link and worker.link.greeted:
             worker.link.down.append(message)
+
+    def check_commits(self) -> None:
+        """What a coordinator that came back now would go back to is there."""
+        kept = recovered(self.options, lambda: "token", self.journal, self.now).kept_commits
+        assert set(kept) <= set(self.commits), f"{kept} are what the journal names, {sorted(self.commits)} are there"
+        assert len(self.commits) <= 2 * COMMITS_KEPT + 1, "old ones go"
 
     def given_up(self, name: str, generation: int) -> bool:
         entries = [entry for entry in self.journal if isinstance(entry, MembersGivenUp)]
@@ -248,6 +265,8 @@ class World:
             worker = node.worker
             if not node.connected and not node.retired:
                 moves.append(node.connect)
+            if worker.alive and worker.writing is not None:  # also of a process that nobody can hear
+                moves.append(worker.write)
             if not worker.alive or worker.hung:
                 continue
             if worker.link is None:

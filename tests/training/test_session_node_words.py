@@ -7,10 +7,11 @@ from __future__ import annotations
 from copy import deepcopy
 
 import pytest
+from dyntrain.training.events import WorkerLost
 from dyntrain.training.protocol.node_messages import REFUSED, GroupReady, Listed, NodeHello, WorkerExited
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Order, Over, ToNode
-from session_driver import A, B, C, Driver, come_back
+from session_driver import A, B, C, Driver, announced, come_back
 
 
 def exits(driver: Driver, name: str, pid: int, code: int) -> list[Order]:
@@ -57,11 +58,12 @@ def test_an_end_of_another_process_than_the_member_is_no_news(driver: Driver, co
     assert driver.session.job == before
 
 
-def test_a_member_that_ends_well_in_the_midst_of_its_loop_is_lost_by_its_connection_alone(driver: Driver) -> None:
-    """Its word that it has left may be under way."""
-    before = deepcopy(driver.session.job)
-    assert exits(driver, B, int(B[-1], 16), 0) == []
-    assert driver.session.job == before
+def test_a_member_that_ends_well_in_an_epoch_that_it_was_to_train_is_lost_at_once(driver: Driver) -> None:
+    """And not after its connection was waited for: nobody told it to leave."""
+    orders = exits(driver, B, int(B[-1], 16), 0)
+    (reason,) = [event.reason for event in announced(orders, WorkerLost)]
+    assert reason == "the script ends in epoch 0 of 3, of itself"
+    assert driver.session.job.phase is Phase.RELEASING
 
 
 def test_only_the_code_of_a_refused_script_counts_as_one() -> None:

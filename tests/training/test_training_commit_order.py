@@ -45,10 +45,10 @@ def seen(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[tuple[str, list[
 def test_a_commit_is_named_once_it_is_whole_on_disk_and_an_old_one_deleted_once_the_name_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CommitStore(tmp_path, keep=2)
-    old = [store.write(step, 1, b"old") for step in (1, 2)]
+    old = [CommitStore(tmp_path).write(step, 1, b"old") for step in (1, 2)]
+    store = CommitStore(tmp_path)
     found = seen(monkeypatch, tmp_path)
-    new = store.write(3, 1, b"new")
+    new = store.write(3, 1, b"new", keep=old[1:])
     assert found == [("written", old), ("named", old), ("synced", [*old, new]), ("deleted", [*old, new])]
     assert commits(tmp_path) == [old[1], new]
 
@@ -57,7 +57,7 @@ def test_a_commit_is_named_once_it_is_whole_on_disk_and_an_old_one_deleted_once_
 def test_a_failure_at_any_step_deletes_nothing_that_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    store = CommitStore(tmp_path, keep=1)
+    store = CommitStore(tmp_path)
     old = store.write(1, 1, b"old")
 
     def full(*given: Any) -> None:
@@ -65,7 +65,7 @@ def test_a_failure_at_any_step_deletes_nothing_that_was_there(
 
     monkeypatch.setattr(module, fails, full)
     with pytest.raises(CheckpointError, match="No space left on device; the previous commit is intact"):
-        store.write(2, 1, b"new")
+        store.write(2, 1, b"new", keep=())
     assert store.read(old) == b"old"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -76,27 +76,47 @@ def test_as_many_are_kept_as_the_coordinator_may_go_back_to(tmp_path: Path) -> N
     assert commits(tmp_path) == sorted(names)[-COMMITS_KEPT:], "of the newest generation, whatever its steps"
 
 
+def test_what_the_job_may_go_back_to_stays_though_newer_ones_that_it_never_heard_of_are_there(tmp_path: Path) -> None:
+    """Each of ten processes dies after its commit is on disk and before it could say so."""
+    known = CommitStore(tmp_path).write(5, 1, b"known")
+    for generation in range(2, 12):
+        last = CommitStore(tmp_path).write(7, generation, b"unheard of", keep=[known])
+    assert commits(tmp_path) == [known, last], "and what nobody knows does not fill the disk"
+
+
+def test_of_its_own_commits_a_process_keeps_those_that_may_not_have_been_heard_of(tmp_path: Path) -> None:
+    store = CommitStore(tmp_path)
+    names = [store.write(step, 1, b"x", keep=()) for step in range(COMMITS_KEPT + 2)]
+    assert commits(tmp_path) == names[-COMMITS_KEPT:]
+
+
+def test_a_process_that_was_given_up_deletes_nothing_of_those_that_went_on(tmp_path: Path) -> None:
+    late = CommitStore(tmp_path)
+    newer = [CommitStore(tmp_path).write(step, 2, b"x") for step in (1, 2)]
+    own = late.write(9, 1, b"late", keep=())
+    assert commits(tmp_path) == [own, *newer]
+
+
 def test_generations_and_steps_of_any_length_stay_in_their_order(tmp_path: Path) -> None:
-    store = CommitStore(tmp_path, keep=1)
     for step, generation in ((9, 9), (10, 9), (1, 10), (999_999, 10), (1_000_000, 10), (5, 100)):
-        name = store.write(step, generation, b"x")
+        name = CommitStore(tmp_path).write(step, generation, b"x", keep=())
         assert commits(tmp_path) == [name]
 
 
 def test_an_old_commit_that_cannot_be_deleted_is_no_failure_of_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CommitStore(tmp_path, keep=1)
-    store.write(1, 1, b"old")
+    CommitStore(tmp_path).write(1, 1, b"old")
+    store = CommitStore(tmp_path)
 
     def busy(path: Path) -> None:
         raise OSError(errno.EBUSY, "in use")
 
     with monkeypatch.context() as held:
         held.setattr(Path, "unlink", busy)
-        store.write(2, 1, b"new")
-    name = store.write(3, 1, b"newer")
-    assert commits(tmp_path) == [name], "the next one tries again"
+        new = store.write(2, 1, b"new", keep=())
+    newer = store.write(3, 1, b"newer", keep=())
+    assert commits(tmp_path) == [new, newer], "the next one tries again"
 
 
 @pytest.mark.parametrize("byte", [0, 2, -17, -16, -1])

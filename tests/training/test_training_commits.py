@@ -43,9 +43,9 @@ WHO = {"cluster": "c", "instance_id": A, "private_ip": "10.0.0.1"}
 
 
 def test_a_commit_reads_back_and_the_last_few_are_kept(tmp_path: Path) -> None:
-    store = CommitStore(tmp_path / "commits", keep=2)
-    names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15)]
-    assert store.read(names[-1]) == b"state 15"
+    store = CommitStore(tmp_path / "commits")
+    names = [store.write(step, 1, b"state %d" % step) for step in (5, 10, 15, 20)]
+    assert store.read(names[-1]) == b"state 20"
     assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == names[1:]
 
 
@@ -62,8 +62,8 @@ def test_what_a_worker_left_half_written_when_it_was_killed_does_not_stay_for_ev
 
 def test_a_commit_after_going_back_is_newer_than_those_it_went_back_over(tmp_path: Path) -> None:
     """Kept by their steps, the commit of a job that went back to step 5 would be the first to be deleted."""
-    store = CommitStore(tmp_path, keep=2)
-    for step in (5, 10, 15):
+    store = CommitStore(tmp_path)
+    for step in (5, 10, 15, 20):
         store.write(step, 1, b"before")
     name = store.write(7, 2, b"after")
     assert store.read(name) == b"after"

@@ -11,7 +11,8 @@ import pytest
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.coordinator.server import Coordinator, open_job
+from dyntrain.training.coordinator.current_job import open_job
+from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.coordinator.terms import Overtaken, TermJournal, read_journal
 from dyntrain.training.events import Takeover
 from dyntrain.training.journal import CommitWritten, GenerationSettled, JobClosed, JobFinished

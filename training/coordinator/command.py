@@ -22,8 +22,9 @@ from pathlib import Path
 
 from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 from dyntrain.controller.contract.messages import IDENTITY_VARIABLE, MOST_WORKERS, S3_LOCATION, SignedDocument
+from dyntrain.training.coordinator.current_job import commits_below, open_job
 from dyntrain.training.coordinator.hosts import AwsHosts
-from dyntrain.training.coordinator.server import Coordinator, commits_below, open_job
+from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.coordinator.terms import Overtaken
 from dyntrain.training.layout import JobFolder, current_job_file
 from dyntrain.training.protocol.clocks import Clocks

@@ -23,11 +23,10 @@ from dyntrain.training.coordinator.outbox import Outbox
 from dyntrain.training.coordinator.progress import describe
 from dyntrain.training.coordinator.reach import Reach
 from dyntrain.training.coordinator.results import Results
-from dyntrain.training.coordinator.terms import Overtaken, TermJournal, read_journal
-from dyntrain.training.coordinator.whole_file import write_whole
+from dyntrain.training.coordinator.terms import Overtaken, TermJournal
 from dyntrain.training.events import Takeover
-from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobClosed, Restarted
-from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, read_current_job
+from dyntrain.training.journal import CommitWritten, Entry, GenerationSettled, JobClosed, JobResumed, Restarted
+from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import EventLog, read_events
 from dyntrain.training.protocol.admission import Gate
 from dyntrain.training.protocol.certificate import Certificate, make_certificate
@@ -60,7 +59,8 @@ class Coordinator:
     `identity` proves to the controller whose reports they are.
     Events go to the job's folder, and to the file `events` as well if one is given. Who trains is shown as files in the
     directory of the launch, else in `mirror`; None: nobody is to see that. `uploads`: the command that uploads results
-    when it is told to (`Results`); None: they stay on the volume.
+    when it is told to (`Results`); None: they stay on the volume. `resumes`: a person goes on with a job that was
+    interrupted, or has failed; none of its processes is left.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Coordinator:
         volume: Executor | None = None,
         mirror: Path | None = None,
         uploads: Sequence[str] | None = None,
+        resumes: bool = False,
     ) -> None:
         self._identity, self._mirror = identity, mirror
         self._volume = volume or ThreadPoolExecutor(1, "volume")
@@ -86,7 +87,11 @@ class Coordinator:
         self._journal, self._events = TermJournal(folder.ledger, instance_id, term), EventLog(folder.events, events)
         self._chronicle = _chronicle(folder.events)
         self._overtaken: Overtaken | None = None
-        entries = [*self._journal.entries, *self._take_over(time.time())]
+        entries = [
+            *self._journal.entries,
+            *self._take_over(time.time()),
+            *(self._resume(time.time()) if resumes else ()),
+        ]
         self._session = Session.recovered(options, lambda: secrets.token_urlsafe(24), entries, time.time())
         self._token = secrets.token_urlsafe(32)
         self._server = ControlServer(
@@ -112,6 +117,10 @@ class Coordinator:
         self._chronicle.hear(takeover)
         log.warning("%s takes the job over from %s", instance, former)
         return [restarted]
+
+    def _resume(self, now: float) -> list[Entry]:
+        self._journal.append(resumed := JobResumed(at=now))
+        return [resumed]
 
     @property
     def session(self) -> Session:
@@ -363,25 +372,3 @@ def _decisive(report: JobReport | None) -> object:
         return None
     members = [(member.instance_id, member.rank, member.active) for member in report.members]
     return (report.state, report.generation, report.revision, members, report.reason)
-
-
-def open_job(mount: Path, cluster: str, now: float) -> tuple[str, float]:
-    """The cluster's job that is not closed and when it started, or a new one. A closed job's name is never used again.
-
-    One that has ended, and whose coordinator died before it could say so everywhere, is opened for just that.
-    """
-    file = current_job_file(mount, cluster)
-    if file.exists():
-        current = read_current_job(file)
-        journal = read_journal(JobFolder.of(mount, cluster, current.job).ledger)
-        if not any(isinstance(entry, JobClosed) for entry in journal):
-            return current.job, current.started_at
-    job = dt.datetime.fromtimestamp(now, dt.UTC).strftime("job-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, CurrentJob(job=job, started_at=now).line())
-    return job, now
-
-
-def commits_below(directory: Path | None, cluster: str, job: str) -> str | None:
-    """The folder of this job's commits below a person's `--checkpoint-dir`: jobs may share it."""
-    return None if directory is None else str(directory.resolve() / cluster / job)

@@ -13,21 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.coordinator.current_job import begin_job, commits_below
 from dyntrain.training.coordinator.host_log import HOST_LOG
-from dyntrain.training.coordinator.server import Coordinator, commits_below, open_job
+from dyntrain.training.coordinator.server import Coordinator
 from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.launch.curves import curves
+from dyntrain.training.launch.earlier_job import decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts, instance_of
 from dyntrain.training.launch.on_cluster import desk, launch_there
 from dyntrain.training.launch.plan import LaunchError, Plan, for_the_cluster, is_the_clusters, parse
@@ -55,6 +58,7 @@ SSH = (
 )
 COPY_SECONDS = 600.0  # for one host
 CHANGED_WHILE_READ = 1  # tar's exit code when a log grew meanwhile: what was read is whole
+FAILED = 1
 RESTARTS = 5  # of a node process whose host stays wanted
 log = logging.getLogger("launch")
 
@@ -82,11 +86,18 @@ class Launcher:
         """Keep a node on every host that is wanted while the job is not over, until cancelled; then all of them end."""
         try:
             while True:
-                for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
-                    await self._keep(host)
+                await self.look()
                 await asyncio.sleep(WATCH_SECONDS)
         finally:
             await asyncio.gather(*map(_end, self._running.values()))
+
+    async def look(self) -> None:
+        """Start what is wanted and does not run. Raises LaunchError where the job cannot be as it was asked for."""
+        for host in self.hosts.hosts if self.hosts.endpoint is not None and not self.hosts.over else ():
+            await self._keep(host)
+        self._starts = {host: starts for host, starts in self._starts.items() if host in self.hosts.hosts}
+        if all(self._starts.get(host, 0) > RESTARTS for host in self.hosts.hosts):
+            raise LaunchError("no host is left to train on: of each, ssh or its node says why above")
 
     async def _keep(self, host: str) -> None:
         process = self._running.get(host)
@@ -98,12 +109,7 @@ class Launcher:
         starts = self._starts[host] = self._starts.get(host, 0) + 1
         if starts > RESTARTS:
             if starts == RESTARTS + 1:
-                log.error(
-                    "node at ip: %s ended %d times, it is not launched again; take it out of host_worker and look "
-                    "at its log",
-                    host,
-                    RESTARTS,
-                )
+                self._give_up(host)
             return
         base = host in self.plan.hosts
         serves = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
@@ -113,6 +119,14 @@ class Launcher:
             log.info("Launching server node at ip: %s", host)
         log.info("Launching worker node at ip: %s", host)
         self._running[host] = await self._launch(host, base, serves)
+
+    def _give_up(self, host: str) -> None:
+        """Raises LaunchError where the job cannot begin as it was asked for."""
+        ended = f"node at ip: {host} ended {RESTARTS} times, it is not launched again; ssh or the node says why above"
+        began = self.hosts.reported is not None and self.hosts.reported.generation > 0
+        if host in self.plan.hosts and not began:
+            raise LaunchError(f"{ended}. Mend it, or take it out of the host file and lower -n")
+        log.error("%s. Take it out of host_worker; when it is mended, add it again", ended)
 
     async def _launch(self, host: str, base: bool, serves: bool) -> asyncio.subprocess.Process:
         endpoint = self.hosts.endpoint
@@ -190,9 +204,28 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
+@contextlib.contextmanager
+def only_launch(directory: Path) -> Iterator[None]:
+    """Raises LaunchError while another launch runs in this directory: both would write its files."""
+    path = directory / "dyntrain" / CLUSTER / "launch.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError as error:
+        raise LaunchError(
+            f"another launch runs in {directory}: end it first, or launch in another directory"
+        ) from error
+
+
 async def launch(plan: Plan, directory: Path) -> int:
     """0: the job finished; 1: it failed; 130: interrupted."""
-    job, started_at = open_job(directory, CLUSTER, time.time())
+    decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
+    if decision.sentence:
+        log.info("%s", decision.sentence)
+    begun = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
+    job = begun.job
     hosts = FileHosts(directory, plan.hosts, minimum=1, elastic=plan.elastic)
     if plan.elastic:
         log.info("Created worker host file %s", hosts.file)
@@ -200,7 +233,7 @@ async def launch(plan: Plan, directory: Path) -> int:
     options = Options(
         cluster=CLUSTER,
         job=job,
-        started_at=started_at,
+        started_at=begun.started_at,
         limits=Limits(1, MOST_WORKERS),
         workers=len(plan.hosts),
         clocks=plan.clocks,
@@ -213,12 +246,18 @@ async def launch(plan: Plan, directory: Path) -> int:
     )
     folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.hosts[0])
     try:
-        coordination = Coordinator(options, folder, hosts, plan.host, master, plan.port, events=plan.events)
+        coordination = Coordinator(
+            options, folder, hosts, plan.host, master, plan.port, events=plan.events, resumes=plan.resume
+        )
     except OSError as error:
         raise LaunchError(f"the job's files cannot be written: {error}") from error
 
     async with curves(folder.root, plan.tensorboard, lambda: hosts.over):
-        return await _course(plan, directory, hosts, coordination)
+        code = await _course(plan, directory, hosts, coordination)
+    if code == FAILED:
+        reason = in_one_line(hosts.reported.reason if hosts.reported is not None else "")
+        log.error("%s has failed: %s; what happened is in %s", job, reason, folder.events)
+    return code
 
 
 async def _course(plan: Plan, directory: Path, hosts: FileHosts, coordination: Coordinator) -> int:
@@ -238,7 +277,13 @@ async def _course(plan: Plan, directory: Path, hosts: FileHosts, coordination: C
         for task in (nodes, coordinator, waiting):
             task.cancel()
         await asyncio.gather(nodes, coordinator, waiting, return_exceptions=True)
-    return 0 if hosts.reported is not None and hosts.reported.state == "finished" else 1
+    return 0 if hosts.reported is not None and hosts.reported.state == "finished" else FAILED
+
+
+def in_one_line(reason: str) -> str:
+    """Where the reason ends with a process's last output: what came before that, and its last line."""
+    first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or ["for a reason that is not known"]
+    return f"{first} {rest[-1]}" if rest else first
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,7 +291,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if (path := desk()) is not None and is_the_clusters(argv, os.environ.get("DEEPLEARNING_WORKERS_PATH")):
             return launch_there(path, for_the_cluster(argv))
-        return asyncio.run(launch(parse(argv), Path.cwd()))
+        plan = parse(argv)
+        with only_launch(Path.cwd()):
+            return asyncio.run(launch(plan, Path.cwd()))
     except LaunchError as error:
         print(f"launch: {error}", file=sys.stderr)  # noqa: T201
         return 2

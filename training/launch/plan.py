@@ -64,6 +64,7 @@ class Plan:
     serving: Literal["base", "all"] = "base"  # all: hosts that join too
     dt_scripts: bool = False
     tensorboard: str | None = None
+    resume: bool = False
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -154,6 +155,11 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with this folder's last job from its last commit, with the same command; default: a new job",
+    )
+    parser.add_argument(
         "--warm-spares",
         type=int,
         default=0,
@@ -231,6 +237,7 @@ def checked(args: argparse.Namespace) -> Plan:
         serving="all" if args.num_servers == ALL else "base",
         dt_scripts=args.dt_scripts,
         tensorboard=args.tensorboard,
+        resume=args.resume,
     )
 
 

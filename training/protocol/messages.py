@@ -40,7 +40,7 @@ class Position(Message):
 
 
 START = Position(epoch=0, offset=0, step=0)
-COMMITS_KEPT = 3  # the newest; the coordinator knows their names, so that it can go back to an earlier one
+COMMITS_KEPT = 3  # the newest that the coordinator can go back to, beside the one that the job last started from
 
 
 class SafeCopy(Message):
@@ -303,13 +303,15 @@ class Broken(Message):
 
 class Proceed(Message):
     """Step on from `position`; of another position it is an old word that was said twice. `commit`: first copy the
-    state at this boundary, then write it in the background and say committed.
+    state at this boundary, then write it in the background and say committed. `keep`: the commits that the job may go
+    back to, which stay when older ones are deleted; None: not said, and the newest stay.
     """
 
     type: Literal["proceed"] = "proceed"
     generation: int
     position: Position
     commit: bool = False
+    keep: tuple[str, ...] | None = None
 
 
 class Source(Message):

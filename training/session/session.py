@@ -193,7 +193,7 @@ class Session:
         return members.script_failed(self.job, instance, message, now)
 
     def committed(self, instance: str, message: Committed, now: float) -> list[Order]:
-        return commits.committed(self.job, message)
+        return commits.committed(self.job, instance, message)
 
     def commit_failed(self, instance: str, message: CommitFailed, now: float) -> list[Order]:
         return commits.commit_failed(instance, message, now)

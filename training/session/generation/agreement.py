@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dyntrain.training.protocol.messages import WorkerHello
+from dyntrain.training.journal import JobBegun
+from dyntrain.training.protocol.messages import MODULE, WorkerHello
 
 AGREED = (
     "epochs",
@@ -16,6 +17,7 @@ AGREED = (
     "layout",
     "engine",
 )
+BEGUN_WITH = ("layout", "samples", "drawn_from", "global_batch", "seed", "batching")
 
 
 def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | None:
@@ -26,4 +28,21 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
             if mine != theirs:
                 differs = f"{name} is {mine} here and {theirs} on {other.instance_id}"
                 return f"{differs}: all workers must run the same script and arguments"
+    return None
+
+
+def changed(hello: WorkerHello, begun: JobBegun, done: int) -> str | None:
+    """Why the script cannot go on with the job that `begun` began, of which so many epochs are `done`; None: it can. It
+    may train for more epochs, or for fewer that are not done yet. A Module script divides its data itself, and says
+    what its batch is for the number of workers at hand.
+    """
+    for name in BEGUN_WITH if begun.batching != MODULE else ("layout",):
+        mine, began = getattr(hello, name), getattr(begun, name)
+        if mine != began and (began is not None or name == "drawn_from"):
+            what = (
+                "the script's model is another one than" if name == "layout" else f"{name} is {mine}, and was {began}"
+            )
+            return f"{what} when the job began: run the script as it was, or begin a new job"
+    if hello.epochs < done:
+        return f"the script trains {hello.epochs} epochs, the job has done {done}: raise them, or begin a new job"
     return None

@@ -7,14 +7,15 @@ from dyntrain.training.protocol.messages import CommitFailed, Committed, CommitU
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Journal, Order
 from dyntrain.training.session.phases.decisions import advance
-from dyntrain.training.session.phases.ending import fail
 from dyntrain.training.session.phases.rollback import take_back
 
 
-def committed(job: JobState, message: Committed) -> list[Order]:
+def committed(job: JobState, instance: str, message: Committed) -> list[Order]:
     # One of the same step is newer all the same: old ones are deleted by their generation.
     if message.generation <= job.void_until or (job.commit and message.position.step < job.commit[0].step):
         return []
+    if instance != job.committer and message.generation < job.committer_since:
+        return []  # it may be deleted already: who commits since did not know of it
     job.trouble.got_to(message.position.step)
     job.note_commit(message.position, message.name, message.generation)
     written = journal.CommitWritten(generation=message.generation, position=message.position, name=message.name)
@@ -39,17 +40,10 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
         orders.append(Announce(events.SafeStateUnreadable(instance=instance, step=step, reason=why, at=now)))
     if job.commit and job.commit[1] == message.name:
         lost = job.commit[0]
-        job.drop_commit()
+        job.drop_commit(message.reason)
         found = job.commit[0] if job.commit else None
         name, why = message.name, message.reason
         gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=found, reason=why, at=now)
         orders.append(Journal(gone))
         orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=found, reason=why, at=now)))
-        if found is None and lost.step and not _safe_state_at_hand(job):
-            return orders + fail(job, f"no readable commit is left to go on from: {message.reason}", now)
     return [*orders, *take_back(job, message.reason, now), *advance(job, now)]
-
-
-def _safe_state_at_hand(job: JobState) -> bool:
-    there = {**job.roster.standing, **job.roster.members}
-    return job.origin(there, with_commit=False).safe is not None

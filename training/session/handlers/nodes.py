@@ -19,7 +19,7 @@ from dyntrain.training.session.handlers.workers import script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
-from dyntrain.training.session.phases.ending import close_when_all_left
+from dyntrain.training.session.phases.ending import close_when_all_left, fail
 from dyntrain.training.session.phases.formation import start_group_again
 from dyntrain.training.session.phases.wanted import wanted
 from dyntrain.training.session.recovery.from_journal import recover
@@ -76,7 +76,11 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
     known = job.roster.pid(instance)
     # it has left, which it said itself; or its script has ended in a way that lets nothing be said
     if message.code == 0 and job.phase is not Phase.OVER:
-        return script_ended(job, instance, now) if known == message.pid and job.between else []
+        if known != message.pid:
+            return []
+        if job.between:
+            return script_ended(job, instance, now)
+        return _ended_too_early(job, instance, message.pid, now) if instance in job.roster.members else []
     if known == message.pid:
         return worker_lost(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.OVER:
@@ -92,6 +96,17 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
     if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
         job.round.lost.add(instance)
     return orders + recover(job, now) + advance(job, now)
+
+
+def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
+    """A member's script has ended well, in an epoch that it was to train. Where all of them do that again, from where
+    the job went back to, it is the script's way.
+    """
+    at, error = job.position, f"the script ends in epoch {job.position.epoch} of {job.roster.epochs}, of itself"
+    orders: list[Order] = []
+    if job.trouble.script_raised(instance, at.step, error, job.round.instances):
+        orders = fail(job, f"{error}: on every worker, and so it did before", now)
+    return orders or worker_lost(job, instance, pid, error, now)
 
 
 def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:

@@ -8,7 +8,7 @@ from dyntrain.training.session.generation.agreement import disagreement
 from dyntrain.training.session.job.roster import Unconnected
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, DropWorker, Order, ToWorker
-from dyntrain.training.session.phases.decisions import advance, call_back
+from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left
 from dyntrain.training.session.phases.loops import TOO_FAR, go_past, over_for, start_afresh
 from dyntrain.training.session.phases.wanted import wanted
@@ -75,9 +75,13 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
         return [_leave(job, instance)]
     if hello.loop != job.loop and job.phase is not Phase.WAITING:
         return go_past(job, hello) if hello.loop < job.loop else _turn_away(job, hello, TOO_FAR)
-    if problem := job.roster.problem(hello):
+    if problem := (differs := job.roster.problem(hello)) or job.changed_terms(hello):
         refused = Announce(events.WorkerRefused(instance=instance, reason=problem, at=now))
-        return [DropWorker(instance, hello.pid, problem), refused]
+        orders: list[Order] = [DropWorker(instance, hello.pid, problem), refused]
+        if differs:
+            return orders
+        job.roster.refused[instance] = problem
+        return [*orders, *refused_everywhere(job, now)]
     job.roster.stand(hello)
     seconds, spare = (now - away.since, away.spare) if away and away.pid == hello.pid else (None, None)
     ready = events.WorkerReady(instance=instance, pid=hello.pid, seconds=seconds, spare=spare, at=now)

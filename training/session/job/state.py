@@ -8,8 +8,10 @@ from enum import Enum
 
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
+from dyntrain.training.journal import JobBegun
 from dyntrain.training.protocol.messages import COMMITS_KEPT, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
+from dyntrain.training.session.generation.agreement import changed
 from dyntrain.training.session.generation.generation import SettlementReason
 from dyntrain.training.session.generation.origin import Lineage, Origin, choose_origin
 from dyntrain.training.session.job.options import Options
@@ -49,6 +51,10 @@ class JobState:
     position: Position = START  # of the last boundary, or where the state that all have stands
     commit: tuple[Position, str] | None = None
     earlier: list[tuple[Position, str]] = field(default_factory=list)  # commits still kept before it, oldest first
+    began_from: tuple[Position, str] | None = None  # the commit that was loaded last: kept until another one is
+    no_commit: str = ""  # why none is left, where there were some
+    committer: str | None = None  # who writes them: what others still write may be deleted by it
+    committer_since: int = 0  # the generation since which it does
     lineage: Lineage = field(default_factory=Lineage)  # the last generations that were settled at one position
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
     void_until: int = 0  # commits of generations up to this one were overtaken by a restart
@@ -64,6 +70,7 @@ class JobState:
     raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
     epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet
     samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself
+    terms: dict[int, JobBegun] = field(default_factory=dict)  # of each loop over epochs, what it was begun with
     # members that have not left yet, as far as a coordinator that came back after the end knows
     awaited: set[str] = field(default_factory=set)
     closed: bool = False  # over, and everybody has left
@@ -83,9 +90,18 @@ class JobState:
             self.paused_since = now
         self.paused = reason
 
-    def agree(self, epochs: int | None, samples: int | None, batching: str) -> None:
-        """What all workers of the job say alike."""
-        self.epochs, self.samples = epochs or 0, None if batching == MODULE else samples
+    def agree(self, begun: JobBegun) -> None:
+        """What all workers say alike of the loop over epochs that is at hand."""
+        self.terms[self.loop] = begun
+        self.epochs, self.samples = begun.epochs or 0, None if begun.batching == MODULE else begun.samples
+
+    def changed_terms(self, hello: WorkerHello) -> str | None:
+        """What the worker's script wants otherwise than the job that it is to go on with; None: nothing."""
+        begun = self.terms.get(hello.loop)
+        if begun is None or hello.loop != self.loop:
+            return None
+        done = self.commit[0].epoch if self.commit else 0
+        return changed(hello, begun, done)
 
     def current(self, instance: str, generation: int) -> bool:
         """Whether what this worker says of that generation concerns the present one."""
@@ -101,17 +117,36 @@ class JobState:
             self.commit_loops[name] = loop
         if self.commit is not None:
             self.earlier = [*self.earlier, self.commit][1 - COMMITS_KEPT :]
-        self.commit = (position, name)
+        self.commit, self.no_commit = (position, name), ""
 
-    def origin(self, ready: Mapping[str, WorkerHello], with_commit: bool = True) -> Origin:
+    def commits_from(self, instance: str, generation: int) -> None:
+        """The first member of a generation writes its commits, and deletes old ones but for those that it was told to
+        keep and its own.
+        """
+        if instance != self.committer:
+            self.committer, self.committer_since = instance, generation
+
+    @property
+    def kept_commits(self) -> tuple[str, ...]:
+        """What the job may go back to, oldest first."""
+        known = [*self.earlier, *([self.commit] if self.commit else ())]
+        if self.began_from is not None and self.began_from not in known:
+            known.insert(0, self.began_from)
+        return tuple(name for _, name in known)
+
+    def origin(self, ready: Mapping[str, WorkerHello]) -> Origin:
         """Of the next generation, where nobody holds the state."""
-        commit = self.commit if with_commit else None
-        loop = self.commit_loops.get(commit[1], 0) if commit else 0
-        return choose_origin(commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
+        loop = self.commit_loops.get(self.commit[1], 0) if self.commit else 0
+        return choose_origin(self.commit, self.lineage, ready, self.unreadable_copies, self.loops, loop)
 
-    def drop_commit(self) -> None:
-        """The newest commit is of no use: the one before it takes its place."""
-        self.commit = self.earlier.pop() if self.earlier else None
+    def drop_commit(self, reason: str) -> None:
+        """The newest commit is of no use: the one before it takes its place, at last the one that was loaded last."""
+        assert self.commit is not None
+        position, _ = self.commit
+        if self.began_from == self.commit:
+            self.began_from = None
+        self.commit = self.earlier.pop() if self.earlier else self.began_from
+        self.no_commit = reason if self.commit is None and position.step else ""
 
     @property
     def fraction(self) -> float | None:

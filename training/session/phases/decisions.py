@@ -51,8 +51,8 @@ def refused_everywhere(job: JobState, now: float) -> list[Order]:
     """One node's data may be to blame; where every node's worker says it, the script is, and no other try will help."""
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
-    begins = job.number == 0 and job.phase is Phase.WAITING and not roster.any_stood_by
-    if not begins or len(nodes) < job.options.workers or not set(nodes) <= set(roster.refused):
+    waits = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
+    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(roster.refused):
         return []
     last = roster.refused[nodes[0]]
     return fail(job, f"the job refuses the script on every node, and its output says why; on {nodes[0]}: {last}", now)
@@ -71,9 +71,12 @@ def _start(job: JobState, now: float) -> list[Order]:
         return []
     decision = settle((), roster.ready(), wanted(job), options.limits, _group_at_hand(job, now))
     job.pause(None if decision.members else decision.reason, now)
+    there = decision.members or [instance for instance in expected if instance in roster.standing]
+    origin = job.origin({instance: roster.standing[instance] for instance in there})
+    if job.no_commit and not (origin.commit or origin.safe):  # else it would begin again without a word
+        return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
         return []
-    origin = job.origin({instance: roster.standing[instance] for instance in decision.members})
     if orders := bring_to(job, origin.loop):
         job.enter(Phase.WAITING, now)  # they are back soon, and who has the state is among them
         return orders
@@ -104,14 +107,14 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
     current = job.members_present()
     intact = len(current) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
-        return orders + proceed(job, committer=current[0])
+        return orders + proceed(job)
     group = _group_at_hand(job, now)
     decision = settle(current, job.roster.ready(job.loop), wanted_next(job), job.options.limits, group, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
         return orders
     if intact and decision.members == job.round.instances:
-        return orders + proceed(job, committer=current[0])
+        return orders + proceed(job)
     return orders + form(job, decision.members, Origin(position), current, now)
 
 

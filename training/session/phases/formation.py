@@ -40,6 +40,8 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     position = origin.position
     job.number, job.position = job.number + 1, position
     job.lineage = job.lineage.settled(job.number, position)
+    if origin.commit:
+        job.began_from = (position, origin.commit)
     begins, job.between = job.number == 1 or job.between, False
     if job.loop:
         job.loops[job.number] = job.loop
@@ -91,7 +93,6 @@ def _settled(
 ) -> list[Order]:
     """What is journaled and announced of a generation before anything is ordered. `begins`: the job or a loop."""
     source = job.roster.members[generation.source]
-    job.agree(source.epochs, source.samples, source.batching)
     begun = journal.JobBegun(
         job=job.options.job,
         epochs=source.epochs,
@@ -100,9 +101,14 @@ def _settled(
         global_batch=source.global_batch,
         seed=source.seed,
         batching=source.batching,
+        layout=source.layout,
         from_epoch=job.position.epoch if job.loop else 0,
         at=now,
     )
+    known = job.terms.get(job.loop)
+    begins = begins or known is None or known.epochs != begun.epochs  # a job that goes on may train longer
+    if begins:
+        job.agree(begun)
     settled = journal.GenerationSettled(
         number=job.number,
         members=generation.instances,
@@ -153,7 +159,7 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
     job.round.heard = now
     only_while_it_forms(job)
     job.trouble.formed()
-    orders = proceed(job, committer=generation.source)
+    orders = proceed(job)
     orders += stop_groups(job, job.number - 1)
     done = events.Formed(
         generation=job.number,
@@ -174,10 +180,13 @@ def start_group_again(job: JobState, instance: str) -> list[Order]:
     return [order for order in job.round.group.orders if order.instance_id == instance] if due else []
 
 
-def proceed(job: JobState, committer: str) -> list[Order]:
-    """Everybody steps on from where the state stands; the boundary is behind them."""
+def proceed(job: JobState) -> list[Order]:
+    """Everybody steps on from where the state stands; the boundary is behind them. One commits it: in a generation
+    always the same, since it deletes what others would write.
+    """
     job.round.proceeded, job.round.checked_in = job.position, {}
-    return [
-        ToWorker(instance, Proceed(generation=job.number, position=job.position, commit=instance == committer))
-        for instance in job.roster.members
-    ]
+    committer = job.members_present()[0]
+    job.commits_from(committer, job.number)
+    go_on = Proceed(generation=job.number, position=job.position)
+    commits = go_on.model_copy(update={"commit": True, "keep": job.kept_commits})
+    return [ToWorker(instance, commits if instance == committer else go_on) for instance in job.roster.members]

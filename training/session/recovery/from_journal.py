@@ -47,10 +47,13 @@ def recovered(
                 job.loop, job.between = entry.loop, False
                 if entry.loop:
                     job.loops[entry.number] = entry.loop
+                job.commits_from(entry.members[0], entry.number)
+                if entry.commit:
+                    job.began_from = (entry.position, entry.commit)
             case journal.CommitWritten():
                 job.note_commit(entry.position, entry.name, entry.generation)
             case journal.CommitFoundUnreadable():
-                job.drop_commit()
+                job.drop_commit(entry.reason)
             case journal.Restarted():
                 job.round, job.void_until = Round(), entry.generation
                 if entry.void_copies:
@@ -67,8 +70,10 @@ def recovered(
                 job.outcome, job.position, job.writer = "finished", entry.position, entry.writer
             case journal.JobFailed():
                 job.outcome, job.failure = "failed", entry.reason
+            case journal.JobResumed():
+                job.round, job.void_until, job.outcome, job.failure = Round(), job.number, "", ""
             case journal.JobBegun():
-                job.agree(entry.epochs, entry.samples, entry.batching)
+                job.agree(entry)
             case journal.JobLaunched():
                 job.launch = entry.launch
             case journal.TermBegun() | journal.JobClosed():

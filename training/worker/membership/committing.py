@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from dyntrain.training.layout import JobFolder
@@ -33,18 +33,20 @@ class Committing:
     def is_writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, generation: int, position: Position, block: memoryview) -> None:
-        """Not while one is written: slow storage gets fewer commits, not a queue of states."""
+    def begin(
+        self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None = None
+    ) -> None:
+        """Not while one is written: slow storage gets fewer commits, not a queue of states. `keep`: `CommitStore`."""
         self._thread = threading.Thread(
-            target=self._write, args=(generation, position, block), name="commit", daemon=True
+            target=self._write, args=(generation, position, block, keep), name="commit", daemon=True
         )
         self._thread.start()
 
-    def _write(self, generation: int, position: Position, block: memoryview) -> None:
+    def _write(self, generation: int, position: Position, block: memoryview, keep: Collection[str] | None) -> None:
         assert self._store is not None
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), QUIET)  # of this thread: steps go first
         try:
-            name = self._store.write(position.step, generation, block)
+            name = self._store.write(position.step, generation, block, keep)
         except CheckpointError as error:
             log.error("%s", error)  # the message is the whole story; training goes on with the commit before
             self._say(CommitFailed(generation=generation, position=position, reason=str(error)))

@@ -328,7 +328,7 @@ class CoordinatedMembership(Membership):
         if order.commit and (self._handover.keeps or not is_writing):
             block = self._handover.keep(self._generation, position) if block is None else block
             if not is_writing:
-                self._commits.begin(self._generation, position, block)
+                self._commits.begin(self._generation, position, block, order.keep)
         self._metrics = {}
         self._taken = self._steps = 0
         self._proceeded = self._progressed = time.monotonic()

@@ -1,8 +1,8 @@
 """Commits: training state that is safe outside the workers.
 
 A commit is one file, `<generation>-<step>.commit`: the packed state, then its checksum (`block.checksum`). It is
-written under another name, synced and renamed, so it is there whole or not at all. The last few are kept; the
-coordinator journals their names and decides which one a generation starts from, so a damaged one is only reported here:
+written under another name, synced and renamed, so it is there whole or not at all. The coordinator journals their
+names, decides which one a generation starts from and says which ones stay, so a damaged one is only reported here:
 another state at its position would be a silent error.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from dyntrain.training.host.durable import sync
@@ -30,11 +31,30 @@ class CommitDamaged(CheckpointError):
     """
 
 
+def commit_name(generation: int, step: int) -> str:
+    """Names sort by generation: generations only grow, steps do not, and a generation that starts from an earlier
+    commit must not look older than what it replaces.
+    """
+    return f"{generation:06d}-{step:012d}{SUFFIX}"
+
+
+def superseded(names: Collection[str], written: Sequence[str], keep: Collection[str] | None) -> list[str]:
+    """Which of the commits `names` may go. `written`: this process's own, oldest first, the newest of which was just
+    written; of the last few the coordinator may not have heard yet when it said what to `keep`. What is newer than they
+    is another process's, which went on when this one was given up.
+    """
+    if keep is None:
+        return sorted(names)[:-COMMITS_KEPT]
+    stay = {*keep, *written[-COMMITS_KEPT:]}
+    return sorted(name for name in names if name < written[-1] and name not in stay)
+
+
 class CommitStore:
     """`directory` is made when it is missing. Raises CheckpointError when that cannot be."""
 
-    def __init__(self, directory: Path, keep: int = COMMITS_KEPT) -> None:
-        self._directory, self._keep = directory, keep
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._written: tuple[str, ...] = ()
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -42,11 +62,17 @@ class CommitStore:
                 f"checkpoint directory {directory}: {error.strerror}; free space or name another with --checkpoint-dir"
             ) from error
 
-    def write(self, step: int, generation: int, block: bytes | bytearray | memoryview) -> str:
-        """Returns the commit's name once it is on disk. A failure leaves the earlier commits as they were."""
-        # Generations only grow, steps do not: a generation that starts from an earlier commit must not look older than
-        # what it replaces.
-        name = f"{generation:06d}-{step:012d}{SUFFIX}"
+    def write(
+        self,
+        step: int,
+        generation: int,
+        block: bytes | bytearray | memoryview,
+        keep: Collection[str] | None = None,
+    ) -> str:
+        """Returns the commit's name once it is on disk. A failure leaves the earlier commits as they were; `keep`: see
+        `superseded`.
+        """
+        name = commit_name(generation, step)
         partial = self._directory / f".{name}.{os.getpid()}"
         try:
             write_synced(partial, block, checksum(block))
@@ -60,7 +86,8 @@ class CommitStore:
             ) from error
         # Of the generation before, a worker that went on may still be writing one.
         torn = [path.name for path in self._directory.glob(f".*{SUFFIX}.*") if path.name < f".{generation - 1:06d}"]
-        for old in [*self._names()[: -self._keep], *torn]:
+        self._written = (*self._written, name)[-COMMITS_KEPT:]
+        for old in [*superseded(self._names(), self._written, keep), *torn]:
             with contextlib.suppress(OSError):  # the next commit tries again
                 (self._directory / old).unlink()
         return name

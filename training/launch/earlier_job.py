@@ -1,0 +1,75 @@
+"""A job that an earlier launch left in this folder: what came of it, and whether this launch goes on with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.training.coordinator.terms import read_journal
+from dyntrain.training.launch.plan import LaunchError
+from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file, read_current_job
+from dyntrain.training.protocol.messages import START, Position
+from dyntrain.training.records import Unreadable
+from dyntrain.training.session.generation.generation import Limits
+from dyntrain.training.session.job.options import Options
+from dyntrain.training.session.recovery.from_journal import recovered
+
+
+@dataclass(frozen=True)
+class EarlierJob:
+    """`outcome`: finished, failed, or "" where it was interrupted. `position`: of its last commit."""
+
+    current: CurrentJob
+    outcome: str = ""
+    position: Position = START
+
+    @property
+    def at(self) -> str:
+        return f"epoch {self.position.epoch}, step {self.position.step}" if self.position.step else "its start"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`job`: the one that goes on; None: a new one begins. `sentence`: what people are told of it first."""
+
+    job: CurrentJob | None = None
+    sentence: str = ""
+
+
+def read_earlier(directory: Path, cluster: str) -> EarlierJob | None:
+    """The last job of this folder. Raises LaunchError where its files cannot be read."""
+    try:
+        current = read_current_job(current_job_file(directory, cluster))
+        entries = read_journal(JobFolder.of(directory, cluster, current.job).ledger)
+    except FileNotFoundError:
+        return None
+    except (OSError, Unreadable, ValueError) as error:
+        raise LaunchError(f"the job of an earlier launch in this folder cannot be read: {error}") from error
+    options = Options(cluster, current.job, current.started_at, Limits(1, 1), 1)
+    job = recovered(options, lambda: "", entries, current.started_at)
+    return EarlierJob(current, job.outcome, job.commit[0] if job.commit else START)
+
+
+def decide(earlier: EarlierJob | None, command: Sequence[str], resume: bool) -> Decision:
+    """Whether this launch goes on with the earlier job. Raises LaunchError where `resume` cannot be. Pure."""
+    if not resume:
+        if earlier is None or earlier.outcome == "finished" or not earlier.position.step:
+            return Decision()
+        was = "has failed" if earlier.outcome else "was interrupted"
+        return Decision(
+            sentence=f"a new job begins. {earlier.current.job} {was} after {earlier.at}: to go on with it, interrupt "
+            "this one and launch again with --resume"
+        )
+    if earlier is None:
+        raise LaunchError("--resume: no job was launched in this folder before; leave it out")
+    name, begun = earlier.current.job, earlier.current.command
+    if earlier.outcome == "finished":
+        raise LaunchError(f"--resume: {name} has finished; leave it out to begin a new job")
+    if begun is not None and begun != tuple(command):
+        raise LaunchError(
+            f"--resume: {name} was begun with another command: {shlex.join(begun)}\n"
+            "give that one, or leave --resume out to begin a new job"
+        )
+    return Decision(earlier.current, f"{name} goes on from {earlier.at}; without --resume a new job begins")
