@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
         self.context = context
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {name: value for name, value in vars(record).items() if name not in _OWN}
+        fields = {name: _short(value) for name, value in vars(record).items() if name not in _OWN}
         line = {
             "time": round(record.created, 3),
             "level": record.levelname,
@@ -47,8 +47,13 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        fields = [f"{name}: {value}" for name, value in vars(record).items() if name not in _OWN]
+        fields = [f"{name}: {_short(value)}" for name, value in vars(record).items() if name not in _OWN]
         return super().formatMessage(record) + (f" ({', '.join(fields)})" if fields else "")
+
+
+def _short(value: object) -> object:
+    """A span that was measured has no ten places behind the point."""
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def log_lines_to_stderr() -> None:

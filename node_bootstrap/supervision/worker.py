@@ -123,8 +123,10 @@ class Worker:
             ended = (WorkerState.LEFT,) if pid is None else (WorkerState.CRASHED, WorkerState.FAILED)
             meant = self.state in ended or (pid is not None and pid == known)
             if not meant or self.state is WorkerState.RETIRED:
-                log.info(
-                    "ignored an order to restart another worker", extra={"pid": known, "ordered": pid, "reason": reason}
+                old = pid is not None  # without one, it was given before the node could say that a worker runs
+                extra = {"pid": known, "ordered": pid, "reason": reason}
+                log.log(
+                    logging.INFO if old else logging.DEBUG, "ignored an order to restart another worker", extra=extra
                 )
                 return
             failed = self.state is WorkerState.FAILED

@@ -99,3 +99,25 @@ def test_a_wide_trail_shows_what_a_pools_decision_was_made_of() -> None:
     entry = TrailEntry(1.0, looked)
     assert 'inputs={"at": 1.0}' in trail_line("demo", entry, wide=True)
     assert "inputs" not in trail_line("demo", entry)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("stauts", "Did you mean 'status'?"),
+        ("clusters list", "Did you mean 'cluster'?"),
+        ("local demoo", "demo"),
+        ("scale demo -1", "-1 is no number of workers: it must be 0 or more."),
+        ("scale demo --dryrun 1", "--dry-run"),
+        ("cost demo --cluster other", "demo and --cluster other: give one of them"),
+    ],
+)
+def test_what_is_mistyped_is_answered_with_what_was_meant(typed: str, said: str) -> None:
+    result = CliRunner().invoke(main, shlex.split(typed))
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_name_that_is_like_no_command_is_not_guessed_at() -> None:
+    result = CliRunner().invoke(main, ["quux"])
+    assert (result.exit_code, "Did you mean" in result.output) == (2, False)

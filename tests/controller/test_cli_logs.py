@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from dyntrain.controller.adapters.logs import LogLine
 from dyntrain.controller.cli.answers.log_sources import FromCloudWatch, FromFiles, Wanted, time_of
 from dyntrain.controller.cli.commands.events import Trail
+from dyntrain.controller.cli.commands.logs import _place
+from dyntrain.controller.cli.main import main
 from dyntrain.controller.cli.shell.errors import misspelt
 from dyntrain.controller.cli.shell.waiting import follow, waiting
 from dyntrain.controller.contract.errors import GiveUp, RetryLater
@@ -150,3 +153,16 @@ def test_following_outlives_calls_that_are_lost_and_says_so_once_each_time(
         follow(show, pause=lambda _seconds: None)
     assert shown == ["epoch 1", "epoch 2", "epoch 3"]
     assert capsys.readouterr().err.count("ThrottlingException") == 2
+
+
+def test_who_follows_logs_that_are_empty_hears_where_they_were_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not nothing, for ever: the logs of an embedded cloud are files."""
+    looked: list[bool] = []
+    (tmp_path / "machines").mkdir()
+    monkeypatch.setattr("dyntrain.controller.cli.commands.logs.go_on", lambda _: looked.append(True))
+    result = CliRunner().invoke(main, ["logs", "demo", "-f", "--directory", str(tmp_path)])
+    assert looked == [True]
+    assert f"nothing was written since 1h that fits, in {tmp_path}; waiting" in result.stderr
+    assert "--directory" in _place("demo", None)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.host.child_log import MAX_BYTES, ChildLog, collapse
-from dyntrain.node_bootstrap.host.logs import logging_to
+from dyntrain.node_bootstrap.host.logs import JsonLines, TextLines, logging_to
 from dyntrain.node_bootstrap.host.processes import Children, Program
 from node_fakes import living, wait_until, world
 
@@ -206,3 +206,10 @@ def test_a_log_line_goes_to_the_file_and_to_the_journal_alike(
         "message": "in two\nlines",
         "path": str(tmp_path),
     }
+
+
+def test_a_span_in_a_line_for_people_has_no_more_places_than_anybody_reads() -> None:
+    record = logging.LogRecord("n", logging.INFO, "", 0, "prepared", None, None)
+    record.__dict__ |= {"seconds": 6.388862609863281, "tries": 3, "file": "a.b"}
+    assert TextLines().format(record).endswith("prepared (seconds: 6.389, tries: 3, file: a.b)")
+    assert json.loads(JsonLines({}).format(record))["seconds"] == 6.389

@@ -88,9 +88,19 @@ def test_a_pause_makes_the_end_later_and_a_rollback_is_not_taken_for_speed() -> 
     assert stalled is not None
     assert stalled > 140.0
     chronicle = Chronicle()
-    for at, fraction in [(0.0, 0.0), (10.0, 0.1), (20.0, 0.2), (30.0, 0.1), (40.0, 0.2)]:
+    for at, fraction in [(0.0, 0.1), (10.0, 0.2), (20.0, 0.3), (30.0, 0.2), (40.0, 0.3)]:
         chronicle.stands(at, fraction, 0, 0, 1, 1.0)
-    assert chronicle.progress(0.2, 40.0).eta_seconds == 160.0
+    assert chronicle.progress(0.3, 40.0).eta_seconds == 140.0
+
+
+def test_the_first_step_which_waits_for_everything_says_nothing_of_the_end() -> None:
+    """A job of half an hour is not said to take a day and a half."""
+    chronicle = Chronicle()
+    chronicle.stands(0.0, 0.0, 0, 0, 1, 1.0)
+    chronicle.stands(90.0, 0.001, 0, 1, 1, 1.0)
+    assert chronicle.progress(0.001, 90.0).eta_seconds is None
+    chronicle.stands(92.0, 0.002, 0, 2, 1, 1.0)
+    assert chronicle.progress(0.002, 92.0).eta_seconds == 1996.0
 
 
 def test_nothing_is_said_of_the_end_before_it_is_known_and_a_finished_job_is_over() -> None:

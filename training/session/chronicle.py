@@ -142,6 +142,8 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
     """What is left at the pace of the given moments; a stall counts once it outlasts their usual distance."""
     if fraction >= 1.0:
         return 0.0
+    if pace and not pace[0][1]:  # before its first step a job is set up, which says nothing of its pace
+        pace = pace[1:]
     if len(pace) < 2:
         return None
     (began, first), (last, reached) = pace[0], pace[-1]

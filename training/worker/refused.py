@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import TracebackType
+
 
 class PastHelp(Exception):
     """Beside what a script raises: to start the workers again would lead to the same, or would hide it."""
@@ -17,6 +19,7 @@ class RefusedByAll(Refused, PastHelp):
     """By every worker at once."""
 
 
+OURS = "dyntrain."
 FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ("loop", "script", "data", "state")))
 
 
@@ -27,6 +30,22 @@ def by_the_job(error: BaseException) -> bool:
         trace = trace.tb_next
     raised_in = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
     return isinstance(error, ValueError | RuntimeError) and raised_in.startswith(FACE)
+
+
+def trace_for_people(error: BaseException) -> TracebackType | None:
+    """Of what the job refuses, the lines of the script without those of the job; of any other error the whole."""
+    if not (isinstance(error, Refused | PastHelp) or by_the_job(error)):
+        return error.__traceback__
+    lines: list[TracebackType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        if not str(trace.tb_frame.f_globals.get("__name__")).startswith(OURS):
+            lines.append(trace)
+        trace = trace.tb_next
+    following = None
+    for line in reversed(lines):
+        following = TracebackType(following, line.tb_frame, line.tb_lasti, line.tb_lineno)
+    return following or error.__traceback__
 
 
 def past_help(error: BaseException, *, before_steps: bool) -> bool:

@@ -18,9 +18,20 @@ if TYPE_CHECKING:
 GROUP = click.option("--group", help="Which of the cluster's groups; default: the only one of elastic workers.")
 
 
+class WithNumber(click.Command):
+    """-1 is a wrong number, and no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for arg in args:
+            if arg.startswith("-") and arg[1:].isdecimal():
+                raise click.UsageError(f"{arg} is no number of workers: it must be 0 or more.", ctx)
+        return super().parse_args(ctx, args)
+
+
 @click.command(
+    cls=WithNumber,
     epilog="Examples:\n\n\b\n  dyntrain scale demo 4\n  dyntrain scale demo 0 --dry-run\n"
-    "\b\nIt says the same as an aws command; either will do."
+    "\b\nIt says the same as an aws command; either will do.",
 )
 @click.argument("cluster", type=CLUSTER)
 @click.argument("n", type=click.IntRange(0))

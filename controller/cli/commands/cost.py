@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.shell.completion import CLUSTER_OR_JOB
+from dyntrain.controller.cli.shell.completion import CLUSTER, CLUSTER_OR_JOB
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     "  dyntrain cost mnist --output wide\n  dyntrain cost demo --json"
 )
 @click.argument("name", metavar="[CLUSTER|JOB]", required=False, type=CLUSTER_OR_JOB)
+@click.option("--cluster", type=CLUSTER, help="Only this cluster: the same as its name without the option.")
 @click.option(
     "--since",
     default="30d",
@@ -34,12 +35,15 @@ if TYPE_CHECKING:
     "otherwise). A job is shown whole.",
 )
 @output_options("a list of one object each", "a line each role, type and purchase option", "a line each instance")
-def cost(name: str | None, since: str, output: str) -> None:
+def cost(name: str | None, cluster: str | None, since: str, output: str) -> None:
     """Instance-hours by role and purchase option, and money where prices are known.
 
     Of a cluster by the trail, of a job by what its machines left in the bucket. reserved: runs in a capacity
     reservation.
     """
+    if name is not None and cluster is not None:
+        raise click.UsageError(f"{name} and --cluster {cluster}: give one of them")
+    name = name or cluster
     with one_clear_line():
         start = start_of(since, time.time())
         from dyntrain.controller.adapters.aws import Clients

@@ -78,10 +78,19 @@ def logs(
             first = list(source.next())
         shown = _show(first)
         if not shown and not follow:
-            where = directory or f"the log group /dyntrain/{cluster} of this region"
+            where = _place(cluster, directory)
             raise GiveUp(f"nothing was written since {since} that fits, in {where}; --since 7d looks further back")
         if follow:
+            if not shown:
+                where = _place(cluster, directory)
+                click.echo(f"nothing was written since {since} that fits, in {where}; waiting", err=True)
             go_on(lambda: _show(source.next()))
+
+
+def _place(cluster: str, directory: Path | None) -> str:
+    if directory is not None:
+        return str(directory)
+    return f"the log group /dyntrain/{cluster} of this region (an embedded cloud's logs are files: --directory)"
 
 
 def _show(lines: Iterable[SourceLine]) -> int:

@@ -54,7 +54,7 @@ from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help
+from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help, trace_for_people
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -430,7 +430,7 @@ class CoordinatedMembership(Membership):
                 generation=self._generation,
                 position=self._guard.position,
                 error=f"{type(error).__name__}: {error}".strip()[:2000],
-                traceback="".join(traceback.format_exception(error))[-20_000:],
+                traceback="".join(traceback.format_exception(type(error), error, trace_for_people(error)))[-20_000:],
                 past_help=past_help(error, before_steps=self._guard.position.step == self.starts.step),
             )
         )
@@ -441,9 +441,9 @@ class CoordinatedMembership(Membership):
         """
         before = sys.excepthook
 
-        def tell(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        def tell(kind: type[BaseException], error: BaseException, _: Any) -> None:
             self.failed(error)
-            before(kind, error, trace)
+            before(kind, error, trace_for_people(error))
             if self._connection is None and by_the_job(error):
                 raise SystemExit(REFUSED)
 

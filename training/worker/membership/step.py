@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, Literal
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -22,6 +24,7 @@ from dyntrain.training.worker.membership.zeros import Zeros
 # Of so many steps one is measured. It forgoes the overlap of its pushes with its backward pass, and all wait for it: so
 # all workers measure the same one.
 OWN_STEPS = 32
+OWN_MEASURED = 5
 # Without an answer for so long, zeros are pushed once more for what is in the window. It follows the links' speed.
 ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.1, 2.0
 
@@ -41,7 +44,7 @@ class StepGuard:
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
-        self.own_seconds: float | None = None  # of the step measured last: this worker's work, without the others'
+        self._own_seconds: deque[float] = deque(maxlen=OWN_MEASURED)
         self._summed: float | None = None  # when the sums of the exchange before were there
         self._measured: int | None = None  # which so many steps have theirs
         self._exchange_seconds = 0.0  # of the last one
@@ -51,6 +54,13 @@ class StepGuard:
             self._generation, self._applied, self._phase = generation, position, "out"
             self.aborted, self._verdict, self._exchanges = False, None, 0
         self._summed = None
+
+    @property
+    def own_seconds(self) -> float | None:
+        """This worker's own work of a step, without the others': the median of the last few that were measured, since
+        one step alone may have shared its processor. None: not measured yet.
+        """
+        return median(self._own_seconds) if self._own_seconds else None
 
     @property
     def position(self) -> Position:
@@ -141,7 +151,7 @@ class StepGuard:
         for gradient in gradients:
             gradient.wait_to_read()
         self._measured = which
-        self.own_seconds = time.monotonic() - began
+        self._own_seconds.append(time.monotonic() - began)
 
     def apply(self, after: Position, update: Callable[[], None], reaches: bool = True) -> bool:
         """Update with the sums of the exchange. False: they are void, and a new generation follows.
