@@ -267,7 +267,8 @@ class Target(Wire):
     parameter (4 KB) `members` is None, and `pointer` names the DynamoDB item that holds the list. `digest` is always
     that of the full list. `coordinator` is the base node that is nominated to run the coordinator, since `term`; term
     0: the node that is tagged as master. `replacing` maps base nodes that are no members any more to their successors:
-    they are exchanged once the successor can serve.
+    they are exchanged once the successor can serve. `causes` says in a few words why instances came or went with this
+    revision, as far as there is room.
     """
 
     revision: int = Field(ge=0)
@@ -281,6 +282,7 @@ class Target(Wire):
     term: int = Field(0, ge=0)
     replacing: dict[InstanceId, InstanceId] = Field({})
     stage: str | None = Field(None, description="of the controller that wrote it")
+    causes: dict[InstanceId, str] = Field({}, exclude_if=lambda causes: not causes)
 
     @classmethod
     def of(cls, revision: int, members: tuple[str, ...], leave_by: dict[str, float] | None = None) -> Target:

@@ -46,7 +46,7 @@ def test_launch_m1_m2_hosts_join_and_leave_by_edits_of_host_worker(launched: Cal
     settled = [entry["hosts"] for entry in map(json.loads, journal.open()) if "hosts" in entry]
     assert [len(hosts) for hosts in settled] == [1, 2, 1], "who joins serves as well, and takes its server along"
     causes = [event["cause"] for event in events if event["event"] == "forming"]
-    assert causes == ["the job starts", "the target wants other members", "the target wants other members"]
+    assert causes == ["the job starts", "written into host_worker", "taken out of host_worker"]
     formed = [event for event in events if event["event"] == "formed"]
     assert [len(event["members"]) for event in formed] == [1, 2, 1]
     assert all(event["generation"] and event["phases"] for event in formed)

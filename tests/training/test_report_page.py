@@ -65,7 +65,7 @@ def job(name: str = "loss", text: str = "why") -> list[events.Event]:
         forming(1, 100.0, (A,), cause="the job begins", joining=(A,)),
         segment(0, 1900.0, 1, **{name: 0.9}),
         forming(2, 1900.0, (A, B), joining=(B,)),
-        events.Pause(generation=2, seconds=0.5, phases={"create": 0.2}, at=1901.0),
+        events.Pause(generation=2, seconds=0.5, phases={"create": 0.2, "init": 0.001}, at=1901.0),
         segment(1, 3700.0, 2, **{name: math.nan}),
         events.WorkerLost(instance=B, pid=2, reason=text, at=3700.0),
         events.Restart(generation=2, reason=text, commit=None, at=3700.0),
@@ -83,6 +83,7 @@ def test_the_page_tells_workers_causes_pauses_and_instance_hours() -> None:
     text = " ".join(parsed(page(story, "0 lost")).text)
     for wanted in ("a worker was added", "create 0.20 s", "finished", "1 happened, 1 avoided", "2.000 as members"):
         assert wanted in text
+    assert "init" not in text, "a phase that took no time says nothing"
     assert "0 lost" in summary(story, "0 lost")
 
 

@@ -128,6 +128,7 @@ class FileHosts:
         self.file = directory / HOST_FILE
         self._rules, self._clock = Rules(tuple(hosts), minimum, settle), clock
         self._revision = 1
+        self._causes: dict[str, str] = {}
         self._complaint: EditResult | None = None
         self.endpoint: CoordinatorEndpoint | None = None
         self.token = ""
@@ -153,9 +154,13 @@ class FileHosts:
     def read_target(self) -> Target:
         if not self._elastic:
             return self._target()
+        before = self.hosts
         self._watched, verdict = self._watched.look(self._read(), self._rules, self._clock())
         if verdict is EditResult.ACCEPTED:
             self._revision += 1
+            came = {instance_of(host): f"written into {HOST_FILE}" for host in self.hosts if host not in before}
+            went = {instance_of(host): f"taken out of {HOST_FILE}" for host in before if host not in self.hosts}
+            self._causes = {**came, **went}
             self._addresses |= {instance_of(host): host for host in self.hosts}
         self._complain(verdict)
         return self._target()
@@ -171,7 +176,8 @@ class FileHosts:
         return raw.decode("utf-8", "replace")
 
     def _target(self) -> Target:
-        return Target.of(self._revision, tuple(instance_of(host) for host in self._watched.hosts))
+        target = Target.of(self._revision, tuple(instance_of(host) for host in self._watched.hosts))
+        return target.model_copy(update={"causes": self._causes})
 
     def publish(self, endpoint: CoordinatorEndpoint, token: str) -> None:
         self.token, self.endpoint = token, endpoint

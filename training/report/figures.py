@@ -12,7 +12,7 @@ from math import ceil, floor, isfinite, log10
 from xml.etree import ElementTree as Tree
 
 WIDTH, HEIGHT = 960, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 14, 18, 26
+LEFT, RIGHT, TOP, BOTTOM = 92, 14, 24, 32  # room for the labels of a narrow screen, which are twice as large
 MOST_POINTS = 800  # more than there are pixels to tell apart
 UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 SVG = "http://www.w3.org/2000/svg"
@@ -52,13 +52,15 @@ def figure(
 
     root = Tree.Element("svg", {"xmlns": SVG, "viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img"})
     Tree.SubElement(root, "title").text = f"{title}: from {low:.4g} to {high:.4g}" if known else f"{title}: no values"
-    for tick in ticks:
+    for number, tick in enumerate(ticks):
         _line(root, "grid", LEFT, y(tick), WIDTH - RIGHT, y(tick))
-        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end")
+        _text(root, f"{tick:.6g}", LEFT - 6, y(tick) + 4, "end", second=number % 2 == 1)
     unit, seconds = next((name, size) for name, size in UNITS if end - begin >= 3 * size or size == 1)
-    for amount in ticks_of(0.0, (end - begin) / seconds):
-        if begin + amount * seconds <= end:
-            _text(root, f"{amount:.6g} {unit}", x(begin + amount * seconds), HEIGHT - 8, "middle")
+    for number, amount in enumerate(ticks_of(0.0, (end - begin) / seconds)):
+        if (at := begin + amount * seconds) <= end:
+            anchor = "end" if x(at) > WIDTH - LEFT else "middle" if number else "start"
+            across = min(x(at) + RIGHT, WIDTH) if anchor == "end" else x(at)
+            _text(root, f"{amount:.6g} {unit}", across, HEIGHT - 8, anchor, second=number % 2 == 1)
     for mark in marks:
         drawn = _line(root, "mark", x(mark.at), TOP, x(mark.at), HEIGHT - BOTTOM)
         Tree.SubElement(drawn, "title").text = mark.text
@@ -118,8 +120,10 @@ def _line(root: Tree.Element, kind: str, x1: float, y1: float, x2: float, y2: fl
     return Tree.SubElement(root, "line", {"class": kind, "x1": _n(x1), "y1": _n(y1), "x2": _n(x2), "y2": _n(y2)})
 
 
-def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str) -> None:
-    Tree.SubElement(root, "text", {"x": _n(x), "y": _n(y), "text-anchor": anchor}).text = text
+def _text(root: Tree.Element, text: str, x: float, y: float, anchor: str, second: bool = False) -> None:
+    """`second`: a narrow screen does without it."""
+    place = {"x": _n(x), "y": _n(y), "text-anchor": anchor}
+    Tree.SubElement(root, "text", {**place, "class": "second"} if second else place).text = text
 
 
 def _n(value: float) -> str:

@@ -16,6 +16,7 @@ from dyntrain.training.report.story import Change, Story
 
 MARKS = 40  # more numbers than these cannot be told apart in a curve
 CHANGES = 500  # rows of the table
+SHOWN_SECONDS = 0.005  # of a phase: a shorter one would read as none
 STYLE = """
 :root { color-scheme: light dark; --curve: #1f6feb; --grid: #8886; --mark: #b35900; }
 @media (prefers-color-scheme: dark) { :root { --curve: #6cb6ff; --mark: #f0a35e; } }
@@ -25,10 +26,15 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 .wide { overflow-x: auto; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--grid); }
-.ids { white-space: pre; } td { overflow-wrap: anywhere; } pre { white-space: pre-wrap; margin: 0; font-size: .85rem; }
+.ids { white-space: pre; } td { overflow-wrap: break-word; } pre { white-space: pre-wrap; margin: 0; font-size: .85rem; }
 svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; opacity: .8; }
 .grid { stroke: var(--grid); } .mark { stroke: var(--mark); stroke-dasharray: 3 3; }
 .curve { fill: none; stroke: var(--curve); stroke-width: 2; } circle.curve { fill: var(--curve); }
+@media (max-width: 40rem) {
+  dl, tbody, tr, td { display: block; } thead, .second, td:empty { display: none; } dd { margin-bottom: .4rem; }
+  tr { padding: .5rem 0; border-bottom: 1px solid var(--grid); } td { border: 0; padding: .1rem 0; }
+  td[data-name]::before { content: attr(data-name) " "; opacity: .75; } svg text { font-size: 25px; }
+}
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -112,7 +118,7 @@ def facts_of(story: Story, audit: str) -> dict[str, str]:
 def _restarts(story: Story) -> str:
     happened = story.counts.get("restart", 0)
     told = f"{happened} happened, {story.kept} avoided"
-    if story.start_seconds is None:
+    if story.start_seconds is None or not story.kept:
         return told
     return (
         f"{told}; a worker of this job takes {_span(story.start_seconds)} from its start until it stands by, so "
@@ -144,7 +150,7 @@ def _row(number: int, change: Change, began: float) -> list[str]:
     cause = "; ".join(
         filter(None, [change.cause, "all workers were restarted" if change.restarted else "", change.outcome])
     )
-    phases = ", ".join(f"{name} {_span(seconds)}" for name, seconds in change.phases.items())
+    phases = ", ".join(f"{name} {_span(spent)}" for name, spent in change.phases.items() if spent >= SHOWN_SECONDS)
     return [
         str(number),
         _span(change.at - began),
@@ -175,7 +181,9 @@ def _hours(hours: Mapping[str, float]) -> Iterable[str]:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    names = [f' data-name="{escape(name)}"' if name else "" for name in head]
+    lines = ("".join(f"<td{name}>{_cell(cell)}</td>" for name, cell in zip(names, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

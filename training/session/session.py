@@ -103,6 +103,7 @@ class Session:
         after = set(target.members or ())
         changed = [instance for instance in job.roster.nodes if (instance in before) != (instance in after)]
         job.target = target
+        job.causes |= target.causes
         orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
         return orders + call_back(job) + advance(job, now)
 

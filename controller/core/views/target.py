@@ -14,6 +14,14 @@ from dyntrain.controller.core.views.view import Rules, View
 from pydantic import Field
 
 PARAMETER_BYTES = 4096  # of a standard SSM parameter
+CAUSES = 12  # in one target
+_WENT = {
+    Reason.GROUP_TERMINATES: "ended by its group",
+    Reason.INTERRUPTED: "interrupted by AWS",
+    Reason.STOPPED: "stopped",
+    Reason.WORKER_FAILED: "its worker failed again and again",
+    Reason.PREPARE_FAILED: "its preparation failed",
+}
 
 
 class Membership(Fact):
@@ -35,6 +43,7 @@ class Membership(Fact):
     rebuilt_at: float | None = None
     listed: bool = True
     finished_at: float | None = None
+    causes: dict[str, str] = Field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -43,6 +52,7 @@ class Membership(Fact):
             "coordinator": self.coordinator,
             "term": self.term,
             "replacing": self.replacing,
+            "causes": self.causes,
         }
         return Target.of(self.revision, self.members, self.leave_by).model_copy(update=more)
 
@@ -140,10 +150,11 @@ def plan_target(
 
 def as_parameter(target: Target, pointer: str) -> str:
     """JSON of at most one standard parameter; when the list does not fit, `pointer` names the item that holds it."""
-    text = target.model_dump_json()
-    if len(text.encode()) <= PARAMETER_BYTES:
-        return text
-    short = target.model_copy(update={"members": None, "pointer": pointer})
+    for whole in (target, target.model_copy(update={"causes": {}})):
+        text = whole.model_dump_json()
+        if len(text.encode()) <= PARAMETER_BYTES:
+            return text
+    short = target.model_copy(update={"members": None, "pointer": pointer, "causes": {}})
     text = short.model_dump_json()
     if len(text.encode()) <= PARAMETER_BYTES:
         return text
@@ -200,5 +211,29 @@ def _next(
         "leave_by": leave_by,
         "leaving": leaving,
         "finished": finished,
+        "causes": _causes(old.members, members, nodes),
     }
     return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})
+
+
+def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
+    """Why each instance came or went, for people; of the first CAUSES of them."""
+    came = {instance: _why_in(nodes[instance]) for instance in new if instance not in old}
+    went = {instance: _why_out(nodes.get(instance)) for instance in old if instance not in new}
+    return dict([*came.items(), *went.items()][:CAUSES])
+
+
+def _why_in(node: View) -> str:
+    if node.base:
+        return "a base node is ready"
+    if node.group is not None:
+        return f"launched by {node.group[:60]}"
+    return "launched" if node.launched else "tagged"
+
+
+def _why_out(node: View | None) -> str:
+    if node is None or node.terminated:
+        return "terminated"
+    if node.going is not None:
+        return _WENT.get(node.going, node.going.sentence.removeprefix("its ").removeprefix("the "))
+    return "above the maximum" if node.elastic else "untagged"

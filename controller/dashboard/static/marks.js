@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { ago, moment, span } from "./words.js";
 
 const SHOWN = 40;
+const SHOWN_SECONDS = 0.005; // of a phase: a shorter one would read as none
 const SIGNS = {
   joined: "→",
   left: "←",
@@ -37,7 +38,8 @@ export function changesOf(marks) {
 }
 
 function row(mark) {
-  const phases = Object.entries(mark.phases).sort((a, b) => b[1] - a[1]);
+  const shown = Object.entries(mark.phases).filter(([, seconds]) => seconds >= SHOWN_SECONDS);
+  const phases = shown.sort((a, b) => b[1] - a[1]);
   const parts = phases.map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
   const cells = [
     `${sign(mark)} ${mark.event.replaceAll("_", " ")}`,

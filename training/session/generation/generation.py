@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -68,6 +69,14 @@ def cause_of(previous: Collection[str], holders: Collection[str], leaving: Colle
     if not holders:
         return Cause.SAFE if origin.safe else Cause.COMMIT if origin.commit else Cause.START
     return Cause.CHANGE if set(previous) <= {*holders, *leaving} else Cause.LOSS
+
+
+def told_cause(cause: Cause, changed: Collection[str], causes: Mapping[str, str]) -> str:
+    """For people: what the target said of those that came or went, else the cause itself. `changed`: who did."""
+    words = Counter(causes[instance] for instance in changed if instance in causes)
+    if cause is not Cause.CHANGE or not words:
+        return cause.value
+    return ", ".join(word if len(changed) == 1 else f"{count} {word}" for word, count in words.items())
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class JobState:
     unreadable_copies: set[tuple[str, str]] = field(default_factory=set)  # (instance, name) of damaged safe states
     void_until: int = 0  # commits of generations up to this one were overtaken by a restart
     target: Target | None = None
+    causes: dict[str, str] = field(default_factory=dict)  # why instances came or went last, as targets said
     refused: Target | None = None  # the last one that is not obeyed, as it was told to people
     paused: SettlementReason | None = None
     paused_since: float = 0.0

@@ -15,7 +15,7 @@ from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
-from dyntrain.training.session.generation.generation import Generation, Member, cause_of
+from dyntrain.training.session.generation.generation import Generation, Member, cause_of, told_cause
 from dyntrain.training.session.generation.merging import slowest
 from dyntrain.training.session.generation.origin import Origin
 from dyntrain.training.session.generation.ps_group import choose_scheduler, plan_group
@@ -121,15 +121,18 @@ def _settled(
         hosts=dict(job.round.group.hosts),
         loop=job.loop,
     )
+    joining = tuple(instance for instance in generation.instances if instance not in previous)
+    leaving = tuple(sorted(job.roster.leaving))
+    cause = cause_of(previous, job.round.holders, leaving, origin)
     forming = events.Forming(
         number=job.number,
         members=generation.instances,
         position=job.position,
         commit=origin.commit,
         safe=origin.source,
-        cause=cause_of(previous, job.round.holders, job.roster.leaving, origin).value,
-        joining=tuple(instance for instance in generation.instances if instance not in previous),
-        leaving=tuple(sorted(job.roster.leaving)),
+        cause=told_cause(cause, [*joining, *leaving], job.causes),
+        joining=joining,
+        leaving=leaving,
         at=now,
     )
     orders: list[Order] = [Journal(begun)] if begins else []

@@ -403,7 +403,7 @@ class CoordinatedMembership(Membership):
             mx.nd.waitall()
             now = time.monotonic()
             pause = max(0.0, now - self._stepped - self._step_seconds) if self._survivor else None
-            self._phases["first_step"] = now - self._proceeded - self._step_seconds
+            self._phases["first_step"] = max(0.0, now - self._proceeded - self._step_seconds)
             self._client.say(FirstStep(generation=self._generation, pause=pause, phases=self._phases))
         now = time.monotonic()
         if now - self._progressed >= PROGRESS_SECONDS:
