@@ -20,7 +20,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import StatusChanged
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.loops.ports import TrailEntry
-from fakes import ELASTIC, World
+from fakes import ELASTIC, World, running_cluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,6 +142,16 @@ def test_explain_gives_the_facts_behind_a_status() -> None:
     assert found["facts"]["preparation"]["reason"] == "line one\nValueError: no data"
     assert (found["status"], found["effective"]["wanted"]) == ("PREPARE_FAILED", True)
     assert "reason: PREPARE_FAILED" in _explained(found)
+
+
+def test_a_base_node_is_not_told_to_take_a_tag_away_that_it_does_not_have() -> None:
+    world, master, (worker,) = running_cluster()
+    seen = snapshot(world.ports, world.registry, "demo", ELASTIC)
+    found = {instance: explanation(seen, instance) for instance in (master, worker)}
+    assert [found[instance]["reason"] for instance in found] == ["TRAINING", "TRAINING"]
+    assert "elastic tag" in found[worker]["would_change"]
+    assert "tag" not in found[master]["would_change"].removesuffix("no tag asks a base node to leave")
+    assert "dyntrain base replace" in found[master]["would_change"]
 
 
 def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None:

@@ -99,7 +99,7 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
     return {
         "cluster": seen.cluster,
         **_row(node, seen),
-        "would_change": node.standing.reason.would_change,
+        "would_change": node.standing.reason.would_change(view.base),
         "next_change": node.standing.next_change,
         "pending_actions": pending,
         "effective": {

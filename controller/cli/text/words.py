@@ -27,6 +27,14 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def size(count: int) -> str:
+    """Of bytes, in units of a thousand."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def span(seconds: float) -> str:
     """In the two largest units that matter: 2 h 5 min."""
     left = round(max(0.0, seconds))

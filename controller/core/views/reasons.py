@@ -46,10 +46,9 @@ class Reason(StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
-    @property
-    def would_change(self) -> str:
-        """What would give the node another status."""
-        return _WOULD_CHANGE[self]
+    def would_change(self, base: bool) -> str:
+        """What would give the node another status. A `base` node has no elastic tag that could be taken away."""
+        return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
 
 
 _SENTENCES = {
@@ -137,4 +136,7 @@ _WOULD_CHANGE = {
     Reason.NOT_OWNED: "its elastic tag put back",
     Reason.GROUP_REFUSES: "a lower minimum of its group; it is tried again every minute",
     Reason.REPLACED: "before the boundary: its successor's tag dyntrain:base set to another value; afterwards nothing",
+}
+_BASE_WOULD_CHANGE = {
+    Reason.TRAINING: "the job's end, or a successor: `dyntrain base replace` names one; no tag asks a base node to leave",
 }

@@ -5,6 +5,7 @@ import { sign, tellingFirst } from "./marks.js";
 import { clock, figure, moment } from "./words.js";
 
 const HEIGHT = 130;
+const HALF_LABEL = 28; // of a time below the curve's end
 const APART = 12; // between two signs on a curve
 const MINUTE = 60;
 const DAY = 86400;
@@ -63,6 +64,7 @@ export class Charts {
     return {
       width: this.width(),
       height: HEIGHT,
+      padding: [null, HALF_LABEL, null, null],
       legend: { show: false },
       cursor: { sync: { key: "curves" }, y: false },
       scales: { y: { range: whole ? (_plot, _low, high) => [0, Math.max(high, 1) * 1.1] : undefined } },

@@ -52,7 +52,7 @@ class Cluster {
   parts(changes) {
     const tools = h("p", { class: "tools" }, this.filter, " ", this.count);
     return [
-      h("p", { class: "path" }, h("a", { href: "#/" }, "Clusters"), " ›"),
+      h("p", { class: "path" }, h("a", { href: "#/" }, "Clusters"), ` › ${this.name}`),
       h("h1", {}, this.name),
       this.said,
       this.job,

@@ -50,5 +50,6 @@ function row(mark) {
   ];
   const when = h("td", { title: ago(mark.at) }, moment(mark.at));
   const why = h("td", { class: "why" }, cells.pop());
-  return h("tr", { "data-event": mark.event }, when, ...cells.map((text) => h("td", {}, text)), why);
+  const others = cells.map((text) => h("td", { class: text === "–" ? "none" : "" }, text));
+  return h("tr", { "data-event": mark.event }, when, ...others, why);
 }

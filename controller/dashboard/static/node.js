@@ -10,7 +10,7 @@ export function node(root, context, cluster, instance, chosen) {
   const shown = h("div", {}, h("p", {}, "Reading …"));
   const back = h("a", { href: `#/cluster/${encodeURIComponent(cluster)}` }, cluster);
   const changes = h("div", {});
-  replace(root, h("p", { class: "path" }, back, " › node"), h("h1", {}, instance), changes, shown, log(context, cluster, instance, chosen));
+  replace(root, h("p", { class: "path" }, back, ` › ${instance}`), h("h1", {}, instance), changes, shown, log(context, cluster, instance, chosen));
   let target = null;
   const others = h("datalist", { id: "others" });
   let base = null;

@@ -15,6 +15,7 @@ from dyntrain.controller.cli.commands.job.template import template
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.cli.text.words import size as size_of
 from dyntrain.controller.contract.errors import GiveUp
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from dyntrain.controller.jobs.ports import JobPorts
     from dyntrain.controller.jobs.submission.ports import Launcher
     from dyntrain.controller.jobs.submission.request import JobRequest
+
+
+NO_STACK = (
+    "no --bucket is given, and this region lacks the stack that has one. Make it, once: `dyntrain job template > job.yaml` "
+    "and `aws cloudformation deploy --stack-name dyntrain-jobs --template-file job.yaml --capabilities CAPABILITY_IAM`"
+)
 
 
 @click.group(
@@ -130,7 +137,7 @@ def _requested(
         of_stack |= {"profile": "profile", "security_group": "security-group"}
     made = {} if all(asked[field] for field in of_stack) else stack_defaults(launcher.clients)
     if not asked["bucket"] and "bucket" not in made:
-        raise GiveUp("no --bucket is given, and the stack of `dyntrain job template` is not in this region")
+        raise GiveUp(NO_STACK)
     known = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
     requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
     return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
@@ -147,7 +154,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
     with waiting("asking AWS whether this can be done"):
         prepared = prepare(ports, launcher, request, packed, secrets.token_hex(6))
         price = launcher.price(request.instance_type, spot=request.spot)
-    size = f"{packed.files} files, {len(packed.content) / 1e6:.1f} MB" if packed is not None else request.code
+    size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     click.echo(_told(request, size, price))
     if not yes and not click.confirm("Launch it?", default=False):
         raise GiveUp("nothing was launched")

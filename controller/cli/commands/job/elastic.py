@@ -24,6 +24,7 @@ from dyntrain.controller.cli.shell.options import width_of_terminal
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.cli.text.words import size as size_of
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts
 from dyntrain.controller.jobs.record import JobRecord
@@ -80,7 +81,7 @@ def submit_elastic(
             ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
         )
         price = launcher.price(request.instance_type, spot=False)
-    size = f"{packed.files} files, {len(packed.content) / 1e6:.1f} MB" if packed is not None else request.code
+    size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     click.echo(_told(request, wheel, size, price))
     if local and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)

@@ -84,7 +84,8 @@ def _lines(seen: Seen) -> list[str]:
         f"  s3://{record.bucket}/{record.name}/artifacts/",
     ]
     for machine in seen.machines:
-        ended = f", exit code {seen.codes[machine.rank]}" if machine.rank in seen.codes else ""
+        code = seen.codes.get(machine.rank)
+        ended = f", exit code {code}" if code is not None else ", has ended" if machine.rank in seen.codes else ""
         lines.append(f"  rank {machine.rank}  {machine.instance}  {machine.address or '-'}  {machine.state}{ended}")
     if seen.verdict is not None and seen.verdict.tail:
         lines.append(f"  the last lines of rank {seen.verdict.rank}:")
