@@ -55,7 +55,7 @@ chaos: $(SYNCED)
 
 # What failed is looked at once more, alone: tests/second_look.py. STRICT=1 has no second look.
 TESTED = DYNTRAIN_AWS_CLI=$(CURDIR)/$(AWS) $(RUN)/python tests/second_look.py
-SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(SYNCED) $(AWS) packages
 	$(TESTED) -- $(SPREAD) -m "not (bare or e2e or horovod or jobs or matrix)" $(PYTEST_ARGS)
 

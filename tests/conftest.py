@@ -23,6 +23,8 @@ from hypothesis import settings
 from second_look import add_option, note_failures
 from surroundings import name_what_was_skipped, skip_what_lacks_something
 
+# MXNet comes later: its threads wait in busy loops, which a test of small arrays pays for and gains nothing by
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("patient", deadline=None)  # no example is wrong because the machine is busy
 settings.load_profile("patient")
 

@@ -1,4 +1,4 @@
-"""The report on a telephone: what would break for a reader is labels that cannot be read, and columns off the screen."""
+"""The report on a telephone: what would break for a reader is labels that cannot be read, columns off the screen."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 .wide { overflow-x: auto; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid var(--grid); }
-.ids { white-space: pre; } td { overflow-wrap: break-word; } pre { white-space: pre-wrap; margin: 0; font-size: .85rem; }
+.ids { white-space: pre; } td { overflow-wrap: break-word; }
+pre { white-space: pre-wrap; margin: 0; font-size: .85rem; }
 svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; opacity: .8; }
 .grid { stroke: var(--grid); } .mark { stroke: var(--mark); stroke-dasharray: 3 3; }
 .curve { fill: none; stroke: var(--curve); stroke-width: 2; } circle.curve { fill: var(--curve); }

@@ -138,5 +138,7 @@ _WOULD_CHANGE = {
     Reason.REPLACED: "before the boundary: its successor's tag dyntrain:base set to another value; afterwards nothing",
 }
 _BASE_WOULD_CHANGE = {
-    Reason.TRAINING: "the job's end, or a successor: `dyntrain base replace` names one; no tag asks a base node to leave",
+    Reason.TRAINING: (
+        "the job's end, or a successor: `dyntrain base replace` names one; no tag asks a base node to leave"
+    ),
 }
