@@ -118,26 +118,28 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(SYNCED): pyproject.toml uv.lock training/face/hatch_build.py $(UV)
-	$(UV) sync --frozen --refresh-package dyntrain --all-extras --no-extra horovod --compile-bytecode --python "$(PYTHON)"
+	@.ci/patiently "setting up: what uv.lock names, MXNet among it, into .venv, compiled (once; a minute)" \
+		$(UV) sync --frozen --refresh-package dyntrain --all-extras --no-extra horovod --compile-bytecode --python "$(PYTHON)"
 	@touch $@
 
 # Its wheel stays in uv's cache: a second checkout on this machine takes it from there.
 $(HOROVOD): $(SYNCED)
 	@.ci/packages horovod
-	@echo "Horovod is being built against MXNet, unless this machine has it already: some minutes without a word"
-	$(UV) sync --frozen --all-extras --compile-bytecode
+	@.ci/patiently "building Horovod against MXNet, unless this machine has it already (minutes)" \
+		$(UV) sync --frozen --all-extras --compile-bytecode
 	@$(RUN)/python -c "import dyntrain.training.numpy_aliases, horovod.mxnet" || { echo "Horovod wants Python 3.11" >&2; exit 1; }
 	@touch $@
 
 $(UV):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed and was not found on PATH" >&2; exit 1; }
-	"$(PYTHON)" -m venv $(TOOLS)/uv
-	$(TOOLS)/uv/bin/pip install --quiet uv==0.13.8
+	@.ci/patiently "setting up: uv, which installs the rest" \
+		bash -c '"$(PYTHON)" -m venv $(TOOLS)/uv && $(TOOLS)/uv/bin/pip install --quiet uv==0.13.8'
 
 # The AWS command line pins botocore, so it lives in an environment of its own.
 $(AWS): $(UV)
-	$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/aws
-	$(UV) pip install --quiet --compile-bytecode --python $(TOOLS)/aws/bin/python awscli==1.45.11
+	@$(UV) venv --quiet --clear --python "$(PYTHON)" $(TOOLS)/aws
+	@.ci/patiently "setting up: the AWS command line, for the tests" \
+		$(UV) pip install --quiet --compile-bytecode --python $(TOOLS)/aws/bin/python awscli==1.45.11
 
 # What makes the breaks, in an environment of its own: it brings web servers and databases that nothing here wants. Both
 # versions say what a seed means.
