@@ -17,6 +17,7 @@ import botocore.credentials
 import botocore.tokens
 import pytest
 from dyntrain.controller.adapters.aws import OF_CREDENTIALS, SERVICES, Clients, translated
+from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.local.pace import patient
 from moto_server import moto_server
 
@@ -137,3 +138,39 @@ def test_all_services_by_which_botocore_gets_credentials_are_known() -> None:
     asked = set(re.findall(r"(?:_client_creator|create_client)\(\s*['\"]([a-z0-9-]+)['\"]", source))
     assert {"sts", "sso"} <= asked
     assert asked <= {*OF_CREDENTIALS, *SERVICES}
+
+
+ACCOUNTS = """
+[default]
+aws_access_key_id = AKIADEFAULT
+aws_secret_access_key = s
+[profile private]
+aws_access_key_id = AKIAPRIVATE
+aws_secret_access_key = s
+[profile work]
+aws_access_key_id = AKIAWORK
+aws_secret_access_key = s
+"""
+
+
+@pytest.mark.parametrize("option", [None, "private"])
+@pytest.mark.parametrize("default", [None, "", "work"])
+@pytest.mark.parametrize("named", [None, "", "work"])
+def test_a_profile_that_is_typed_beats_every_variable_and_an_empty_variable_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None, default: str | None, named: str | None
+) -> None:
+    """Else a worker is launched in another account's cluster, with exit code 0."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "config").write_text(ACCOUNTS)
+    variables = {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_DEFAULT_PROFILE": default, "AWS_PROFILE": named}
+    for name, value in variables.items():
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    expected = "AKIAPRIVATE" if option else "AKIAWORK" if "work" in (default, named) else "AKIADEFAULT"
+    with changed(os.environ, aws_settings(os.environ, "eu-west-1", option)):
+        credentials = Clients(attempts=1).session.get_credentials()
+    assert credentials is not None
+    assert credentials.access_key == expected
+    assert os.environ.get("AWS_DEFAULT_PROFILE") == default

@@ -6,17 +6,21 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 
 
+PROFILES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
+
+
 def aws_settings(environment: Mapping[str, str], region: str | None, profile: str | None) -> dict[str, str | None]:
     """What botocore reads, which knows neither our options nor AWS_REGION; None: to be unset.
 
     As with `aws`: an option counts more than a variable, AWS_REGION more than AWS_DEFAULT_REGION, and a profile that
-    was named more than keys in the environment.
+    was named more than keys in the environment. Of the variables that name a profile botocore takes AWS_DEFAULT_PROFILE
+    before AWS_PROFILE, and an empty one for the name of a profile; an option has to beat both.
     """
-    settings: dict[str, str | None] = {}
+    settings: dict[str, str | None] = {name: None for name in PROFILES if environment.get(name) == ""}
     if chosen := region or environment.get("AWS_REGION"):
         settings["AWS_DEFAULT_REGION"] = settings["AWS_REGION"] = chosen
     if profile is not None:
-        settings["AWS_PROFILE"] = profile
+        settings |= dict.fromkeys(PROFILES, profile)
         settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
     return settings
 
