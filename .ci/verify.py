@@ -51,6 +51,7 @@ PARTS: dict[str, Sequence[str]] = {
     "demo": ("bash", "-c", f"make demo && {sys.executable} .ci/check_report.py build/demo/report.json"),
     "jobs": ("make", "jobs", "STRICT=1"),
     "matrices": ("make", "matrices", "STRICT=1"),
+    "python312": (sys.executable, ".ci/pythons.py"),
     "bare": ("make", "bare", "STRICT=1"),
     "horovod": ("make", "jobs", "ENGINE=horovod", "STRICT=1"),
     "busy": ("make", "test"),

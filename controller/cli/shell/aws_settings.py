@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 
-
 PROFILES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 
 
