@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.local.command import guide
 from dyntrain.controller.local.errors import PortInUse, ProvisionFailed
+from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.listening import listen, must_be_free
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import create_stack, write_prepare_script
+from dyntrain.controller.local.up import runs_in
+from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
 
@@ -88,7 +90,7 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
 
 
 def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
-    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)))
+    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
     assert f"export AWS_ENDPOINT_URL={toy.cloud.endpoint}\n" in text
     assert "export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=us-east-1\n" in text
     for wanted in (
@@ -96,8 +98,19 @@ def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
         "demo-workers",
         "Key=demo-aws-dl-cfn-elastic-worker",
         "dyntrain status",
+        "python train.py, in /home/me",
     ):
         assert wanted in text
+
+
+def test_a_command_of_a_persons_folder_is_told_to_the_nodes_with_it(toy: ToyCloud, tmp_path: Path) -> None:
+    """It ran in the shared volume, where there is no train.py."""
+    folder = tmp_path / 'my "own" ${Folder} ä'
+    create_stack(toy.cloud, "demo", ("python", "train.py"), runs_in(folder))
+    read = toy.cloud.client("ssm").get_parameter(Name="/dyntrain/demo/node")["Parameter"]["Value"]
+    node = parse_node_config("demo", read)
+    assert working_folder(node) == str(folder)
+    assert working_folder(with_volume_at(node, tmp_path / "shared")) == str(folder)
 
 
 @pytest.mark.parametrize(
