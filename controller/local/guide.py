@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
@@ -10,6 +12,19 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.stack import Cluster
+
+NAME = "dyntrain"
+
+
+def folder_of_commands(started_as: str, interpreter: str) -> Path:
+    """Where the `dyntrain` that runs is, so that a shell finds it: beside its interpreter when a module was run."""
+    program = Path(started_as)
+    return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
+
+
+def path_line(folder: Path) -> str:
+    """For bash, zsh and sh."""
+    return f'export PATH={shlex.quote(str(folder))}:"$PATH"'
 
 
 def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
@@ -26,6 +41,7 @@ The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
   export {keys}
+  {path_line(folder_of_commands(sys.argv[0], sys.executable))}
 
 cluster          {cluster.name}
 job              {runs}

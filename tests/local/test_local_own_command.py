@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
+from dyntrain.controller.local.guide import folder_of_commands
 from dyntrain.controller.local.own_command import CommandNotThere, must_be_there, on_bare_machines, script_of
+from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.stack import PYTHON
 
 PATH = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin:/bin"])
@@ -96,6 +99,17 @@ def test_a_command_for_bare_machines_is_refused_before_their_image_is_made(
     assert "bare machines see no folder of yours" in result.output
 
 
+def test_the_pasted_path_finds_the_dyntrain_that_runs(tmp_path: Path) -> None:
+    """Whose environment is not activated was told: command not found."""
+    own = tmp_path / "it's $HOME" / "bin"
+    own.mkdir(parents=True)
+    (own / "dyntrain").write_text("#!/bin/sh\necho found\n")
+    (own / "dyntrain").chmod(0o755)
+    assert folder_of_commands(str(own / "dyntrain"), "/usr/bin/python3") == own
+    assert folder_of_commands("/somewhere/dyntrain/__main__.py", "/venv/bin/python") == Path("/venv/bin")
+    assert folder_of_commands("dyntrain", "/venv/bin/python") == Path("/venv/bin"), "no such file here"
+
+
 def test_a_folder_with_any_name_comes_to_the_machines_as_it_is(tmp_path: Path) -> None:
     """It goes through JSON within JSON within a template."""
     from dyntrain.controller.local.up import runs_in
@@ -103,3 +117,25 @@ def test_a_folder_with_any_name_comes_to_the_machines_as_it_is(tmp_path: Path) -
     folder = tmp_path / 'my "own" ${Folder} ä\\b'
     assert json.loads("{" + runs_in(folder)["NodeFields"] + "}") == {"working_directory": str(folder)}
     assert runs_in(None) == {}
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
+def test_a_shell_takes_the_line_with_the_path(shell: str, tmp_path: Path) -> None:
+    from dyntrain.controller.local.guide import path_line
+
+    own = tmp_path / "it's $HOME & more"
+    own.mkdir()
+    (own / "dyntrain").write_text("#!/bin/sh\necho found\n")
+    (own / "dyntrain").chmod(0o755)
+    try:
+        done = subprocess.run(
+            [shell, "-c", f"{path_line(own)}\ndyntrain && ls / > /dev/null"],
+            capture_output=True,
+            text=True,
+            timeout=patient(20),
+            check=False,
+            env={"PATH": "/usr/bin:/bin"},
+        )
+    except FileNotFoundError:
+        pytest.skip(f"no {shell} here")
+    assert (done.stdout, done.returncode) == ("found\n", 0), done.stderr
