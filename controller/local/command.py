@@ -75,6 +75,7 @@ def local() -> None:
     "--dashboard-port", type=click.IntRange(0, 65535), default=0, help="Port of the page; default: a free one."
 )
 @click.option("--allow-changes", is_flag=True, help="Let the page scale, add, remove and replace. Needs --dashboard.")
+@click.option("--quiet", is_flag=True, help="Do not tell what becomes of the job here.")
 @click.argument("command", nargs=-1)
 def up(**chosen: Any) -> None:
     """Run the cloud with a cluster in it until Ctrl-C. COMMAND, after --, trains something else than the handwritten

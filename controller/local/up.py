@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 BARE = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
+LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
+LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Up:
     dashboard: bool
     dashboard_port: int
     allow_changes: bool
+    quiet: bool
     command: tuple[str, ...]
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
@@ -127,6 +131,8 @@ def _wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
             shown = stack.enter_context(page)
             click.echo(f"Dashboard: {shown}#/cluster/{cluster.name}\n")
         click.echo(guide(cloud, cluster, _what_runs(chosen)))
+        if not chosen.quiet:
+            stack.callback(_story(cloud, cluster))
         try:
             ending.wait()
         except Ended:
@@ -139,6 +145,27 @@ def _what_runs(chosen: Up) -> str:
         return "LeNet on handwritten digits"
     where = "the shared volume" if chosen.machines == "bare" else Path.cwd()
     return f"{shlex.join(chosen.command)}, in {where}"
+
+
+def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
+    """Tells what becomes of the cluster and its job, as the demo does, below what is to be pasted; returns its end."""
+    from dyntrain.controller.local.demo.display import PlainDisplay
+    from dyntrain.controller.local.demo.observer import Observer
+    from dyntrain.controller.local.demo.telling import Telling
+
+    click.echo("")
+    display = PlainDisplay()
+    observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
+    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance)).hear
+    observer.start()
+    return observer.end
+
+
+def log_of(state_dir: Path, instance: str) -> Path | None:
+    """Where the machine's worker writes; None where it has not."""
+    machine = state_dir / "machines" / instance
+    places = (machine / LOG, machine / "disk" / "upper" / LOG)  # plain, bare
+    return next((place for place in places if instance and place.exists()), None)
 
 
 def _doing(what: str) -> None:

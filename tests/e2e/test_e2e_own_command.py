@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ raise KeyError("label")
 
 
 @pytest.mark.parametrize("machines", [(), ("--namespaces",)], ids=["plain", "namespaces"])
-def test_a_command_runs_in_the_persons_folder(machines: tuple[str, ...], tmp_path: Path) -> None:
-    """It ran in the cloud's volume, failed there for want of train.py."""
+def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_terminal(
+    machines: tuple[str, ...], tmp_path: Path
+) -> None:
+    """It ran in the cloud's volume, failed there for want of train.py, and the terminal did not say a word."""
     if machines and not available():
         pytest.skip("network namespaces want root and iproute2")
     project = tmp_path / "my project"
@@ -31,8 +34,15 @@ def test_a_command_runs_in_the_persons_folder(machines: tuple[str, ...], tmp_pat
     (project / "data.csv").write_text("1,2,3")
     up = LocalUp(tmp_path, "--base-workers", "0", *machines, script=["python", "train.py"], here=project)
     try:
-        up.wait_for(lambda: (project / "found.json").exists(), 60, "the script has run")
+        up.wait_for(lambda: "the job failed" in up.output(), 60, "the terminal tells that the job failed")
     finally:
         assert up.interrupt() == 0
     found = json.loads((project / "found.json").read_text())
     assert found == {"here": str(project), "rows": ["1", "2", "3"]}
+    _, _, story = up.output().partition("leaves nothing behind.\n")
+    assert "export" in up.output().partition("Ctrl-C ends")[0]
+    assert len(re.findall(r'File ".*train.py", line 6, in <module>', story)) == 1, "what a script said is told once"
+    last = [line for line in story.splitlines() if "job failed" in line][-1]
+    assert "KeyError: 'label'" in last
+    log = Path(re.findall(r"its log: (.+)", last)[0])
+    assert "KeyError: 'label'" in log.read_text()
