@@ -39,7 +39,7 @@ def local() -> None:
     "--base-workers", type=click.IntRange(0, 32), default=1, show_default=True, help="Base nodes besides the master."
 )
 @click.option(
-    "--epochs", type=click.IntRange(1), default=50, show_default=True, help="Epochs of the handwritten digits."
+    "--epochs", type=click.IntRange(1), help="Epochs of the handwritten digits; default: on and on, until Ctrl-C."
 )
 @click.option(
     "--directory",

@@ -80,7 +80,7 @@ def create_stack(
 
 
 def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:
-    """Trains on the data that the prepare script leaves on the volume, where the command runs."""
+    """Trains on the data that the prepare script leaves on the volume, where the command runs. 0 epochs: on and on."""
     words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
     return (python, *words, *more)
 

@@ -35,7 +35,7 @@ class Up:
     port: int
     name: str
     base_workers: int
-    epochs: int
+    epochs: int | None
     directory: Path | None
     resync_seconds: float
     namespaces: bool
@@ -80,7 +80,7 @@ def serve(chosen: Up) -> None:
     ):
         _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs)
+        command = own or digits_command(chosen.epochs or 0)
         given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder)
         cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
         _wait(chosen, cloud, cluster, ending)
@@ -105,7 +105,7 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
     ):
         _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
-        command = own or digits_command(chosen.epochs, python=PYTHON)
+        command = own or digits_command(chosen.epochs or 0, python=PYTHON)
         given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"}
         cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
         _wait(chosen, cloud, cluster, ending)
@@ -156,7 +156,8 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     click.echo("")
     display = PlainDisplay()
     observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
-    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance)).hear
+    again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
+    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again).hear
     observer.start()
     return observer.end
 

@@ -46,3 +46,24 @@ def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_termin
     assert "KeyError: 'label'" in last
     log = Path(re.findall(r"its log: (.+)", last)[0])
     assert "KeyError: 'label'" in log.read_text()
+
+
+def test_a_job_that_is_over_takes_nobody_says_so_and_begins_again(tmp_path: Path) -> None:
+    """`dyntrain add` said that all was well, and what it launched was ended in its first minute."""
+    up = LocalUp(tmp_path, "--base-workers", "0", epochs=3)
+    up.let_it_finish()
+    try:
+        up.wait_for(lambda: "the job has finished" in up.output(), 60, "the terminal tells that the job has finished")
+        up.wait_for(lambda: "is over" in up.dyntrain("add", "demo").stderr, 30, "the controller knows it", pause=1.0)
+        before = up.instances()
+        for command in (("add", "demo"), ("scale", "demo", "2"), ("add", "demo", "--instance", next(iter(before)))):
+            refused = up.dyntrain(*command)
+            assert refused.returncode == 1
+            assert "is over: `dyntrain cluster restart demo` begins it again" in refused.stderr
+        up.wait_for(lambda: up.dyntrain("cluster", "restart", "demo").returncode == 0, 60, "it may begin", pause=1.0)
+        up.wait_for(lambda: "another job begins" in up.output(), 60, "it begins")
+        up.wait_for(lambda: up.output().count("the job has finished") == 2, 60, "and trains")
+        assert up.instances() == before, "nothing was launched"
+        assert len(list(up.mount.glob("dyntrain/demo/job-*"))) == 2
+    finally:
+        assert up.interrupt() == 0

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.local.command import up
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.demo.telling import Telling
+from dyntrain.controller.local.stack import digits_command
 from dyntrain.controller.local.up import LOG, log_of
 from dyntrain.training import events
 from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file
@@ -90,7 +92,8 @@ class Nobody:
 def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before_to_its_end(tmp_path: Path) -> None:
     """Of the second job as many bytes were passed over as the first had written."""
     file, heard = current_job_file(tmp_path, "demo"), list[events.Event]()
-    observer = Observer(Nobody(), "demo", tmp_path, lambda line: None)
+    said = list[str]()
+    observer = Observer(Nobody(), "demo", tmp_path, said.append)
     observer.on_event = heard.append
 
     def write(job: str, *pids: int) -> None:
@@ -109,6 +112,13 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
     write("job-2", 5)
     observer._look()
     assert [event.pid for event in heard if isinstance(event, events.WorkerLost)] == [1, 2, 3, 4, 5]
+    assert said == ["another job begins: job-2"]
+
+
+def test_the_playgrounds_own_job_goes_on_until_it_is_stopped() -> None:
+    """It was over after 80 seconds, and did not take the worker that its reader had been told to add."""
+    assert digits_command(0)[-4:-2] == ("--epochs", "0")
+    assert up.make_context("up", []).params["epochs"] is None
 
 
 def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> None:

@@ -21,10 +21,16 @@ COLUMNS = (
 WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
 SLOW = 1.5
 OVER = ("finished", "failed")
+NAMED = 5  # instances
 
 
 def cluster_lines(
-    cluster: dict[str, Any], now: float | None, width: int | None, *, wide: bool = False, colour: bool = False
+    cluster: dict[str, Any],
+    now: float | None,
+    width: int | None,
+    *,
+    wide: bool = False,
+    colour: bool = False,
 ) -> list[str]:
     """`now` None: times are absolute, for a file that is read later."""
     columns = WIDE if wide else COLUMNS
@@ -60,7 +66,16 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
-    return [*_job_lines(cluster, now), *_stays(cluster), *_closing(cluster)]
+    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster)]
+
+
+def _after(cluster: dict[str, Any]) -> list[str]:
+    """Of a job that is over: what went with it, and how it begins again."""
+    gone = cluster.get("ended") or []
+    more = ", ..." if len(gone) > NAMED else ""
+    plural = "elastic instances were" if len(gone) > 1 else "elastic instance was"
+    went = [f"  {len(gone)} {plural} ended with the job: {', '.join(gone[:NAMED])}{more} (--gone lists them)"]
+    return [*(went if gone else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
 
 
 def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:

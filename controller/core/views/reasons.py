@@ -46,8 +46,16 @@ class Reason(StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
-    def would_change(self, base: bool) -> str:
-        """What would give the node another status. A `base` node has no elastic tag that could be taken away."""
+    def told(self, over: bool) -> str:
+        """The sentence; where the job is over it advises no launch, which would be ended at once."""
+        return self.sentence.partition("; launch")[0] if over else self.sentence
+
+    def would_change(self, base: bool, over: bool = False) -> str:
+        """What would give the node another status. A `base` node has no elastic tag that could be taken away; where the
+        job is over, another instance is no way.
+        """
+        if over and self in _FINAL:
+            return "nothing: it goes, or went, and with the job over no other joins"
         return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
 
 
@@ -93,6 +101,7 @@ _SENTENCES = {
     Reason.REPLACED: "another base node takes its place",
 }
 
+_FINAL = (Reason.TERMINATED, Reason.TERMINATE_ISSUED, Reason.GROUP_TERMINATES, Reason.ABANDONED, Reason.HOOK_CAP)
 _RETAG = "removing its elastic tag asks it to leave"
 _NEW_INSTANCE = "nothing; launch another instance"
 _WOULD_CHANGE = {

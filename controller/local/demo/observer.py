@@ -151,6 +151,8 @@ class Observer:
         except OSError:
             return []
         rest = self._rest() if path != self._log else []
+        if path != self._log != Path():
+            self._tell(f"another job begins: {path.parent.name}")
         self._log, self._read = path, self._read if path == self._log else 0
         return [*rest, *self._rest()]
 
