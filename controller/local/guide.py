@@ -41,6 +41,7 @@ The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
 
   export AWS_ENDPOINT_URL={endpoint}
   export {keys}
+  export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
   {path_line(folder_of_commands(sys.argv[0], sys.executable))}
 
 cluster          {cluster.name}
@@ -63,7 +64,7 @@ Remove it again:
 
 Watch:
   dyntrain status --cluster {cluster.name} --watch
-  dyntrain logs {cluster.name} --follow --directory {shlex.quote(str(cloud.state_dir))}
+  dyntrain logs {cluster.name} --follow
   aws ec2 describe-tags --filters Name=key,Values=elastic_worker_status
   aws ssm get-parameter --name {parameter(cluster.name, "target")} --query Parameter.Value --output text
 

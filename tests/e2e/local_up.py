@@ -57,7 +57,7 @@ class LocalUp:
             env={**self._plain_environment(), "PYTHONFAULTHANDLER": "1"},
         )
         self.wait_for(lambda: "Ctrl-C ends" in self.output(), 60, "the command prints how to use the cloud")
-        self.variables = dict(re.findall(r"(AWS_\w+)=(\S+)", self.output()))
+        self.variables = dict(re.findall(r"((?:AWS|DYNTRAIN)_\w+)=(\S+)", self.output()))
         self.template = re.findall(r"launch template +(\S+)", self.output())[0]
         self.group = re.findall(r"group +(\S+)", self.output())[0]
         self.dashboard = next(iter(re.findall(r"Dashboard: (\S+)", self.output())), None)

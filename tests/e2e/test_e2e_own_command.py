@@ -35,6 +35,8 @@ def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_termin
     up = LocalUp(tmp_path, "--base-workers", "0", *machines, script=["python", "train.py"], here=project)
     try:
         up.wait_for(lambda: "the job failed" in up.output(), 60, "the terminal tells that the job failed")
+        up.wait_for(lambda: "the job failed" in up.dyntrain("status").stdout, 30, "status tells it, too", pause=1.0)
+        status = up.dyntrain("status").stdout
     finally:
         assert up.interrupt() == 0
     found = json.loads((project / "found.json").read_text())
@@ -46,6 +48,10 @@ def test_a_command_runs_in_the_persons_folder_and_its_failure_reaches_the_termin
     assert "KeyError: 'label'" in last
     log = Path(re.findall(r"its log: (.+)", last)[0])
     assert "KeyError: 'label'" in log.read_text()
+    assert "this one failed: no worker could start" in status, "its nodes say so"
+    *_, last = status.rstrip().splitlines()
+    assert "KeyError: 'label'" in last
+    assert last.endswith(f"its log: {log}"), "found by the pasted lines"
 
 
 def test_a_job_that_is_over_takes_nobody_says_so_and_begins_again(tmp_path: Path) -> None:

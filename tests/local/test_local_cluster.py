@@ -91,7 +91,11 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
 
 def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
     text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
-    assert "export PATH=" in text.partition("\n\ncluster")[0], "whose shell has no dyntrain pastes it too"
+    pasted = text.partition("\n\ncluster")[0]
+    assert "export PATH=" in pasted, "whose shell has no dyntrain pastes it too"
+    assert f"export DYNTRAIN_LOCAL_DIRECTORY={toy.cloud.state_dir}\n" in pasted, (
+        "so that status and logs find the files"
+    )
     assert f"export AWS_ENDPOINT_URL={toy.cloud.endpoint}\n" in text
     assert "export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=us-east-1\n" in text
     for wanted in (

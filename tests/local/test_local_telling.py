@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.cli.answers.log_sources import files_of
 from dyntrain.controller.local.command import up
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.demo.telling import Telling
@@ -128,4 +129,5 @@ def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> N
         log.parent.mkdir(parents=True)
         log.touch()
         assert log_of(tmp_path, ONE) == log
+        assert log in files_of(tmp_path / "machines" / ONE, "worker"), "nor does `dyntrain logs` miss it"
     assert log_of(tmp_path, "") is None

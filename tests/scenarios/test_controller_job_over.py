@@ -12,10 +12,14 @@ from dyntrain.controller.cli.changing.restarts import CLOSING_SECONDS
 from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.core.views.reasons import Reason
 from fakes import ELASTIC, Member, World, running_cluster
 
 GROUP = "demo-workers"
 AGAIN = "`dyntrain cluster restart demo` begins it again"
+TRACEBACK = "Traceback (most recent call last):\n  File \"train.py\", line 3\nKeyError: 'label'"
+FAILURE = f"no worker could start, on any node; the last time on i-0000000a: exit code 1; its last output:\n{TRACEBACK}"
+BRIEF = f"{FAILURE.splitlines()[0]} KeyError: 'label'"
 
 
 def over(world: World, master: str, state: str = "finished", closed: bool = True, **more: object) -> None:
@@ -123,6 +127,43 @@ def test_without_base_nodes_nobody_can_begin_and_what_is_on_its_way_down_is_wait
     for ask in (lambda: to_restart(asking(world), "demo"), lambda: to_launch(asking(world), "demo", 1, None)):
         with pytest.raises(GiveUp, match="is over: no base node is left to begin another; set the desired capacity"):
             ask()
+
+
+def test_the_nodes_of_a_failed_job_say_that_it_failed_and_why() -> None:
+    """They said that no coordinator had been heard of, as if one might be on its way."""
+    world, master, _ = job_over("failed", reason=FAILURE)
+    assert world.standing(master) == ("ADD_QUEUED", "JOB_FAILED")
+    row = next(line for line in shown(world) if line.startswith(master))
+    assert "this one failed: no worker could start" in row
+    assert row.endswith("KeyError: 'label'")
+    own = world.launch(8, owned=False)
+    world.hear(world.tag(own), world.report(own))
+    standing = next(node.standing for node in world.decision().nodes if node.view.instance == own)
+    assert (standing.reason, standing.detail) == (Reason.JOB_OVER, f"the job failed: {BRIEF}")
+
+
+def test_the_nodes_of_a_job_that_has_finished_say_so() -> None:
+    world, master, _ = job_over()
+    assert world.standing(master) == ("ADD_QUEUED", "JOB_FINISHED")
+    assert "coordinator has been heard of" not in "\n".join(shown(world))
+
+
+def test_the_last_line_of_a_failed_job_is_its_reason_and_its_log() -> None:
+    world, _, _ = job_over("failed", reason=FAILURE)
+    *before, last = shown(world)
+    log = "its log: `dyntrain logs demo`, on i-0000000a /var/log/dyntrain/worker.log"
+    assert last == f"the job failed: {BRIEF}; {log}"
+    assert before[-4:] == ["its script's last output:", *TRACEBACK.splitlines()]
+
+
+def test_a_traceback_that_was_told_comes_before_the_reason_and_only_once() -> None:
+    world, master, _ = job_over("failed", reason="the script fails at step 7: KeyError: 'label'", traceback=TRACEBACK)
+    lines = shown(world)
+    assert lines[-5:-1] == ["the script raised:", *TRACEBACK.splitlines()]
+    assert lines[-1].startswith("the job failed: the script fails at step 7: KeyError: 'label'; its log: ")
+    assert lines[-1].endswith(f"on {master} /var/log/dyntrain/worker.log"), (
+        "of the coordinator's node, where none is named"
+    )
 
 
 def test_what_was_ended_with_the_job_does_not_vanish_without_a_word() -> None:

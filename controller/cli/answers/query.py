@@ -207,6 +207,7 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
         "heard_at": seen.heard.heard_at,
         "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),
         "reason": report.reason,
+        "coordinator": report.instance_id,
         "traceback": report.traceback,
         "unreachable": [one.model_dump(mode="json") for one in report.unreachable],
         "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,

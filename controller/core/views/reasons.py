@@ -36,6 +36,8 @@ class Reason(StrEnum):
     UNKNOWN_TO_EC2 = "UNKNOWN_TO_EC2"
     STOPPED = "STOPPED"
     JOB_OVER = "JOB_OVER"
+    JOB_FINISHED = "JOB_FINISHED"
+    JOB_FAILED = "JOB_FAILED"
     IDLE = "IDLE"
     OVERTIME = "OVERTIME"
     NOT_OWNED = "NOT_OWNED"
@@ -94,6 +96,8 @@ _SENTENCES = {
     Reason.INTERRUPTED: "AWS gave notice that it takes the machine",
     Reason.STOPPED: "the instance is stopping or stopped",
     Reason.JOB_OVER: "the job is over; elastic nodes are released, and base nodes go if after_job says so",
+    Reason.JOB_FINISHED: "it takes part in the next job; this one has finished",
+    Reason.JOB_FAILED: "it takes part in the next job; this one failed",
     Reason.IDLE: "the cluster had no job for longer than its policy's idle_hours; it is closed, as after_job says",
     Reason.OVERTIME: "the cluster has run for its policy's max_hours; it is closed, as after_job says",
     Reason.NOT_OWNED: "released; it is left running because the cluster did not launch it",
@@ -140,6 +144,8 @@ _WOULD_CHANGE = {
     Reason.INTERRUPTED: "nothing before the deadline; a machine that outlives it by a quarter of an hour may stay",
     Reason.STOPPED: "starting the instance again, after which its bootstrap reports",
     Reason.JOB_OVER: "a new job; for a base node that was stopped, starting it again",
+    Reason.JOB_FINISHED: "a new job",
+    Reason.JOB_FAILED: "a new job",
     Reason.IDLE: "starting the machine again",
     Reason.OVERTIME: "starting the machine again, which gives it max_hours more",
     Reason.NOT_OWNED: "its elastic tag put back",
