@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BARE = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
+EPOCH_SECONDS = 5.0  # else those of a small job take what is to be pasted out of sight within a minute
 LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
 LOG = "var/log/dyntrain/worker.log"
 
@@ -153,11 +154,11 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
     from dyntrain.controller.local.demo.observer import Observer
     from dyntrain.controller.local.demo.telling import Telling
 
-    click.echo("")
+    click.echo(f"\nWhat becomes of it, of quick epochs one in {EPOCH_SECONDS:.0f} s:\n")
     display = PlainDisplay()
     observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
     again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
-    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again).hear
+    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again, EPOCH_SECONDS).hear
     observer.start()
     return observer.end
 

@@ -71,13 +71,29 @@ def test_the_last_line_of_a_failed_job_is_its_reason_and_its_log() -> None:
 
 
 def test_the_end_of_a_job_that_has_finished_is_told_with_the_log_of_one_that_trained() -> None:
-    segment = events.Segment.model_construct(epoch=2, pids={ONE: 7})
+    segment = events.Segment.model_construct(epoch=2, at=1.0, generation=1, pids={ONE: 7})
     said = told(segment, events.Finished(position=AT, at=2.0), log=Path("/cloud/worker.log"))
     assert said == ["epoch 2", "the job has finished after 3 epochs, at step 75; its log: /cloud/worker.log"]
 
 
 def test_what_a_script_writes_does_not_move_the_terminal() -> None:
     assert told(lost(1, "1 %\r50 %\r\x1b[2J99 %\r\nboth\nlast"))[1:] == ["     [2J99 %", "    both", "    last"]
+
+
+def test_of_quick_epochs_some_are_told_and_those_that_matter() -> None:
+    """Two lines a second took what was to be pasted out of sight, and the joins with them."""
+    terminal = Terminal()
+    telling = Telling(terminal, every=5.0)
+    trained = [
+        events.Segment.model_construct(epoch=n, at=100.0 + n, generation=1 if n < 8 else 2, pids={ONE: 7})
+        for n in range(11)
+    ]
+    for event in [*trained, events.Finished(position=AT, at=111.0), *trained[:2]]:
+        telling.hear(event)
+    assert [line for line in terminal.said if line.startswith("epoch")] == [
+        *("epoch 0", "epoch 5", "epoch 8", "epoch 10"),
+        "epoch 0",
+    ], "the first of each generation, and the last; another job's first, too"
 
 
 class Nobody:

@@ -27,12 +27,20 @@ TROUBLE = (
 
 
 class Telling:
-    """`log_of` an instance: where its worker writes. `afterwards`: what to do once the job is over; "": nothing."""
+    """`log_of` an instance: where its worker writes. `afterwards`: what to do once the job is over; "": nothing.
+    `every`: of quick epochs one in so many seconds is told, the first of each generation, and the last.
+    """
 
     def __init__(
-        self, display: Display, log_of: Callable[[str], Path | None] = lambda instance: None, afterwards: str = ""
+        self,
+        display: Display,
+        log_of: Callable[[str], Path | None] = lambda instance: None,
+        afterwards: str = "",
+        every: float = 0.0,
     ) -> None:
-        self._display, self._log_of, self._afterwards = display, log_of, afterwards
+        self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
+        self._last: events.Segment | None = None  # that was told
+        self._passed: events.Segment | None = None  # over, since then
         self._shown = ""  # the last line of what a script wrote last
         self._trains = self._failed = ""  # instances
 
@@ -40,7 +48,7 @@ class Telling:
         match event:
             case events.Segment():
                 self._trains = next(iter(event.pids), self._trains)
-                self._display.epoch(event)
+                self._epoch(event)
             case events.Pause():
                 self._display.tell(f"survivors paused {event.seconds:.2f} s for generation {event.generation}")
             case events.Joined() | events.Left():
@@ -57,6 +65,14 @@ class Telling:
                 self._failed = getattr(event, "instance", self._failed)
                 self._words(describe(event))
 
+    def _epoch(self, epoch: events.Segment) -> None:
+        last = self._last
+        if last is not None and epoch.generation == last.generation and 0 <= epoch.at - last.at < self._every:
+            self._passed = epoch
+            return
+        self._display.epoch(epoch)
+        self._last, self._passed = epoch, None
+
     def _words(self, text: str) -> None:
         """What a script wrote is told whole once; the same again, as of a worker that is started anew, in brief."""
         lines = shown_lines(text)
@@ -71,6 +87,9 @@ class Telling:
 
     def _over(self, how: str, instance: str) -> None:
         """Its reason and its log come last."""
+        if self._passed is not None:
+            self._display.epoch(self._passed)
+        self._last = self._passed = None
         if self._afterwards:
             self._display.tell(self._afterwards)
         log = self._log_of(instance)
