@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
 from dyntrain.controller.cli.answers.log_sources import files_of
-from dyntrain.controller.local.command import up
+from dyntrain.controller.cli.main import main
+from dyntrain.controller.local import command
 from dyntrain.controller.local.demo.observer import Observer
 from dyntrain.controller.local.demo.telling import Telling
 from dyntrain.controller.local.stack import digits_command
-from dyntrain.controller.local.up import LOG, log_of
+from dyntrain.controller.local.up import LOG, Up, log_of
 from dyntrain.training import events
 from dyntrain.training.layout import CurrentJob, JobFolder, current_job_file
 from dyntrain.training.protocol.messages import Position
@@ -132,10 +135,12 @@ def test_a_job_that_is_begun_again_is_told_from_its_beginning_and_the_one_before
     assert said == ["another job begins: job-2"]
 
 
-def test_the_playgrounds_own_job_goes_on_until_it_is_stopped() -> None:
+def test_the_playgrounds_own_job_goes_on_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was over after 80 seconds, and did not take the worker that its reader had been told to add."""
-    assert digits_command(0)[-4:-2] == ("--epochs", "0")
-    assert up.make_context("up", []).params["epochs"] is None
+    asked = list[Up]()
+    monkeypatch.setattr(command, "serve", asked.append)
+    assert CliRunner().invoke(main, ["local", "up", "--port", "0"]).exit_code == 0
+    assert digits_command(asked[0].epochs or 0)[-4:-2] == ("--epochs", "0")
 
 
 def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> None:
