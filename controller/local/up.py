@@ -84,7 +84,7 @@ def serve(chosen: Up) -> None:
         command = own or digits_command(chosen.epochs or 0)
         given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder)
         cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
-        _wait(chosen, cloud, cluster, ending)
+        wait(chosen, cloud, cluster, ending)
 
 
 def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
@@ -109,7 +109,7 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
         command = own or digits_command(chosen.epochs or 0, python=PYTHON)
         given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"}
         cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
-        _wait(chosen, cloud, cluster, ending)
+        wait(chosen, cloud, cluster, ending)
 
 
 def runs_in(folder: Path | None) -> dict[str, str]:
@@ -120,7 +120,8 @@ def runs_in(folder: Path | None) -> dict[str, str]:
     return {"NodeFields": f'"working_directory": {quoted}'}
 
 
-def _wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
+def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
+    """Shows what a person needs, then what becomes of the job, and raises Ended."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
