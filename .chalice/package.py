@@ -43,6 +43,9 @@ NOT_DEPLOYED = (
     "adapters/stacks.py",
     "adapters/submission.py",
     "adapters/board_bucket.py",
+    "adapters/logs.py",
+    "jobs/usage.py",
+    "core/history/bill.py",
 )
 # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
 # past, future and plug-in for mypy; schedules in words; types for checkers; lists of what was in a wheel, which is not

@@ -141,6 +141,10 @@ class FakeInstances:
                 self.world.machines[name].state = "stopped"
         return Batch(refused=refused)
 
+    def reboot(self, instances: Sequence[str]) -> Batch:
+        self.world.called("instances.reboot", *instances)
+        return Batch()
+
     def give_profile(self, instance: str, profile: str) -> None:
         self.world.called("instances.give_profile", instance, profile)
         self.world.machines[instance].profile = profile

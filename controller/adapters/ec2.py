@@ -82,6 +82,14 @@ class Ec2Instances:
 
         return self.each_batch(instances, call, "stopping")
 
+    def reboot(self, instances: Sequence[str]) -> Batch:
+        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-reboot.html"""
+
+        def call(batch: Sequence[str]) -> None:
+            self._clients.ec2().reboot_instances(InstanceIds=list(batch))
+
+        return self.each_batch(instances, call, "rebooting")
+
     def give_profile(self, instance: str, profile: str) -> None:
         """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html"""
         ec2 = self._clients.ec2()

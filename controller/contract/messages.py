@@ -194,6 +194,10 @@ class NodeConfig(Wire):
         description="argv of the worker process; never run through a shell. Empty: the nodes wait for a launch on the "
         "master"
     )
+    working_directory: str | None = Field(
+        None,
+        description="absolute path, there on each node, where the command runs; None: the mount, or the code's folder",
+    )
     logs: Literal["node", "volume"] = Field(
         "node", description="volume: what each worker writes is copied to the shared volume too, under its job"
     )

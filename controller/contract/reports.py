@@ -88,6 +88,9 @@ class JobReport(Wire):
     step: int = 0
     samples_per_second: float = 0.0
     reason: str = Field("", max_length=MOST_TOLD, description="why it is paused, or has failed")
+    closed: bool = Field(
+        False, description="over, with nothing left to say: a coordinator that starts now begins another job"
+    )
     traceback: str = Field(
         "", max_length=MOST_TOLD, description="the script's, when it raised and got no further since"
     )

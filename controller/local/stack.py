@@ -13,11 +13,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import launch_template_name
-from dyntrain.controller.local import prepare_digits
+from dyntrain.controller.local import own_command, prepare_digits
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import ProvisionFailed
 
-PYTHON = "/opt/dyntrain/bin/python"  # of a node on a system of its own
+PYTHON = own_command.PYTHON
 BUCKET = "dyntrain-packages"
 KEY_PAIR = "anybody"
 WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # what is named when nobody will install it
@@ -80,7 +80,7 @@ def create_stack(
 
 
 def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:
-    """Trains on the data that the prepare script leaves on the volume, where the command runs."""
+    """Trains on the data that the prepare script leaves on the volume, where the command runs. 0 epochs: on and on."""
     words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
     return (python, *words, *more)
 

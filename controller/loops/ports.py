@@ -208,6 +208,9 @@ class Instances(Protocol):
     def stop(self, instances: Sequence[str]) -> Batch:
         """As `tag`. The instances keep their disks."""
 
+    def reboot(self, instances: Sequence[str]) -> Batch:
+        """As `tag`. They run all the while, as EC2 has it."""
+
     def give_profile(self, instance: str, profile: str) -> None:
         """Its instance profile from now on, by ARN, in the place of the one that it has. Raises Refused."""
 

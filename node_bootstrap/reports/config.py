@@ -50,6 +50,11 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field mount must be an absolute path below /, not {config.mount!r}"
         )
+    if config.working_directory is not None and not config.working_directory.startswith("/"):
+        raise InvalidConfiguration(
+            f"parameter {name} of cluster {cluster}: field working_directory must be an absolute path, not "
+            f"{config.working_directory!r}"
+        )
     if config.volume is not None and _NOT_IN_FSTAB.search(config.mount):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field mount must have no white space and no backslash, for the "
@@ -76,11 +81,17 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
 
 def with_volume_at(config: NodeConfig, place: Path) -> NodeConfig:
     """What the configuration says to a host that has the volume somewhere else, where nobody has to mount it."""
-    script = Path(config.prepare_script) if config.prepare_script is not None else None
-    if script is not None and script.is_relative_to(config.mount):
-        script = place / script.relative_to(config.mount)
-    changed = {"mount": str(place), "volume": None, "prepare_script": None if script is None else str(script)}
+    there = {
+        name: _with_volume_at(value, config.mount, place)
+        for name in ("prepare_script", "working_directory")
+        if (value := getattr(config, name)) is not None
+    }
+    changed = {"mount": str(place), "volume": None, **there}
     return config.model_copy(update=changed)
+
+
+def _with_volume_at(path: str, mount: str, place: Path) -> str:
+    return str(place / Path(path).relative_to(mount)) if Path(path).is_relative_to(mount) else path
 
 
 def with_code(config: NodeConfig) -> NodeConfig:
@@ -90,6 +101,8 @@ def with_code(config: NodeConfig) -> NodeConfig:
 
 def working_folder(config: NodeConfig) -> str:
     """Of the training command."""
+    if config.working_directory is not None:
+        return config.working_directory
     return config.mount if config.code is None else str(Path(config.mount) / fetch.FOLDER)
 
 

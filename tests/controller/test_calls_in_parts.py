@@ -81,6 +81,9 @@ PARTS = {
         "TerminateInstances", 1000, lambda c, n: Ec2Instances(c).terminate(n), lambda asked: asked["InstanceIds"]
     ),
     "starts": Parts("StartInstances", 1000, lambda c, n: Ec2Instances(c).start(n), lambda asked: asked["InstanceIds"]),
+    "reboots": Parts(
+        "RebootInstances", 1000, lambda c, n: Ec2Instances(c).reboot(n), lambda asked: asked["InstanceIds"]
+    ),
     "stops": Parts("StopInstances", 1000, lambda c, n: Ec2Instances(c).stop(n), lambda asked: asked["InstanceIds"]),
 }
 

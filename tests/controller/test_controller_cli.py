@@ -104,8 +104,9 @@ def test_status_shows_why_a_job_failed_and_what_its_script_raised() -> None:
     world.hear(world.job_event(master, revision=1, state="failed", generation=4, **told))
     seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
     text = "\n".join(cluster_lines(seen, world.now, 80))
-    assert "the job failed: the script fails at step 7 on every worker" in text
-    assert text.endswith("the script raised:\nTraceback:\nKeyError: [x]")
+    raised, _, last = text.rpartition("\n")
+    assert raised.endswith("the script raised:\nTraceback:\nKeyError: [x]")
+    assert last.startswith("the job failed: the script fails at step 7 on every worker; its log: `dyntrain logs demo`")
 
 
 def test_what_a_script_says_cannot_command_the_terminal() -> None:

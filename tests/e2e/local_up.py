@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,33 @@ def aws_cli() -> str:
 
 class LocalUp:
     """The foreground command, its printed variables, and a person's other terminal. The job is small, and its steps are
-    slow until `let_it_finish`: the machine belongs to what is tested.
+    slow until `let_it_finish`: the machine belongs to what is tested. `script`: a command in its place, run in `here`.
     """
 
-    def __init__(self, folder: Path, *arguments: str, epochs: int = 400) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        epochs: int = 400,
+        script: Sequence[str] = (),
+        here: Path | None = None,
+    ) -> None:
         self.folder, self._hold = folder, folder / "hold"
         self._hold.touch()
         self._out = (folder / "up.out").open("wb")
-        script = ["python", TINY, "--epochs", str(epochs), "--hold", str(self._hold), "--step-seconds", "0.3"]
-        argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments, "--", *script]
+        tiny = ["python", TINY, "--epochs", str(epochs), "--hold", str(self._hold), "--step-seconds", "0.3"]
+        argv = [DYNTRAIN, "local", "up", "--port", "0", "--directory", str(folder / "cloud"), *arguments, "--"]
+        argv += script or tiny
         self.process = subprocess.Popen(
             argv,
+            cwd=here,
             stdout=self._out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**self._plain_environment(), "PYTHONFAULTHANDLER": "1"},
         )
         self.wait_for(lambda: "Ctrl-C ends" in self.output(), 60, "the command prints how to use the cloud")
-        self.variables = dict(re.findall(r"(AWS_\w+)=(\S+)", self.output()))
+        self.variables = dict(re.findall(r"((?:AWS|DYNTRAIN)_\w+)=(\S+)", self.output()))
         self.template = re.findall(r"launch template +(\S+)", self.output())[0]
         self.group = re.findall(r"group +(\S+)", self.output())[0]
         self.dashboard = next(iter(re.findall(r"Dashboard: (\S+)", self.output())), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ import pytest
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy
-from dyntrain.controller.local.command import guide
 from dyntrain.controller.local.errors import PortInUse, ProvisionFailed
+from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.listening import listen, must_be_free
 from dyntrain.controller.local.pace import patient
+from dyntrain.controller.local.signals import Ended
 from dyntrain.controller.local.stack import create_stack, write_prepare_script
+from dyntrain.controller.local.up import Up, runs_in, wait
+from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
 from waiting import wait_for
 
@@ -88,7 +92,12 @@ def test_the_prepare_script_writes_the_digits_once_and_repairs_a_damaged_file(tm
 
 
 def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
-    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)))
+    text = guide(toy.cloud, create_stack(toy.cloud, "demo", ("true",)), "python train.py, in /home/me")
+    pasted = text.partition("\n\ncluster")[0]
+    assert "export PATH=" in pasted, "whose shell has no dyntrain pastes it too"
+    assert f"export DYNTRAIN_LOCAL_DIRECTORY={toy.cloud.state_dir}\n" in pasted, (
+        "so that status and logs find the files"
+    )
     assert f"export AWS_ENDPOINT_URL={toy.cloud.endpoint}\n" in text
     assert "export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_DEFAULT_REGION=us-east-1\n" in text
     for wanted in (
@@ -96,8 +105,48 @@ def test_the_guide_has_lines_that_can_be_pasted(toy: ToyCloud) -> None:
         "demo-workers",
         "Key=demo-aws-dl-cfn-elastic-worker",
         "dyntrain status",
+        "python train.py, in /home/me",
     ):
         assert wanted in text
+
+
+def test_a_command_of_a_persons_folder_is_told_to_the_nodes_with_it(toy: ToyCloud, tmp_path: Path) -> None:
+    """It ran in the shared volume, where there is no train.py."""
+    folder = tmp_path / 'my "own" ${Folder} ä'
+    create_stack(toy.cloud, "demo", ("python", "train.py"), runs_in(folder))
+    read = toy.cloud.client("ssm").get_parameter(Name="/dyntrain/demo/node")["Parameter"]["Value"]
+    node = parse_node_config("demo", read)
+    assert working_folder(node) == str(folder)
+    assert working_folder(with_volume_at(node, tmp_path / "shared")) == str(folder)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_becomes_of_the_job_is_told_below_the_lines_to_paste_unless_nobody_wants_it(
+    toy: ToyCloud, quiet: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Among them it would be pasted too, and they would scroll away before they are read."""
+    cluster = create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
+    chosen = Up(0, "demo", 0, None, None, 5.0, False, "plain", None, False, 0, False, quiet, ())
+    said = str(cluster.master)
+
+    class Ending:
+        def wait(self) -> None:
+            if not quiet:
+                wait_for(lambda: f"{said}  running" in heard(), 20)
+            raise Ended(signal.SIGINT)
+
+    text = list[str]()
+
+    def heard() -> str:
+        text.append(capsys.readouterr().out)
+        return "".join(text)
+
+    with pytest.raises(Ended):
+        wait(chosen, toy.cloud, cluster, Ending())
+    pasted, _, story = heard().partition("leaves nothing behind.\n")
+    assert "export PATH" in pasted
+    assert "What becomes of it" not in pasted
+    assert (f"{said}  running" in story, "What becomes of it" in story) == (not quiet, not quiet)
 
 
 @pytest.mark.parametrize(

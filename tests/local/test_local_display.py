@@ -1,16 +1,20 @@
-"""The demo's picture, which the README shows: it must say what the terminal said."""
+"""What is shown of a job: the demo's picture, which the README shows, must say what the terminal said."""
 
 from __future__ import annotations
 
 import html
 import re
+import sys
 from pathlib import Path
 
-from dyntrain.controller.local.demo.display import PictureDisplay
+import pytest
+from dyntrain.controller.local.demo.display import PictureDisplay, PlainDisplay, epoch_line
 from dyntrain.training.events import Segment
+from dyntrain.training.protocol.messages import Position
 
 EPOCH = Segment.model_construct(
     epoch=3,
+    end=Position(epoch=4, offset=0, step=60),
     generation=2,
     workers=3,
     samples=1500,
@@ -44,3 +48,31 @@ def test_the_picture_says_what_the_terminal_said_also_what_looks_like_markup(tmp
     assert "> delete-tags i-1 [bold]<demo>" in shown
     assert "750 samples/s" in shown
     assert "validation 0.500" in shown
+
+
+def test_an_epoch_has_every_metric_that_its_script_records() -> None:
+    """A person's own were left out, and the demo's stood there with a dash."""
+    own = EPOCH.model_copy(update={"metrics": {"F1": 0.123456, "perplexity": 345.67891, "diverged": float("nan")}})
+    line = epoch_line(own)
+    assert line.endswith("F1 0.1235  perplexity 345.7  diverged nan")
+    assert "validation" not in line
+    assert epoch_line(own.model_copy(update={"metrics": {"\x1b[2Jloss": 1.0}})).endswith(" [2Jloss 1")
+
+
+def test_a_part_of_an_epoch_is_told_as_one() -> None:
+    half = EPOCH.model_copy(update={"end": Position(epoch=3, offset=700, step=30)})
+    assert epoch_line(half).startswith("epoch  3 up to sample 700  generation 2")
+
+
+def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nohup dyntrain local up` outlives its terminal, and so does its story."""
+
+    class Gone:
+        def write(self, text: str) -> None:
+            raise OSError(5, "Input/output error")
+
+        def flush(self) -> None: ...
+
+    display = PlainDisplay()
+    monkeypatch.setattr(sys, "stdout", Gone())
+    display.tell("i-1 joined")

@@ -239,6 +239,23 @@ def test_a_program_that_retires_is_not_started_again(tmp_path: Path) -> None:
         assert cloud.instance_state(instance_id) == "running"
 
 
+def test_an_instance_that_is_rebooted_begins_a_new_life_on_its_disk_and_runs_all_the_while(tmp_path: Path) -> None:
+    """Else the nodes of a cluster whose job is over, which have retired, could not be had back."""
+    with toy_cloud(tmp_path, replace(OPTIONS, machine_command=(sys.executable, PROGRAM, "--retire"))) as cloud:
+        toy = ToyCloud(cloud, tmp_path)
+        instance_id = toy.run_instance(UserData=BOOTSTRAP)
+        lives = root_of(toy, instance_id) / "lives"
+        console = cloud.logs / f"machine-{instance_id}.log"
+        wait_for(lambda: console.exists() and "has retired" in console.read_text())
+        launched = cloud.client("ec2").describe_instances()["Reservations"][0]["Instances"][0]["LaunchTime"]
+        cloud.client("ec2").reboot_instances(InstanceIds=[instance_id])
+        wait_for(lambda: lives.read_text().count("life") == 2)
+        shown = cloud.client("ec2").describe_instances()["Reservations"][0]["Instances"][0]
+        assert (shown["State"]["Name"], shown["LaunchTime"]) == ("running", launched)
+        assert [line["instance"] for line in toy.trace("machine-reboots")] == [instance_id]
+        assert toy.trace("machine-died") == []
+
+
 def test_an_instance_whose_user_data_asks_for_nothing_runs_nothing(machines: ToyCloud) -> None:
     """C33: tagged by hand, without bootstrap."""
     instance_id = machines.run_instance()

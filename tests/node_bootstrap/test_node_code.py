@@ -76,3 +76,14 @@ def test_the_command_runs_where_the_code_is_also_on_a_volume_that_is_mounted_els
     moved = with_code(with_volume_at(config, tmp_path))
     assert working_folder(moved) == str(tmp_path / "code")
     assert Path(moved.prepare_script or "").name == "fetch.py"
+
+
+def test_a_folder_that_the_configuration_names_is_where_the_command_runs(tmp_path: Path) -> None:
+    mine = NodeConfig(
+        cluster="digits", mount="/data", training_cmd=("python3", "train.py"), working_directory="/data/me"
+    )
+    assert working_folder(mine) == "/data/me"
+    assert working_folder(with_volume_at(mine, tmp_path)) == str(tmp_path / "me")
+    assert working_folder(with_code(mine.model_copy(update={"code": SOURCE}))) == "/data/me"
+    elsewhere = mine.model_copy(update={"working_directory": "/home/me"})
+    assert working_folder(with_volume_at(elsewhere, tmp_path)) == "/home/me"

@@ -45,6 +45,7 @@ IDENTITY = Identity(
         ({"mount": "relative/path"}, "field mount"),
         ({"mount": "/"}, "field mount"),  # there already: each node's own disk
         ({"mount": "/my data", "volume": "fs-0123456789abcdef0"}, "field mount"),  # two fields of fstab
+        ({"working_directory": "mine"}, "field working_directory"),  # of what?
         ({"training_cmd": [""]}, "field training_cmd"),
         ({"training_cmd": "python train.py"}, "field training_cmd"),
         ({"prepare_timeout_seconds": -1}, "field prepare_timeout_seconds"),

@@ -65,9 +65,7 @@ def test_a_person_s_own_folders_train_on_a_node_that_has_the_wheel_alone(
     fresh: Callable[..., Environment], tmp_path: Path
 ) -> None:
     laptop, project, leak, cloud = fresh("local,cpu"), tmp_path / "project", tmp_path / "leak", tmp_path / "cloud"
-    volume = cloud / "shared"
     put(project)
-    put(volume)
     leak.mkdir()
     (leak / "leaked.py").touch()
     command = ("local", "up", "--port", "0", "--base-workers", "0", "--directory", cloud, "--", "python", "train.py")
@@ -83,11 +81,11 @@ def test_a_person_s_own_folders_train_on_a_node_that_has_the_wheel_alone(
         )
     try:
         deadline = Deadline(60)
-        while not (volume / "found.json").exists():
+        while not (project / "found.json").exists():
             assert up.poll() is None, said.read_text()
             assert not deadline.passed(), logs(cloud)
             time.sleep(0.2)
-        found = json.loads((volume / "found.json").read_text())
+        found = json.loads((project / "found.json").read_text())
     finally:
         up.send_signal(signal.SIGINT)
         code = exit_code(up, 20, said.read_text)

@@ -4,7 +4,8 @@ result.
 
 from __future__ import annotations
 
-from dyntrain.training.protocol.messages import CheckIn, Leave, Position, StepStatus
+import pytest
+from dyntrain.training.protocol.messages import ENDLESS, CheckIn, Leave, Position, StepStatus
 from dyntrain.training.session.orders import Order, Over, ToWorker
 from session_driver import A, B, Driver, come_back, words
 
@@ -82,3 +83,18 @@ def test_a_stop_is_kept_when_another_worker_is_lost_before_it_comes_to_the_same_
     driver.do("step_status", A, StepStatus(generation=number, phase="out", position=here, answered=0))
     assert driver.session.job.outcome == "finished"
     assert driver.session.job.position == here
+
+
+@pytest.mark.parametrize(("epochs", "said", "fraction"), [(4, 4, 0.25), (ENDLESS, 0, None), (ENDLESS + 7, 0, None)])
+def test_a_job_without_an_end_has_no_share_done_and_nothing_left(epochs: int, said: int, fraction: float) -> None:
+    """The playground's own goes on until Ctrl-C: "0.0 % done, about 50 years left" would tell nobody that."""
+    driver = Driver(2)
+    for name in (A, B):
+        driver.node(name)
+        driver.worker(name, epochs=epochs)
+    driver.want(A, B)
+    driver.form(A, B)
+    driver.check_in(A, B, epoch=1)
+    report = driver.session.report(driver.now)
+    assert (report.state, report.epoch, report.epochs) == ("running", 1, said)
+    assert driver.session.job.fraction == fraction

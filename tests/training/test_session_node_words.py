@@ -109,3 +109,16 @@ def test_between_two_loops_a_script_has_ended_when_the_members_own_process_has()
     assert driver.session.job.script_ended == set()
     exits(driver, A, int(A[-1], 16), 0)
     assert driver.session.job.script_ended == {A}
+
+
+def test_a_script_that_cannot_start_is_told_at_its_first_try_and_each_try_once() -> None:
+    """Who watched heard nothing until the tries were used up, which takes a minute of imports and more."""
+    driver = Driver(2)
+    driver.node(A)
+    driver.want(A)
+    tries = [announced(exits(driver, A, pid, 1), WorkerLost) for pid in (1, 1, 2)]
+    assert [[(lost.instance, lost.pid, lost.reason) for lost in told] for told in tries] == [
+        [(A, 1, "why")],
+        [],
+        [(A, 2, "why")],
+    ], "a node that connects anew tells of its last one again"

@@ -117,6 +117,23 @@ def test_t21_one_that_is_overtaken_at_the_very_end_does_not_say_that_it_closed_t
     asyncio.run(scenario())
 
 
+def test_the_last_word_of_a_job_that_is_over_says_that_it_is_the_last(tmp_path: Path) -> None:
+    """Before it, a coordinator that started would say once more that the job is over, and begin no other."""
+    hosts, folder = SharedHosts(), JobFolder(tmp_path)
+
+    async def scenario() -> None:
+        coordinator = Coordinator(OPTIONS, folder, hosts, "127.0.0.1", A, term=0)
+        running = asyncio.create_task(coordinator.run())
+        await until(lambda: hosts.reports, 20, "it reports")
+        coordinator.carry_out(fail(coordinator.session.job, "it was made to", 1.0))
+        await asyncio.wait_for(running, patient(40))
+
+    asyncio.run(scenario())
+    assert [report.state for report in hosts.reports if report.closed] == ["failed"]
+    assert hosts.reports[-1].closed
+    assert isinstance(read_journal(folder.ledger)[-1], JobClosed)
+
+
 def test_t21_the_successor_starts_from_the_last_commit_and_ends_the_workers_of_the_lost_generation(
     tmp_path: Path,
 ) -> None:

@@ -325,7 +325,8 @@ class Coordinator:
     async def _last_report(self) -> None:
         for delay in (0.5, 1, 2, 4, 8):
             try:
-                await asyncio.to_thread(self._hosts.report, self._with_history(self._next_report()))
+                last = self._with_history(self._next_report()).model_copy(update={"closed": True})
+                await asyncio.to_thread(self._hosts.report, last)
                 closed = JobClosed(at=time.time())
                 await asyncio.get_running_loop().run_in_executor(self._volume, self._journal.append, closed)
                 return

@@ -20,6 +20,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.protocol.messages import ENDLESS
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
@@ -74,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m dyntrain.training.examples.digits",
         description="Train LeNet on handwritten digits, elastically or alone.",
     )
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10, help="0: on and on, until the job is ended")
     parser.add_argument(
         "--batch-size",
         type=int,
@@ -113,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": args.lr, "momentum": args.momentum})
 
     batching = PerWorker(args.batch_size) if args.batching == "per-worker" else FixedGlobal(args.batch_size)
-    for epoch in job.epochs(args.epochs, samples=len(train), batching=batching, seed=args.seed):
+    for epoch in job.epochs(args.epochs or ENDLESS, samples=len(train), batching=batching, seed=args.seed):
         for data, label in epoch.batches(train):
             with autograd.record():
                 output = net(data)

@@ -40,6 +40,7 @@ class Position(Message):
 
 
 START = Position(epoch=0, offset=0, step=0)
+ENDLESS = 1_000_000_000  # so many epochs, or more, are meant to go on until somebody ends the job
 COMMITS_KEPT = 3  # the newest that the coordinator can go back to, beside the one that the job last started from
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import AFTER_JOB_SECONDS, over_since
 from dyntrain.controller.core.history.metering import runs_for
 from dyntrain.controller.core.known.job import JobFacts
@@ -39,3 +40,26 @@ def closing(decision: Decision) -> dict[str, Any] | None:
         "stopped": [view.instance for view in base if view.closed is not None and not view.terminate_issued],
         "ended": sorted({end.group for end in ends if end is not None and end.lowered}),
     }
+
+
+def job_over(cluster: str, heard: JobFacts | None) -> str:
+    """That it is, and how it ended: the beginning of a sentence."""
+    report = heard.report if heard is not None else None
+    how = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
+    return f"the job of {cluster} is over{how}"
+
+
+def begins_again(decision: Decision, heard: JobFacts | None) -> bool:
+    """Whether a base node has come up since the job's end, which the next one is not heard of yet."""
+    ended = over_since(decision.membership, decision.job, heard)
+    prepared = [node.view.preparation for node in decision.nodes if node.view.base]
+    return ended is not None and any(word is not None and word.at > ended for word in prepared)
+
+
+def ended_with(decision: Decision, heard: JobFacts | None) -> list[str]:
+    """Elastic instances that were ended because the job was over, and are gone."""
+    ended = over_since(decision.membership, decision.job, heard)
+    if ended is None:
+        return []
+    gone = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
+    return [view.instance for view in gone if (order := view.facts.acks.terminate) is not None and order.at >= ended]

@@ -102,7 +102,7 @@ class FromFiles:
                 continue
             for kind in KINDS:
                 if kind in self.wanted.kinds:
-                    for file in _files(machine, kind):
+                    for file in files_of(machine, kind):
                         yield from self._lines(file, f"{machine.name} {kind}")
 
     def _lines(self, file: Path, who: str) -> Iterator[SourceLine]:
@@ -141,7 +141,8 @@ def time_of(text: str) -> float | None:
         return None
 
 
-def _files(machine: Path, kind: str) -> list[Path]:
+def files_of(machine: Path, kind: str) -> list[Path]:
+    """Of a machine of an embedded cloud: a process with a root of its own, or a system with a disk."""
     pattern = FILES.get(kind, "prepare-*.log")
-    found = [file for root in (".", "*") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
+    found = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
     return sorted(set(found))

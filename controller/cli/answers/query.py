@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dyntrain.controller.cli.answers.ending import closing, stays
+from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
@@ -73,6 +73,8 @@ def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
         "job": _job(seen),
         "stays": stays(seen.decision, seen.heard, seen.rules) if seen.decision.job.over else None,
         "closing": closing(seen.decision),
+        "again": _again(seen) if seen.decision.job.over else "",
+        "ended": ended_with(seen.decision, seen.heard),
         "target": {
             "revision": membership.revision,
             "members": list(membership.members),
@@ -99,7 +101,7 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
     return {
         "cluster": seen.cluster,
         **_row(node, seen),
-        "would_change": node.standing.reason.would_change(view.base),
+        "would_change": _would_change(node, seen),
         "next_change": node.standing.next_change,
         "pending_actions": pending,
         "effective": {
@@ -147,6 +149,21 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
     return cluster
 
 
+def _would_change(node: NodeStatus, seen: Snapshot) -> str:
+    over = seen.decision.job.over
+    said = node.standing.reason.would_change(node.view.base, over)
+    return "; ".join(filter(None, (said, _again(seen) if over else "")))
+
+
+def _again(seen: Snapshot) -> str:
+    """How the job of a cluster that is not closed begins again; "": not so."""
+    ending = seen.decision.ending
+    base = any(node.view.base and not node.view.terminated for node in seen.decision.nodes)
+    if not base or (ending is not None and ending.rests):
+        return ""
+    return f"`dyntrain cluster restart {seen.cluster}` begins the job again"
+
+
 def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
     report = seen.heard.report if seen.heard is not None else None
     member = (
@@ -160,7 +177,7 @@ def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
         "instance": node.view.instance,
         "status": node.standing.status,
         "reason": str(node.standing.reason),
-        "sentence": node.standing.reason.sentence,
+        "sentence": node.standing.reason.told(seen.decision.job.over),
         "detail": node.standing.detail,
         "base": node.view.base,
         "master": node.view.master,
@@ -190,6 +207,7 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
         "heard_at": seen.heard.heard_at,
         "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),
         "reason": report.reason,
+        "coordinator": report.instance_id,
         "traceback": report.traceback,
         "unreachable": [one.model_dump(mode="json") for one in report.unreachable],
         "progress": report.progress.model_dump(mode="json") if report.progress is not None else None,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
-from dyntrain.controller.cli.answers.query import cluster_of_instance, registered, snapshot
+from dyntrain.controller.cli.answers.query import Snapshot, cluster_of_instance, registered, snapshot
 from dyntrain.controller.cli.changing.requests import (
     Replace,
     Request,
@@ -21,6 +21,7 @@ from dyntrain.controller.cli.changing.requests import (
     tag,
     untag,
 )
+from dyntrain.controller.cli.changing.restarts import Restart, must_not_be_over, restart
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG
@@ -33,19 +34,26 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def to_scale(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
+    """Raises GiveUp, also for more workers of a job that is over; fewer can be had."""
     policy = registered(connection.registry, cluster)
-    return resize(policy, _sizes(connection, cluster), group, to=n)
+    wanted = resize(policy, _sizes(connection, cluster), group, to=n)
+    if wanted.after > wanted.before:
+        must_not_be_over(_seen(connection, cluster))
+    return wanted
 
 
 def to_launch(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
+    """Raises GiveUp, also where the job is over."""
     policy = registered(connection.registry, cluster)
+    must_not_be_over(_seen(connection, cluster))
     return resize(policy, _sizes(connection, cluster), group, by=count)
 
 
 def to_take(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """Machines that run already."""
+    """Machines that run already. Raises GiveUp, also where the job is over, with which they would be ended."""
     ports, registry, elastic = connection
     registered(registry, cluster)
+    must_not_be_over(_seen(connection, cluster))
     return tag(cluster, instances, ports.instances.by_id(instances), elastic.of(cluster))
 
 
@@ -92,6 +100,11 @@ def to_replace(connection: Connection, old: str, new: str) -> Replace:
     return Replace(cluster, old, new, policy.resync_seconds, base_profile(new, base, shown), bare)
 
 
+def to_restart(connection: Connection, cluster: str) -> Restart:
+    """The job of the cluster is to begin again. Raises GiveUp where it is not over, or cannot."""
+    return restart(_seen(connection, cluster))
+
+
 def carry_out(ports: Ports, request: Request) -> None:
     """Raises GiveUp for what AWS refused; what it did not refuse is done all the same. Repeating does no harm."""
     match request:
@@ -109,6 +122,11 @@ def carry_out(ports: Ports, request: Request) -> None:
             if request.profile is not None:  # before the tag: a base node that may not publish would take over in vain
                 ports.instances.give_profile(request.new, request.profile)
             _all_done(ports.instances.tag([request.new], BASE_TAG, request.old))
+        case Restart():
+            if request.booted:
+                _all_done(ports.instances.reboot(request.booted))
+            if request.started:
+                _all_done(ports.instances.start(request.started))
         case _:
             assert_never(request)
 
@@ -131,6 +149,11 @@ def _all_done(batch: Batch) -> None:
     missing = [f"{instance}: EC2 does not know it any more" for instance in sorted(batch.missing)]
     if refused or missing:
         raise GiveUp("; ".join([*refused, *missing]))
+
+
+def _seen(connection: Connection, cluster: str) -> Snapshot:
+    ports, registry, elastic = connection
+    return snapshot(ports, registry, cluster, elastic)
 
 
 def _sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dyntrain.controller.cli.changing.restarts import Restart
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.leave_windows import LEAVE_NOW, LEAVE_TAG
 from dyntrain.controller.contract.messages import BASE_TAG, ClusterPolicy
@@ -120,7 +121,7 @@ class Replace:
         )
 
 
-Request = Resize | Tag | Untag | Replace
+Request = Resize | Tag | Untag | Replace | Restart
 
 
 def base_profile(new: str, base: Sequence[str], seen: Collection[SeenInstance]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
-from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.options import DRY, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import asking
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Misconfigured
@@ -229,6 +229,22 @@ def delete(name: str, force: bool) -> None:
         if not deleted:
             raise GiveUp(f"no cluster {name!r} is registered")
     click.echo(f"deleted {', '.join(deleted)}")
+
+
+@cluster.command(epilog="Examples:\n\n\b\n  dyntrain cluster restart demo\n  dyntrain cluster restart demo --dry-run")
+@click.argument("name", type=CLUSTER)
+@DRY
+def restart(name: str, dry_run: bool) -> None:
+    """Begin the job of the cluster NAME again, once it is over: as a new one, from its first epoch.
+
+    Its base nodes boot anew; those that were stopped are started.
+    """
+    with asking("asking AWS"):
+        from dyntrain.controller.cli.changing.asking import carried_out, to_restart
+
+        connection = connect()
+        done = carried_out(connection.ports, to_restart(connection, name), dry_run)
+    click.echo(done)
 
 
 def _setting(text: str) -> tuple[str, Any]:

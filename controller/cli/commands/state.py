@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from dyntrain.controller.cli.shell.options import output_options, width_of_termi
 from dyntrain.controller.cli.shell.waiting import asking, waiting
 from dyntrain.controller.cli.text.words import moment, printable_lines
 
+LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # the lines that `dyntrain local up` prints set it
 WATCH_SECONDS = 1.0
 Clusters = list[dict[str, Any]]
 COLOUR = click.option(
@@ -69,13 +71,31 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
             now, wide = time.time() if sys.stdout.isatty() else None, output == "wide"
             width = None if wide else width_of_terminal()
-            texts = ["\n".join(cluster_lines(one, now, width, wide=wide, colour=coloured(color))) for one in clusters]
+            colour, log_of = coloured(color), _logs_of_an_embedded_cloud()
+            texts = [
+                "\n".join(cluster_lines(one, now, width, wide=wide, colour=colour, log_of=log_of)) for one in clusters
+            ]
             return "\n\n".join(texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():
             _live_status(map(page, readings))
         else:
             _plain_status(map(page, readings))
+
+
+def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
+    """What `dyntrain logs` reads by the same variable; None: this is none."""
+    directory = os.environ.get(LOCAL_DIRECTORY)
+    if not directory:
+        return None
+    from dyntrain.controller.cli.answers.log_sources import files_of
+
+    def where(instance: str) -> str:
+        machine = Path(directory) / "machines" / instance
+        found = files_of(machine, "worker") if instance else []
+        return f"its log: {found[0] if found else f'`dyntrain logs` reads it, in {directory}'}"
+
+    return where
 
 
 def _price() -> Callable[[str, str], float | None]:

@@ -155,6 +155,7 @@ _BELIEVED = (
         "without HealthCheck and ReplaceUnhealthy a group replaces nothing that is stopped, and does the rest",
         "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
     ),
+    ("an instance that is rebooted stays the same one, and runs", "AWSEC2/latest/UserGuide/ec2-instance-reboot.html"),
     ("an instance that is started again has a later launch time", "AWSEC2/latest/APIReference/API_Instance.html"),
     (
         "an instance is billed while it runs, and not while it is stopped",

@@ -234,6 +234,9 @@ class _Instances:
     def stop(self, instances: Sequence[str]) -> Batch:
         return Batch()
 
+    def reboot(self, instances: Sequence[str]) -> Batch:
+        return Batch()
+
     def give_profile(self, instance: str, profile: str) -> None:
         """None has one here."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
 from dyntrain.controller.cli.text.tables import Column, table
-from dyntrain.controller.cli.text.words import COLOURS, ago, metrics_text, moment, printable, span
+from dyntrain.controller.cli.text.words import COLOURS, ago, in_brief, metrics_text, moment, printable, span
+from dyntrain.controller.contract.plain_text import shown_lines
 
 COLUMNS = (
     Column("instance", 0),
@@ -21,24 +23,54 @@ COLUMNS = (
 WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
 SLOW = 1.5
 OVER = ("finished", "failed")
+NAMED = 5  # instances
+INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 
 
 def cluster_lines(
-    cluster: dict[str, Any], now: float | None, width: int | None, *, wide: bool = False, colour: bool = False
+    cluster: dict[str, Any],
+    now: float | None,
+    width: int | None,
+    *,
+    wide: bool = False,
+    colour: bool = False,
+    log_of: Callable[[str], str] | None = None,
 ) -> list[str]:
     """`now` None: times are absolute, for a file that is read later."""
     columns = WIDE if wide else COLUMNS
     rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
     drawn = table(columns, rows, width, colours, colour=colour) if rows else ["no nodes"]
-    return [*map(printable, headline(cluster, now)), *drawn, *map(printable, failure(cluster))]
+    return [*map(printable, headline(cluster, now)), *drawn, *map(printable, failure(cluster, log_of))]
 
 
-def failure(cluster: dict[str, Any]) -> list[str]:
-    """Why the job failed, and what its script raised; nothing when all is well."""
-    job = cluster["job"] or {"state": "", "traceback": ""}
-    found = [f"the job failed: {job['reason']}"] if job["state"] == "failed" else []
-    return [*found, *(["the script raised:", *job["traceback"].rstrip().splitlines()] if job["traceback"] else [])]
+def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
+    """What the job's script raised; and, last, why the job failed and where its log is. Nothing when all is well.
+
+    `log_of` an instance: where to read what its worker wrote; None: as on EC2.
+    """
+    job = cluster["job"]
+    if job is None:
+        return []
+    raised = ["the script raised:", *shown_lines(job["traceback"])] if job["traceback"] else []
+    if job["state"] != "failed":
+        return raised
+    said = [] if raised else shown_lines(job["reason"])[1:]
+    blamed = (INSTANCE.findall(job["reason"]) or [job.get("coordinator") or ""])[-1]
+    log = (log_of or _log_on_ec2(cluster["cluster"]))(blamed)
+    return [
+        *raised,
+        *(["its script's last output:", *said] if said else []),
+        f"the job failed: {in_brief(job['reason'])}; {log}",
+    ]
+
+
+def _log_on_ec2(cluster: str) -> Callable[[str], str]:
+    def where(instance: str) -> str:
+        on = f", on {instance} /var/log/dyntrain/worker.log" if instance else ""
+        return f"its log: `dyntrain logs {cluster}`{on}"
+
+    return where
 
 
 def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wide: bool) -> Sequence[str]:
@@ -60,7 +92,16 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
-    return [*_job_lines(cluster, now), *_stays(cluster), *_closing(cluster)]
+    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster)]
+
+
+def _after(cluster: dict[str, Any]) -> list[str]:
+    """Of a job that is over: what went with it, and how it begins again."""
+    gone = cluster.get("ended") or []
+    more = ", ..." if len(gone) > NAMED else ""
+    plural = "elastic instances were" if len(gone) > 1 else "elastic instance was"
+    went = [f"  {len(gone)} {plural} ended with the job: {', '.join(gone[:NAMED])}{more} (--gone lists them)"]
+    return [*(went if gone else []), *([f"  {cluster['again']}"] if cluster.get("again") else [])]
 
 
 def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:

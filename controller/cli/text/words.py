@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from dyntrain.controller.contract.plain_text import in_brief, printable, printable_lines
+
+__all__ = ["COLOURS", "ago", "in_brief", "metrics_text", "moment", "printable", "printable_lines", "size", "span"]
+
 # by meaning: what is well, what is on its way, what a person should look at, what is over
 COLOURS = {
     "ADDED": "green",
@@ -15,16 +19,6 @@ COLOURS = {
     "GONE": "dim",
 }
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def printable(text: str) -> str:
-    """On one line, without what a terminal would obey: tags, reasons and tracebacks come from scripts and machines."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def printable_lines(text: str) -> str:
-    """The same, line by line."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def size(count: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dyntrain.controller.contract.messages import Status
+from dyntrain.controller.contract.plain_text import in_brief
 from dyntrain.controller.core.decisions.closing import Closing
 from dyntrain.controller.core.decisions.leaving import Wait
 from dyntrain.controller.core.known.job import Job
@@ -95,7 +96,7 @@ def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: flo
     if hook_capped(node, rules, now) and not job.member(node.instance):
         return Standing("PREPARE_FAILED", Reason.HOOK_CAP)
     if job.over:
-        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node))
+        return Standing("REMOVED", Reason.JOB_OVER, detail=_refusal(node) or _failed(job, "the job failed: "))
     if reason is Reason.WAITS_FOR_WINDOW:
         return Standing("REMOVAL_QUEUED", reason)
     if reason is Reason.HELD_BY_MINIMUM:
@@ -133,8 +134,23 @@ def _admitted(node: View, membership: Membership, job: Job, reason: Reason | Non
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
     if job.member(node.instance):
         return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)
+    if job.over:
+        return Standing("ADD_QUEUED", reason or _how_it_ended(job), detail=_failed(job))
     silent = Reason.NO_BASE_NODE if membership.term and membership.coordinator is None else Reason.NO_JOB
     return Standing("ADD_QUEUED", reason or (Reason.WAITS_FOR_BOUNDARY if job.alive else silent), job.lease_ends)
+
+
+def _how_it_ended(job: Job) -> Reason:
+    """JOB_OVER where the target alone says that it has."""
+    if job.report is None:
+        return Reason.JOB_OVER
+    return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED
+
+
+def _failed(job: Job, before: str = "") -> str:
+    """Why the job failed, after those words; "" if it did not. People look on its nodes, too."""
+    report = job.report
+    return before + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
 
 def _unwanted(node: View, membership: Membership, job: Job) -> Standing:

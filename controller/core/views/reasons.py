@@ -36,6 +36,8 @@ class Reason(StrEnum):
     UNKNOWN_TO_EC2 = "UNKNOWN_TO_EC2"
     STOPPED = "STOPPED"
     JOB_OVER = "JOB_OVER"
+    JOB_FINISHED = "JOB_FINISHED"
+    JOB_FAILED = "JOB_FAILED"
     IDLE = "IDLE"
     OVERTIME = "OVERTIME"
     NOT_OWNED = "NOT_OWNED"
@@ -46,8 +48,16 @@ class Reason(StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
-    def would_change(self, base: bool) -> str:
-        """What would give the node another status. A `base` node has no elastic tag that could be taken away."""
+    def told(self, over: bool) -> str:
+        """The sentence; where the job is over it advises no launch, which would be ended at once."""
+        return self.sentence.partition("; launch")[0] if over else self.sentence
+
+    def would_change(self, base: bool, over: bool = False) -> str:
+        """What would give the node another status. A `base` node has no elastic tag that could be taken away; where the
+        job is over, another instance is no way.
+        """
+        if over and self in _FINAL:
+            return "nothing: it goes, or went, and with the job over no other joins"
         return _BASE_WOULD_CHANGE.get(self, _WOULD_CHANGE[self]) if base else _WOULD_CHANGE[self]
 
 
@@ -86,6 +96,8 @@ _SENTENCES = {
     Reason.INTERRUPTED: "AWS gave notice that it takes the machine",
     Reason.STOPPED: "the instance is stopping or stopped",
     Reason.JOB_OVER: "the job is over; elastic nodes are released, and base nodes go if after_job says so",
+    Reason.JOB_FINISHED: "it takes part in the next job; this one has finished",
+    Reason.JOB_FAILED: "it takes part in the next job; this one failed",
     Reason.IDLE: "the cluster had no job for longer than its policy's idle_hours; it is closed, as after_job says",
     Reason.OVERTIME: "the cluster has run for its policy's max_hours; it is closed, as after_job says",
     Reason.NOT_OWNED: "released; it is left running because the cluster did not launch it",
@@ -93,6 +105,7 @@ _SENTENCES = {
     Reason.REPLACED: "another base node takes its place",
 }
 
+_FINAL = (Reason.TERMINATED, Reason.TERMINATE_ISSUED, Reason.GROUP_TERMINATES, Reason.ABANDONED, Reason.HOOK_CAP)
 _RETAG = "removing its elastic tag asks it to leave"
 _NEW_INSTANCE = "nothing; launch another instance"
 _WOULD_CHANGE = {
@@ -131,6 +144,8 @@ _WOULD_CHANGE = {
     Reason.INTERRUPTED: "nothing before the deadline; a machine that outlives it by a quarter of an hour may stay",
     Reason.STOPPED: "starting the instance again, after which its bootstrap reports",
     Reason.JOB_OVER: "a new job; for a base node that was stopped, starting it again",
+    Reason.JOB_FINISHED: "a new job",
+    Reason.JOB_FAILED: "a new job",
     Reason.IDLE: "starting the machine again",
     Reason.OVERTIME: "starting the machine again, which gives it max_hours more",
     Reason.NOT_OWNED: "its elastic tag put back",

@@ -113,6 +113,9 @@ class Consequences:
         elif call.action == "StartInstances":
             for instance_id in call.values("InstanceId"):
                 self._instances.starting(instance_id)
+        elif call.action == "RebootInstances":
+            for instance_id in call.values("InstanceId"):
+                self._instances.rebooting(instance_id)
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:

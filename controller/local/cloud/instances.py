@@ -57,6 +57,7 @@ class Instance:
     notice: tuple[str, float] | None = None
     rebalance_at: float | None = None
     boots: int = field(default=0)
+    reboots: bool = False
 
 
 class Instances:
@@ -146,6 +147,15 @@ class Instances:
                 self._moto(instance_id).launch_time = utcnow()  # of this life
                 self._enter(instance, "pending")
                 self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
+
+    def rebooting(self, instance_id: str) -> None:
+        """It shuts down, and boots again on the disk that it has; EC2 shows it as running all the while."""
+        with self._account.lock:
+            instance = self._instances[instance_id]
+            self._show(instance, instance.shown)
+            if instance.state == "running" and instance.machine is not None:
+                instance.reboots = True
+                instance.machine.shut_down()  # `_watch` sees it off
 
     def profile_replaced(self, association: str) -> None:
         """moto's describe calls would go on to show the former one."""
@@ -320,7 +330,7 @@ class Instances:
         return Place(self._network.gateway, entrance, tokens_required)
 
     def _watch(self) -> None:
-        """A machine whose init was killed boots again, as after a kernel panic."""
+        """A machine that reboots boots again, and so does one whose init was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
@@ -330,7 +340,9 @@ class Instances:
                 if instance.machine.switched_itself_off:
                     self._switched_off(instance)
                 else:
-                    self._trace.write("machine-died", instance=instance.instance_id)
+                    why = "machine-reboots" if instance.reboots else "machine-died"
+                    self._trace.write(why, instance=instance.instance_id)
+                    instance.reboots = False
                     instance.machine.close()
                     self._power_on(instance)
         self._agenda.after(WATCH_SECONDS, self._watch)

@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from dyntrain.controller.contract.plain_text import printable
 from dyntrain.training.events import Segment
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,7 +19,8 @@ from rich.table import Table
 
 RECENT = 14
 EPOCHS = 8
-PICTURE_COLUMNS = 100
+PICTURE_COLUMNS = 112
+NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of the demo's own metrics
 
 
 class Display(Protocol):
@@ -31,12 +34,15 @@ class Display(Protocol):
 
 
 class PlainDisplay:
+    """A terminal that is gone hears nothing more, and ends nothing."""
+
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     def tell(self, line: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - self._began:6.1f}  {line}\n")
-        sys.stdout.flush()
+        with suppress(OSError):
+            sys.stdout.write(f"{time.monotonic() - self._began:6.1f}  {line}\n")
+            sys.stdout.flush()
 
     def epoch(self, epoch: Segment) -> None:
         self.tell(epoch_line(epoch))
@@ -113,12 +119,15 @@ def choose_display(picture: Path | None = None) -> Display:
 
 
 def epoch_line(epoch: Segment) -> str:
-    metrics = epoch.metrics
-    accuracy = (
-        f"train accuracy {_accuracy(metrics.get('train_accuracy'))} validation {_accuracy(metrics.get('val_accuracy'))}"
-    )
+    """With every metric that the script records; a part of an epoch says up to which sample it goes."""
+    metrics = "  ".join(_metric(name, value) for name, value in epoch.metrics.items())
+    part = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""
     formed = f"generation {epoch.generation}  workers {epoch.workers}"
-    return f"epoch {epoch.epoch:2d}  {formed}  {epoch.rate:5.0f} samples/s  {accuracy}"
+    return printable(f"epoch {epoch.epoch:2d}{part}  {formed}  {epoch.rate:5.0f} samples/s  {metrics}".rstrip())
+
+
+def _metric(name: str, value: float) -> str:
+    return f"{NAMES[name]} {_accuracy(value)}" if name in NAMES else f"{name} {value:.4g}"
 
 
 def _accuracy(value: float | None) -> str:

@@ -17,6 +17,7 @@ from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TA
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
+from dyntrain.training.records import Unreadable
 
 POLL_SECONDS = 0.15
 E = TypeVar("E", bound=Event)
@@ -45,14 +46,16 @@ class Observations:
 
 
 class Observer:
-    """Polls on a thread of its own from `start` to `stop`. `tell` is called there with each line that is news for a
-    person.
+    """Looks every so many seconds, on a thread of its own, from `start` to `stop`. `tell` is called there with each
+    line that is news for a person.
     """
 
-    def __init__(self, ec2: Any, cluster: str, mount: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, ec2: Any, cluster: str, mount: Path, tell: Callable[[str], None], every: float = POLL_SECONDS
+    ) -> None:
         self._ec2, self._cluster, self._tell = ec2, cluster, tell
-        self._mount = mount
-        self._read = 0
+        self._mount, self._every = mount, every
+        self._log, self._read = Path(), 0
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
@@ -67,6 +70,11 @@ class Observer:
         self._stop.set()
         self._thread.join(10)
         self._look()
+
+    def end(self) -> None:
+        """Without another look: what is ended now is no news."""
+        self._stop.set()
+        self._thread.join(10)
 
     def wait_for(self, what: Callable[[Observations], bool], seconds: float, description: str) -> None:
         """`seconds` are an idle host's. Raises TimeoutError that names `description`."""
@@ -88,10 +96,10 @@ class Observer:
         return JobFolder.of(self._mount, self._cluster, current.job)
 
     def _run(self) -> None:
-        while not self._stop.wait(POLL_SECONDS):
+        while not self._stop.wait(self._every):
             try:
                 self._look()
-            except (BotoCoreError, ClientError) as error:
+            except (BotoCoreError, ClientError, Unreadable) as error:
                 self._tell(f"looking at the cluster failed, and is tried again: {error}")
 
     def _look(self) -> None:
@@ -103,7 +111,8 @@ class Observer:
                 history = self.seen.statuses.setdefault(instance, [])
                 if not history or history[-1] != status:
                     history.append(status)
-                    self._tell(f"{instance}  {STATUS_TAG} = {status}")
+                    why = f"; `dyntrain explain {instance}` says why" if status == "PREPARE_FAILED" else ""
+                    self._tell(f"{instance}  {STATUS_TAG} = {status}{why}")
             self.seen.events += events
             self._changed.notify_all()
         for event in events:
@@ -134,13 +143,25 @@ class Observer:
             self.seen.states[name] = state
 
     def _new_events(self) -> list[Event]:
-        """The coordinator's events since the last look; a line that is half written waits for the next."""
+        """Of the present job since the last look, and what was left to read of the one before; a line that is half
+        written waits for the next look.
+        """
         try:
             path = self._job().events
-            with path.open("rb") as file:
+        except OSError:
+            return []
+        rest = self._rest() if path != self._log else []
+        if path != self._log != Path():
+            self._tell(f"another job begins: {path.parent.name}")
+        self._log, self._read = path, self._read if path == self._log else 0
+        return [*rest, *self._rest()]
+
+    def _rest(self) -> list[Event]:
+        try:
+            with self._log.open("rb") as file:
                 file.seek(self._read)
                 whole = file.read().rpartition(b"\n")[0]
         except OSError:
             return []
         self._read += len(whole) + 1 if whole else 0
-        return [parse(json.loads(line), path) for line in whole.splitlines() if line]
+        return [parse(json.loads(line), self._log) for line in whole.splitlines() if line]

@@ -20,6 +20,7 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import Display, choose_display
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.telling import Telling
 from dyntrain.controller.local.demo.told import once_removed, trail
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
@@ -128,7 +129,7 @@ def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], 
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
     observer = Observer(cloud.client("ec2"), CLUSTER, mount, display.tell)
-    observer.on_event = lambda event: _show(display, event)
+    observer.on_event = Telling(display).hear
     observer.start()
     story = Story(cloud, cluster, observer, display)
     problems = []
@@ -155,18 +156,6 @@ def _audit(observer: Observer) -> Audit:
         return audit_directory(observer.ledger)
     except (OSError, ValueError):
         return Audit(0)
-
-
-def _show(display: Display, event: events.Event) -> None:
-    match event:
-        case events.Segment():
-            display.epoch(event)
-        case events.Pause():
-            display.tell(f"survivors paused {event.seconds:.2f} s for generation {event.generation}")
-        case events.Joined() | events.Left():
-            display.tell(f"{event.instance}  {event.event} (worker pid {event.pid}, generation {event.generation})")
-        case events.Restart() | events.Failed():
-            display.tell(f"{event.event}: {event.reason}")
 
 
 def summary(report: dict[str, Any], path: Path) -> str:

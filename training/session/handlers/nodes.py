@@ -92,7 +92,8 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
         job.roster.refused[instance] = message.reason
         if over := refused_everywhere(job, now):
             return over
-    orders = replace_worker(job, instance, message.pid, message.reason, now)
+    orders = _died_before_it_came(job, instance, message, now)
+    orders += replace_worker(job, instance, message.pid, message.reason, now)
     if job.phase is Phase.RECOVERING and message.pid == job.round.pids.get(instance):
         job.round.lost.add(instance)
     return orders + recover(job, now) + advance(job, now)
@@ -107,6 +108,15 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
     if job.trouble.script_raised(instance, at.step, error, job.round.instances):
         orders = fail(job, f"{error}: on every worker, and so it did before", now)
     return orders or worker_lost(job, instance, pid, error, now)
+
+
+def _died_before_it_came(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:
+    """A script that cannot start says why at its first try, not when its node's tries are used up. Told again by a node
+    that connects anew, it is no news.
+    """
+    if job.roster.replaced.get(instance) == message.pid:
+        return []
+    return [Announce(events.WorkerLost(instance=instance, pid=message.pid, reason=message.reason, at=now))]
 
 
 def group_ready(job: JobState, instance: str, message: GroupReady, now: float) -> list[Order]:

@@ -9,7 +9,7 @@ from enum import Enum
 from dyntrain.controller.contract.messages import Target
 from dyntrain.controller.contract.reports import MOST_TOLD, JobReport
 from dyntrain.training.journal import JobBegun
-from dyntrain.training.protocol.messages import COMMITS_KEPT, MODULE, START, Position, WorkerHello
+from dyntrain.training.protocol.messages import COMMITS_KEPT, ENDLESS, MODULE, START, Position, WorkerHello
 from dyntrain.training.protocol.node_messages import Launch
 from dyntrain.training.session.generation.agreement import changed
 from dyntrain.training.session.generation.generation import SettlementReason
@@ -151,10 +151,10 @@ class JobState:
 
     @property
     def fraction(self) -> float | None:
-        """How much of all epochs is done; None: not known."""
+        """How much of all epochs is done; None: not known, or there is no end to them."""
         if self.outcome == "finished":
             return 1.0
-        if not self.epochs:
+        if not self.epochs or self.epochs >= ENDLESS:
             return None
         at = self.reached
         in_epoch = min(1.0, at.offset / self.samples) if self.samples else 0.0
@@ -174,7 +174,7 @@ class JobState:
             Phase.OVER: "paused" if self.options.waits else self.outcome or "finished",
         }.get(self.phase, "running")  # RECOVERING too: the members of the journal are, as far as anyone knows, training
         generation = self.round.generation if self.phase is not Phase.OVER else None
-        position = self.reached
+        position, epochs = self.reached, self.epochs or self.roster.epochs
         return JobReport(
             cluster=self.options.cluster,
             job=self.options.job,
@@ -185,7 +185,7 @@ class JobState:
             revision=self.target.revision if self.target else 0,
             members=report_members(generation, self.round.active, self.roster.leaving, self.round.progress),
             epoch=position.epoch,
-            epochs=self.epochs or self.roster.epochs,
+            epochs=0 if epochs >= ENDLESS else epochs,
             step=position.step,
             samples_per_second=sum(p.samples_per_second for p in self.round.progress.values()),
             reason=self._reason[:MOST_TOLD],

@@ -1,0 +1,71 @@
+"""What `dyntrain local up` prints for a person who uses the cloud from another terminal: lines to paste as they are."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
+
+if TYPE_CHECKING:
+    from dyntrain.controller.local.cloud.embedded import Cloud
+    from dyntrain.controller.local.stack import Cluster
+
+NAME = "dyntrain"
+
+
+def folder_of_commands(started_as: str, interpreter: str) -> Path:
+    """Where the `dyntrain` that runs is, so that a shell finds it: beside its interpreter when a module was run."""
+    program = Path(started_as)
+    return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
+
+
+def path_line(folder: Path) -> str:
+    """For bash, zsh and sh."""
+    return f'export PATH={shlex.quote(str(folder))}:"$PATH"'
+
+
+def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
+    """`runs`: what the job is."""
+    from dyntrain.controller.contract.messages import parameter
+
+    variables = cloud.environment
+    tag = ELASTIC_TAG.of(cluster.name)
+    endpoint = shlex.quote(cloud.endpoint)
+    keys = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "AWS_ENDPOINT_URL")
+    base = ", ".join(filter(None, (cluster.master, *cluster.workers)))
+    return f"""\
+The embedded cloud is up at {cloud.endpoint}. Paste this into another terminal:
+
+  export AWS_ENDPOINT_URL={endpoint}
+  export {keys}
+  export DYNTRAIN_LOCAL_DIRECTORY={shlex.quote(str(cloud.state_dir))}
+  {path_line(folder_of_commands(sys.argv[0], sys.executable))}
+
+cluster          {cluster.name}
+job              {runs}
+base nodes       {base}
+launch template  {cluster.launch_template}
+group            {cluster.group}
+files            {cloud.state_dir} (logs/trace.jsonl has every event and invocation)
+
+Add a worker, one of these ways:
+  dyntrain add {cluster.name}
+  aws ec2 run-instances --count 1 --launch-template LaunchTemplateName={cluster.launch_template} \\
+    --query 'Instances[].InstanceId' --output text
+  aws autoscaling set-desired-capacity --auto-scaling-group-name {cluster.group} --desired-capacity 1
+
+Remove it again:
+  dyntrain remove INSTANCE
+  aws ec2 delete-tags --resources INSTANCE --tags Key={tag}
+  aws autoscaling set-desired-capacity --auto-scaling-group-name {cluster.group} --desired-capacity 0
+
+Watch:
+  dyntrain status --cluster {cluster.name} --watch
+  dyntrain logs {cluster.name} --follow
+  aws ec2 describe-tags --filters Name=key,Values=elastic_worker_status
+  aws ssm get-parameter --name {parameter(cluster.name, "target")} --query Parameter.Value --output text
+
+Ctrl-C ends it all and leaves nothing behind."""

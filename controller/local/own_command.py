@@ -1,0 +1,112 @@
+"""A person's own command in the embedded cloud: where it runs, and what of it has to be there before anything starts.
+
+Nobody waits half a minute for a cluster to hear of a typing mistake.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+
+from dyntrain.controller.local.errors import LocalCloudError
+
+MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # of the template, on a system of its own
+PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
+SHELLS = re.compile(r"(ba|da|z|k)?sh")
+WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
+NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # what is run stands in the command, or is a module
+
+
+class CommandNotThere(LocalCloudError):
+    """The command names a program or a script that does not exist, or the folder to run it in does not."""
+
+
+def current_folder() -> Path:
+    """Raises CommandNotThere."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise CommandNotThere(
+            "the folder that this runs in is gone; change to one that exists, then try again"
+        ) from error
+
+
+def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
+    """The program, looked for on `path`, and the script that it is to run. Relative ones are of `folder`, where the
+    command will run. Raises CommandNotThere, which names what is missing.
+    """
+    program, script = command[0], script_of(command)
+    if not program:
+        raise CommandNotThere("the command's first word is empty; it must name a program")
+    if "/" not in program:
+        if shutil.which(program, path=path) is None:
+            raise CommandNotThere(f"there is no program {program} on PATH, so it cannot be run")
+    elif not (folder / program).is_file():
+        raise CommandNotThere(f"there is no program {program}{_seen_from(program, folder)}")
+    elif shutil.which(str(folder / program)) is None:
+        raise CommandNotThere(f"{program} cannot be run as a program: chmod +x {program}, or name its interpreter")
+    if script is not None and not (folder / script).exists():
+        raise CommandNotThere(f"there is no {script}{_seen_from(script, folder)}")
+
+
+def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
+    """The command as bare machines run it: in the shared volume, for of this host they see nothing else, with their
+    Python for `python`. `volume`: this host's folder behind it, where the person named one. Raises CommandNotThere.
+    """
+    script = script_of(command)
+    place = None if script is None else _on_the_volume(script, volume)
+    if script is not None and (place is None or not place.exists()):
+        where = f"{volume}" if volume is not None else "DIRECTORY/shared"
+        more = "" if volume is not None else ", and give --directory DIRECTORY"
+        raise CommandNotThere(
+            f"bare machines see no folder of yours but their shared volume, and {script} is not there: put it into "
+            f"{where}{more}"
+        )
+    return (PYTHON, *command[1:]) if command[0] in ("python", "python3") else tuple(command)
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """The file that an interpreter is told to run; None where the command names none, or is no interpreter's."""
+    name = PurePath(command[0]).name
+    kind = next((kind for kind in WITH_A_VALUE if kind.fullmatch(name)), None)
+    if kind is None:
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if word == "-":
+            return None  # what comes on its standard input
+        if not word.startswith(("-", "+")):
+            return word
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                next(words, None)
+        elif _ends_the_options(word[1:], kind, words):
+            return None
+    return None
+
+
+def _ends_the_options(letters: str, kind: re.Pattern[str], words: Iterator[str]) -> bool:
+    for at, letter in enumerate(letters, 1):
+        if letter in NO_SCRIPT[kind]:
+            return True
+        if letter in WITH_A_VALUE[kind]:
+            if at == len(letters):
+                next(words, None)
+            return False
+    return False
+
+
+def _on_the_volume(script: str, volume: Path | None) -> Path | None:
+    if volume is None:
+        return None
+    if not PurePath(script).is_absolute():
+        return volume / script
+    return volume / PurePath(script).relative_to(MOUNT) if PurePath(script).is_relative_to(MOUNT) else None
+
+
+def _seen_from(name: str, folder: Path) -> str:
+    return "" if PurePath(name).is_absolute() else f" in {folder}, where the command runs"

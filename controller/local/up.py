@@ -1,0 +1,176 @@
+"""`dyntrain local up`: the embedded cloud with a cluster in it, and what its terminal shows until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.local.guide import guide
+from dyntrain.controller.local.own_command import PYTHON, current_folder, must_be_there, on_bare_machines
+from dyntrain.controller.local.signals import Ended, ended_by_signals
+
+if TYPE_CHECKING:
+    from dyntrain.controller.local.cloud.embedded import Cloud
+    from dyntrain.controller.local.signals import Ending
+    from dyntrain.controller.local.stack import Cluster
+
+BARE = Path("build/bare")
+BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
+EPOCH_SECONDS = 5.0  # else those of a small job take what is to be pasted out of sight within a minute
+LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
+LOG = "var/log/dyntrain/worker.log"
+
+
+@dataclass(frozen=True)
+class Up:
+    """The options of `up`, as click names them."""
+
+    port: int
+    name: str
+    base_workers: int
+    epochs: int | None
+    directory: Path | None
+    resync_seconds: float
+    namespaces: bool
+    machines: str
+    wheel: Path | None
+    dashboard: bool
+    dashboard_port: int
+    allow_changes: bool
+    quiet: bool
+    command: tuple[str, ...]
+
+    def own_command(self) -> tuple[tuple[str, ...], Path | None]:
+        """The person's command as the machines run it, and the folder they run it in; None: the shared volume. Raises
+        CommandNotThere.
+        """
+        if not self.command:
+            return (), None
+        if self.machines == "bare":
+            volume = None if self.directory is None else self.directory.absolute() / "shared"
+            return on_bare_machines(self.command, volume), None
+        folder = current_folder()
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        must_be_there(self.command, folder, path)
+        return self.command, folder
+
+
+def serve(chosen: Up) -> None:
+    """Until Ctrl-C, or another signal: raises Ended then. Raises LocalCloudError for what cannot be started."""
+    own, folder = chosen.own_command()
+    if chosen.machines == "bare":
+        _serve_bare(chosen, own)
+        return
+    _doing("starting the embedded cloud")
+    from dyntrain.controller.local.cloud.embedded import Cloud
+    from dyntrain.controller.local.options import Options
+    from dyntrain.controller.local.stack import create_stack, digits_command, write_prepare_script
+
+    options, resync_seconds = Options(namespaces=chosen.namespaces), chosen.resync_seconds
+    with (
+        ended_by_signals() as ending,
+        Cloud(port=chosen.port, state_dir=chosen.directory, resync_seconds=resync_seconds, options=options) as cloud,
+    ):
+        _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
+        write_prepare_script(cloud.state_dir / "shared")
+        command = own or digits_command(chosen.epochs or 0)
+        given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder)
+        cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
+        wait(chosen, cloud, cluster, ending)
+
+
+def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
+    from dyntrain.controller.local.cloud.embedded import Cloud
+    from dyntrain.controller.local.machines.bare import image
+    from dyntrain.controller.local.options import Options
+    from dyntrain.controller.local.stack import create_stack, digits_command, fill_volume, template_text
+
+    if chosen.wheel is None:
+        raise click.UsageError("--machines bare needs --wheel: this project's wheel, as `uv build --wheel` makes it")
+    _doing("making the image of a bare system, which takes a minute the first time")
+    root = image.make(BARE, template_text())
+    options = Options(namespaces=True, bare=root, machine_stop=BARE_STOP_SECONDS)
+    with (
+        ended_by_signals() as ending,
+        Cloud(
+            port=chosen.port, state_dir=chosen.directory, resync_seconds=chosen.resync_seconds, options=options
+        ) as cloud,
+    ):
+        _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
+        fill_volume(cloud.state_dir / "shared")
+        command = own or digits_command(chosen.epochs or 0, python=PYTHON)
+        given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"}
+        cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
+        wait(chosen, cloud, cluster, ending)
+
+
+def runs_in(folder: Path | None) -> dict[str, str]:
+    """Parameters of the cluster's template for a command that runs there."""
+    if folder is None:
+        return {}
+    quoted = json.dumps(str(folder)).replace("$", "\\u0024")  # the emulator would take ${...} for the template's own
+    return {"NodeFields": f'"working_directory": {quoted}'}
+
+
+def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
+    """Shows what a person needs, then what becomes of the job, and raises Ended."""
+    with ExitStack() as stack:
+        if chosen.dashboard:
+            from dyntrain.controller.local.viewer import dashboard
+
+            _doing("starting the dashboard")
+            page = dashboard(
+                cloud.environment, cloud.state_dir, chosen.dashboard_port, allow_changes=chosen.allow_changes
+            )
+            shown = stack.enter_context(page)
+            click.echo(f"Dashboard: {shown}#/cluster/{cluster.name}\n")
+        click.echo(guide(cloud, cluster, _what_runs(chosen)))
+        if not chosen.quiet:
+            stack.callback(_story(cloud, cluster))
+        try:
+            ending.wait()
+        except Ended:
+            _doing("stopping")
+            raise
+
+
+def _what_runs(chosen: Up) -> str:
+    if not chosen.command:
+        return "LeNet on handwritten digits"
+    where = "the shared volume" if chosen.machines == "bare" else Path.cwd()
+    return f"{shlex.join(chosen.command)}, in {where}"
+
+
+def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
+    """Tells what becomes of the cluster and its job, as the demo does, below what is to be pasted; returns its end."""
+    from dyntrain.controller.local.demo.display import PlainDisplay
+    from dyntrain.controller.local.demo.observer import Observer
+    from dyntrain.controller.local.demo.telling import Telling
+
+    click.echo(f"\nWhat becomes of it, of quick epochs one in {EPOCH_SECONDS:.0f} s:\n")
+    display = PlainDisplay()
+    observer = Observer(cloud.client("ec2"), cluster.name, cloud.state_dir / "shared", display.tell, every=LOOK_SECONDS)
+    again = f"`dyntrain cluster restart {cluster.name}` begins the job again"
+    observer.on_event = Telling(display, lambda instance: log_of(cloud.state_dir, instance), again, EPOCH_SECONDS).hear
+    observer.start()
+    return observer.end
+
+
+def log_of(state_dir: Path, instance: str) -> Path | None:
+    """Where the machine's worker writes; None where it has not."""
+    machine = state_dir / "machines" / instance
+    places = (machine / LOG, machine / "disk" / "upper" / LOG)  # plain, bare
+    return next((place for place in places if instance and place.exists()), None)
+
+
+def _doing(what: str) -> None:
+    """On stderr: what takes longer than a moment."""
+    click.echo(f"{what} ...", err=True)
