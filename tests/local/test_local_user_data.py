@@ -77,7 +77,7 @@ def test_a_node_whose_mxnet_does_not_import_ends_there_and_says_why(tmp_path: Pa
         [
             "bash",
             "-c",
-            f"set -euo pipefail\n{shell_lines('said=')}\n{shell_lines(chr(34) + '$python' + chr(34) + ' -W ')}\necho goes on",
+            "\n".join(["set -euo pipefail", shell_lines("said="), shell_lines('"$python" -W '), "echo goes on"]),
         ],
         env={**os.environ, "python": sys.executable, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
