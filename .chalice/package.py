@@ -46,6 +46,7 @@ NOT_DEPLOYED = (
     "adapters/logs.py",
     "jobs/usage.py",
     "core/history/bill.py",
+    "contract/gpu_families.py",
 )
 # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
 # past, future and plug-in for mypy; schedules in words; types for checkers; lists of what was in a wheel, which is not

@@ -135,11 +135,13 @@ _WITNESSED = (
     Claim("the user data prepares a machine", "a Debian system with its own systemd (make bare)"),
     Claim("Debian and Ubuntu have packages of these names", "apt, on that system"),
     Claim("MXNet's wheel wants libgomp and libquadmath besides", "the loader, and the wheel's own description"),
+    Claim("these families of instance types have these GPUs", "DescribeInstanceTypes, as moto keeps it"),
     Claim("MXNet's builds and CUDA's libraries are wheels of these versions", "PyPI, for both systems' Python"),
 )
 
 _BELIEVED = (
     ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
+    ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
     ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
     ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
@@ -255,6 +257,16 @@ _BELIEVED_OF_OTHERS = (
     (
         "what Ubuntu's image has, on which user data builds",
         "https://cloud-images.ubuntu.com/releases/noble/release/ubuntu-24.04-server-cloudimg-amd64.manifest",
+    ),
+    (
+        "code for a chip runs on later minor versions of its compute capability, and on no later major one",
+        "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",
+    ),
+    ("GPUs have these compute capabilities", "https://developer.nvidia.com/cuda-gpus"),
+    ("MXNet's builds carry code for these", "https://github.com/apache/mxnet/tree/1.9.1/config/distribution"),
+    (
+        "the image with Nvidia's driver drives chips from Turing on, and no fractions of one",
+        f"{DOCS}dlami/latest/devguide/appendix-ami-release-notes.html",
     ),
     ("MXNet for CUDA 11.2 finds CUDA 11 and cuDNN 8 beside itself", "https://pypi.org/project/mxnet-cu112/1.9.1/"),
     (

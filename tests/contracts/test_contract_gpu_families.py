@@ -1,0 +1,105 @@
+"""Which instance types train with which MXNet: held against AWS's own list, and against what was seen on an H100."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import moto
+import pytest
+from dyntrain.controller.contract.gpu_families import (
+    CARRIED,
+    FAMILIES,
+    better,
+    cannot_be_a_node,
+    cannot_train,
+    doubt,
+    lacks_driver,
+    runs_on,
+)
+
+
+def aws_types() -> dict[str, dict[str, Any]]:
+    """What DescribeInstanceTypes said when moto last asked it."""
+    path = Path(moto.__file__).parent / "ec2" / "resources" / "instance_types.json.gz"
+    with gzip.open(path) as file:
+        found: dict[str, dict[str, Any]] = json.load(file)
+    return found
+
+
+def test_every_family_with_gpus_that_aws_lists_is_in_the_table_with_its_chip_and_processor() -> None:
+    """A family that is missing is let through with a warning, and its machine is rented."""
+    listed = {
+        name.partition(".")[0]: kind
+        for name, kind in aws_types().items()
+        if any(gpu["Manufacturer"] == "NVIDIA" for gpu in kind.get("GpuInfo", {}).get("Gpus", ()))
+    }
+    assert len(listed) > 15
+    assert set(listed) - set(FAMILIES) == set()
+    for name, kind in listed.items():
+        gpu = kind["GpuInfo"]["Gpus"][0]["Name"].replace("Server ", "").upper()
+        assert (FAMILIES[name].gpu.upper(), FAMILIES[name].arm64) == (
+            gpu,
+            "arm64" in kind["ProcessorInfo"]["SupportedArchitectures"],
+        )
+
+
+@pytest.mark.parametrize("name", ["p3.2xlarge", "p4d.24xlarge", "p4de.24xlarge", "g4dn.xlarge", "g5.xlarge"])
+def test_chips_that_the_build_has_code_for_train(name: str) -> None:
+    assert cannot_train(name) == cannot_train(name, "mxnet-cu112==1.9.1") == ""
+
+
+@pytest.mark.parametrize("name", ["g6.xlarge", "gr6.4xlarge", "g6e.xlarge"])
+def test_code_for_86_runs_on_89_and_code_for_75_does_not(name: str) -> None:
+    assert cannot_train(name) == cannot_be_a_node(name) == ""
+    assert "mxnet-cu102 has code for" in cannot_train(name, "mxnet-cu102==1.9.1")
+
+
+@pytest.mark.parametrize("name", ["p5.4xlarge", "p5e.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "g7e.2xlarge"])
+def test_newer_chips_are_refused_with_what_to_take_instead(name: str) -> None:
+    """Seen on an H100: without PTX there is no code for them, and the first wait raises."""
+    assert f"{name} has " in cannot_train(name)
+    assert cannot_train(name).endswith("take g4dn, g5, g6, gr6, g6e, p4d or p4de")
+
+
+def test_older_and_foreign_ones_are_refused_too() -> None:
+    assert "compute capability 3.7" in cannot_train("p2.xlarge")
+    assert "is arm64" in cannot_train("g5g.xlarge")
+    assert "NVIDIA's alone" in cannot_train("g4ad.xlarge")
+
+
+def test_a_build_for_the_processor_trains_on_no_gpu() -> None:
+    assert cannot_train("g5.xlarge", "mxnet==1.9.1").endswith("take mxnet-cu112==1.9.1")
+
+
+@pytest.mark.parametrize("name", ["p3.2xlarge", "p3dn.24xlarge", "g3.4xlarge", "g6f.large", "gr6f.4xlarge"])
+def test_chips_that_the_image_has_no_driver_for_are_no_nodes(name: str) -> None:
+    """A node would count no GPU and train on the processor, at the GPU's price."""
+    assert f"the {FAMILIES[name.partition('.')[0]].gpu} GPUs of {name}: take g4dn" in lacks_driver(name)
+    assert cannot_be_a_node(name)
+
+
+def test_what_is_not_known_is_let_through_and_the_nodes_own_look_is_named() -> None:
+    assert cannot_be_a_node("p9.48xlarge") == cannot_be_a_node("c6i.xlarge") == ""
+    assert cannot_train("p5.48xlarge", "mxnet-cu999") == ""
+    assert "p9.48xlarge" in doubt("p9.48xlarge")
+    assert doubt("g5.xlarge") == ""
+
+
+@pytest.mark.parametrize("build", CARRIED)
+def test_every_sentence_can_be_read_at_a_glance_and_names_what_works(build: str) -> None:
+    for name in FAMILIES:
+        for said in (cannot_train(f"{name}.48xlarge", build), lacks_driver(f"{name}.48xlarge")):
+            assert len(said.split()) <= 30, said
+            assert not said or ": take " in said, said
+        if CARRIED[build]:
+            assert name not in better(build).replace(" or", ",").split(", ") or not cannot_be_a_node(f"{name}.x", build)
+    assert better(build) or not CARRIED[build]
+
+
+def test_code_runs_on_later_minor_versions_of_its_own_major_one_alone() -> None:
+    assert [runs_on(chip, "mxnet-cu112") for chip in ("3.7", "5.2", "7.5", "8.9", "9.0", "10.0", "12.0")] == [
+        False, True, True, True, False, False, False,
+    ]  # fmt: skip
