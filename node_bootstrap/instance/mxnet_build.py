@@ -1,5 +1,5 @@
-"""Which build of MXNet is installed: on GPUs, one for the processor alone would train far too slowly, or fail at the
-first `mx.gpu()`.
+"""Whether the installed build of MXNet computes on the GPUs: one for the processor alone would train far too slowly,
+and one without code for the chip imports, counts the GPUs, and fails at the job's first step.
 """
 
 from __future__ import annotations
@@ -7,19 +7,37 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 
-from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ProgramFailed
+from dyntrain.controller.contract.gpu_families import CARRIED, GPU_BUILD, better
+from dyntrain.node_bootstrap.host.errors import TRY_AGAIN, InvalidConfiguration, ProgramFailed
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain
+from dyntrain.node_bootstrap.instance.gpus import LIST_SECONDS
 
-NO_CUDA = 3
-PASSING = (None, -signal.SIGKILL, 126, 127)  # a slow disk, no memory, a program that could not be started
+NO_CUDA, NO_KERNEL = 3, 4
+PASSING = (None, -signal.SIGKILL, TRY_AGAIN, 126, 127)  # a slow disk, no memory, a program that could not be started
+# MXNet computes behind the caller: what a kernel did wrong is raised by the wait for it, and by nothing before. What
+# CUDA then does at the program's end is of no interest. A GPU without memory is still held by a process that ends.
 CUDA_PROBE = f"""
-import sys
+import os, sys
 import dyntrain.training.numpy_aliases, mxnet
-sys.exit(0 if mxnet.runtime.Features().is_enabled("CUDA") else {NO_CUDA})
+if not mxnet.runtime.Features().is_enabled("CUDA"):
+    sys.exit({NO_CUDA})
+gpu, code = 0, 0
+try:
+    for gpu in range(mxnet.context.num_gpus()) or [0]:
+        (mxnet.nd.ones((8,), ctx=mxnet.gpu(gpu)) + 1).wait_to_read()
+except mxnet.base.MXNetError as error:
+    words = " ".join(str(error).split())
+    said = words.rpartition("CUDA: ")[2] if "CUDA: " in words else words[-200:]
+    print(f"GPU {{gpu}}: {{said}}")
+    code = {TRY_AGAIN} if "out of memory" in words else {NO_KERNEL}
+sys.stdout.flush()
+os._exit(code)
 """
 IMPORT_SECONDS = 300.0  # CUDA's libraries come from a disk that may be cold
+MOST_GPUS = 64
 _BUILD = re.compile(r"mxnet(-(cu[0-9]+(mkl)?|mkl|native))?", re.IGNORECASE)
 
 
@@ -28,8 +46,12 @@ def builds(distributions: Iterable[str]) -> list[str]:
     return sorted({name.lower() for name in distributions if _BUILD.fullmatch(name)})
 
 
-async def check_cuda(gpus: int, probe: Sequence[str], children: Children, log_path: Path) -> None:
-    """Raises InvalidConfiguration when MXNet cannot use the host's GPUs, ProgramFailed when that could not be seen."""
+async def check_cuda(
+    gpus: int, probe: Sequence[str], nvidia_smi: Sequence[str], children: Children, log_path: Path
+) -> None:
+    """Has MXNet compute on each GPU. Raises InvalidConfiguration when it cannot, ProgramFailed when that could not be
+    seen. Bounded by IMPORT_SECONDS, and a minute for `nvidia_smi` to name what cannot be used.
+    """
     try:
         code, child = await children.run("mxnet", Program(probe, {}, log_path), IMPORT_SECONDS)
     except OSError as error:
@@ -39,6 +61,33 @@ async def check_cuda(gpus: int, probe: Sequence[str], children: Children, log_pa
             f"the node has {gpus} GPUs, and its MXNet has no CUDA: install the build for GPUs, which the template does "
             "with Accelerator=Nvidia, or take an instance type without GPUs"
         )
+    if code == NO_KERNEL:
+        said = child.last_words(lines=1)  # before nvidia-smi writes to the same log
+        chips = await _chips(nvidia_smi, children, log_path)
+        raise InvalidConfiguration(no_kernel(chips, said, builds(_installed())))
     if code != 0:
-        said = f"MXNet cannot be imported: {explain(code, IMPORT_SECONDS)}: {child.last_words(lines=5)}"
+        said = f"MXNet cannot use the GPUs: {explain(code, IMPORT_SECONDS)}: {child.last_words(lines=5)}"
         raise ProgramFailed(said) if code in PASSING else InvalidConfiguration(said)
+
+
+def no_kernel(chips: str, said: str, installed: Sequence[str]) -> str:
+    """What a person is told where MXNet cannot compute on `chips`. Pure."""
+    known = [build for build in installed if CARRIED.get(build)] or [GPU_BUILD]
+    carried = ", ".join(CARRIED[known[0]])
+    return f"MXNet cannot compute on {chips}: {said}. {known[0]} has code for {carried}; take {better(known[0])}"
+
+
+def _installed() -> Iterable[str]:
+    return (distribution.name for distribution in distributions())
+
+
+async def _chips(nvidia_smi: Sequence[str], children: Children, log_path: Path) -> str:
+    """Names and compute capabilities, each once, as nvidia-smi has them."""
+    query = (*nvidia_smi, "--query-gpu=name,compute_cap", "--format=csv,noheader")
+    try:
+        code, child = await children.run("nvidia-smi", Program(query, {}, log_path), LIST_SECONDS)
+    except OSError:
+        return "this GPU"
+    lines = child.last_words(lines=MOST_GPUS, limit=10_000).splitlines() if code == 0 else []
+    named = dict.fromkeys(line.strip() for line in lines if line.strip())
+    return "; ".join(named) or "this GPU"

@@ -34,7 +34,8 @@ class CheckPackages(NodeStep):
             )
         if gpus := await self.run.gpus():
             using = self.run.dependencies
-            await check_cuda(gpus, using.cuda_probe, self.run.children, using.layout.logs / "mxnet.log")
+            log_path = using.layout.logs / "mxnet.log"
+            await check_cuda(gpus, using.cuda_probe, using.nvidia_smi, self.run.children, log_path)
         self.carried_out = True
 
     def _missing(self) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.node_bootstrap.core.marker import MarkerState
 from dyntrain.node_bootstrap.core.plan import DONE, FAILED, Condition, Step, can_be_seen, done, left, plan
-from dyntrain.node_bootstrap.host.errors import RetryLater
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, RetryLater
 from dyntrain.node_bootstrap.host.processes import Children
-from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE, NO_CUDA, builds, check_cuda
+from dyntrain.node_bootstrap.instance.mxnet_build import CUDA_PROBE, NO_CUDA, NO_KERNEL, builds, check_cuda
 from dyntrain.node_bootstrap.node import CONFIGURATION, TRY_AGAIN, print_plan, run_node
 from dyntrain.node_bootstrap.steps.bootstrap import STEPS
 from hypothesis import given
@@ -177,20 +177,24 @@ def test_a_step_that_changes_nothing_ends_the_life_after_bounded_tries(tmp_path:
     assert asyncio.run(scenario()) == TRY_AGAIN
 
 
-@pytest.mark.parametrize("end", ["import os; os.kill(os.getpid(), 9)", "raise SystemExit(126)"])
+@pytest.mark.parametrize("end", ["import os; os.kill(os.getpid(), 9)", "raise SystemExit(126)", "raise SystemExit(75)"])
 def test_a_look_at_the_gpus_that_could_not_be_made_is_made_again(tmp_path: Path, end: str) -> None:
     """Exit code 78 is final: nobody would start the node again after a moment without memory."""
 
     async def scenario() -> None:
-        await check_cuda(1, (sys.executable, "-c", end), Children(str(tmp_path), 1), tmp_path / "log")
+        probe = (sys.executable, "-c", end)
+        await check_cuda(1, probe, ("nvidia-smi",), Children(str(tmp_path), 1), tmp_path / "log")
 
-    with pytest.raises(RetryLater, match="MXNet cannot be imported"):
+    with pytest.raises(RetryLater, match="MXNet cannot use the GPUs"):
         asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
     ("exit_code", "said"),
-    [(NO_CUDA, "the node has 2 GPUs, and its MXNet has no CUDA"), (1, "MXNet cannot be imported: exit code 1: no lib")],
+    [
+        (NO_CUDA, "the node has 2 GPUs, and its MXNet has no CUDA"),
+        (1, "MXNet cannot use the GPUs: exit code 1: no lib"),
+    ],
 )
 def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int, said: str) -> None:
     """It would train on the processor, at the price of the GPUs, or fail at the first `mx.gpu()`."""
@@ -207,6 +211,74 @@ def test_gpus_that_mxnet_cannot_use_need_a_person(tmp_path: Path, exit_code: int
 def test_the_probe_tells_a_build_for_the_processor_alone() -> None:
     done = subprocess.run([sys.executable, "-c", CUDA_PROBE], timeout=patient(60), check=False)
     assert done.returncode == NO_CUDA
+
+
+# As MXNet does on a chip for which it has no code: all goes well until somebody waits.
+FAKE_MXNET = """
+import sys, types
+class MXNetError(RuntimeError): pass
+base, context, runtime = types.ModuleType("base"), types.ModuleType("context"), types.ModuleType("runtime")
+base.MXNetError = MXNetError
+context.num_gpus = lambda: 2
+runtime.Features = lambda: types.SimpleNamespace(is_enabled=lambda name: True)
+gpu = lambda number: number
+class Array:
+    def __init__(self, ctx): self.ctx = ctx
+    def __add__(self, other): return self
+    def wait_to_read(self):
+        print("waited on", self.ctx)
+        if self.ctx == {bad}:
+            raise MXNetError("Traceback (most recent call last): mxnet_op.h Name: Check failed: "
+                             "err == cudaSuccess (209 vs. 0) : CUDA: {error}\\n")
+nd = types.SimpleNamespace(ones=lambda shape, ctx: Array(ctx))
+"""
+NO_IMAGE = "no kernel image is available for execution on the device"
+
+
+def fake_mxnet(folder: Path, bad: int, error: str = NO_IMAGE) -> tuple[str, ...]:
+    """A probe that finds this MXNet in place of the installed one."""
+    folder.mkdir(exist_ok=True)
+    (folder / "mxnet.py").write_text(FAKE_MXNET.format(bad=bad, error=error))
+    aliases = "import sys, types; sys.modules['dyntrain.training.numpy_aliases'] = types.ModuleType('aliases'); "
+    return (sys.executable, "-c", f"{aliases}sys.path.insert(0, {str(folder)!r})\n{CUDA_PROBE}")
+
+
+def test_the_probe_waits_for_a_kernel_on_each_gpu(tmp_path: Path) -> None:
+    """Import, CUDA among the features, two GPUs and copies say nothing of the chip: the job would end at step 1."""
+    fine, bad, full = (
+        subprocess.run(probe, timeout=patient(60), check=False, capture_output=True, text=True)
+        for probe in (
+            fake_mxnet(tmp_path / "fine", bad=9),
+            fake_mxnet(tmp_path / "bad", bad=1),
+            fake_mxnet(tmp_path / "full", bad=0, error="out of memory"),
+        )
+    )
+    assert (fine.returncode, fine.stdout.split("\n")[:2]) == (0, ["waited on 0", "waited on 1"])
+    assert (bad.returncode, bad.stdout.splitlines()[-1]) == (NO_KERNEL, f"GPU 1: {NO_IMAGE}")
+    assert full.returncode == TRY_AGAIN, "a worker that is ending still holds it"
+
+
+def test_a_chip_that_mxnet_has_no_code_for_needs_a_person_who_is_told_what_to_take(tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text('#!/bin/sh\ncase "$*" in *name,compute_cap*noheader*) echo "NVIDIA H100 80GB HBM3, 9.0"; esac\n')
+    smi.chmod(0o755)
+    with world(tmp_path) as here:
+        (here.layout.gpus / "0000:00:1e.0").mkdir(parents=True)
+        probe = fake_mxnet(tmp_path / "fake", bad=0)
+        code = asyncio.run(run_node(replace(here.dependencies(), cuda_probe=probe, nvidia_smi=(str(smi),))))
+        logged = here.logged()
+    assert code == CONFIGURATION
+    for words in ("NVIDIA H100 80GB HBM3, 9.0", NO_IMAGE, "5.0, 6.0, 7.0, 8.0, 8.6", "take g4dn, g5"):
+        assert words in logged
+
+
+def test_without_nvidia_smi_the_same_is_said_of_a_gpu_without_a_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        probe = fake_mxnet(tmp_path / "fake", bad=0)
+        await check_cuda(1, probe, (str(tmp_path / "none"),), Children(str(tmp_path), 1), tmp_path / "log")
+
+    with pytest.raises(InvalidConfiguration, match=f"on this GPU: GPU 0: {NO_IMAGE}"):
+        asyncio.run(scenario())
 
 
 def test_two_builds_of_mxnet_are_told_from_packages_that_only_sound_like_one() -> None:
