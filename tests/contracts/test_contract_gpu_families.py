@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
-from typing import Any
-
-import moto
 import pytest
+from aws_types import aws_types
 from dyntrain.controller.contract.gpu_families import (
     CARRIED,
     FAMILIES,
@@ -19,14 +14,6 @@ from dyntrain.controller.contract.gpu_families import (
     lacks_driver,
     runs_on,
 )
-
-
-def aws_types() -> dict[str, dict[str, Any]]:
-    """What DescribeInstanceTypes said when moto last asked it."""
-    path = Path(moto.__file__).parent / "ec2" / "resources" / "instance_types.json.gz"
-    with gzip.open(path) as file:
-        found: dict[str, dict[str, Any]] = json.load(file)
-    return found
 
 
 def test_every_family_with_gpus_that_aws_lists_is_in_the_table_with_its_chip_and_processor() -> None:

@@ -155,6 +155,16 @@ def test_a_name_in_use_a_missing_wheel_and_an_arm_type_are_refused_before_anythi
         assert (desk.world.objects, desk.world.table, desk.clouds.stacks) == before
 
 
+@pytest.mark.parametrize(("kind", "said"), [("p5.48xlarge", "compute capability 9.0"), ("p3.2xlarge", "driver")])
+def test_a_cluster_of_machines_that_cannot_train_is_refused_with_what_to_take(kind: str, said: str) -> None:
+    desk = Desk()
+    with pytest.raises(GiveUp, match=f"{said}.*take g4dn, g5"):
+        desk.prepare(instance_type=kind)
+    assert (desk.world.table, desk.clouds.made) == ({}, [])
+    assert desk.prepare().warning == ""
+    assert "g99.xlarge" in desk.prepare(instance_type="g99.xlarge").warning, "newer than the table"
+
+
 def test_a_submit_whose_answer_is_lost_is_taken_up_by_the_same_command_and_by_no_other() -> None:
     desk = Desk()
     desk.clouds.failing = [RetryLater("the answer is lost")]

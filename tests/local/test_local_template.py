@@ -17,9 +17,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
+from aws_types import aws_types
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
+from dyntrain.controller.contract.gpu_families import better, cannot_be_a_node
 from dyntrain.controller.contract.instance_identity import parse_keys
 from dyntrain.controller.contract.messages import (
     BASE_TAG,
@@ -163,6 +165,48 @@ def test_a_zone_and_gpus_are_had_for_the_asking(stack: ToyCloud, advised: None) 
     plain = base64.b64decode(launch_templates(stack)["demo-node"]["UserData"]).decode()
     assert "MXNET='mxnet==1.9.1'" in plain
     assert groups(stack, "advised")["advised-master"]["AvailabilityZones"] == ["us-east-1c"]
+
+
+def refused(made: dict[str, Any], **given: str) -> list[str]:
+    """What the template's rules say against these parameters, as CloudFormation carries them out."""
+    values = {name: str(one.get("Default", "")) for name, one in made["Parameters"].items()} | given
+
+    def value(of: Any) -> Any:
+        if not isinstance(of, dict):
+            return [value(one) for one in of] if isinstance(of, list) else of
+        ((function, asked),) = of.items()
+        parts = value(asked)
+        match function:
+            case "Ref":
+                return values[asked]
+            case "Not":
+                return not parts[0]
+            case "Equals":
+                return parts[0] == parts[1]
+            case "Fn::Contains":
+                return parts[1] in parts[0]
+        raise AssertionError(f"{function} is not carried out here")
+
+    return [
+        one["AssertDescription"]
+        for rule in made["Rules"].values()
+        if value(rule.get("RuleCondition", True))
+        for one in rule["Assertions"]
+        if not value(one["Assert"])
+    ]
+
+
+def test_a_stack_of_machines_that_cannot_train_is_refused_before_anything_is_made() -> None:
+    """By the same table as everywhere: of AWS's list of types, and of what the rules name."""
+    made = template()
+    listed = set(re.findall(r"\b[gp]r?\d[a-z0-9-]*\.(?:metal|\d*x?large)\b", json.dumps(made["Rules"])))
+    assert len(listed) > 40
+    for name in sorted(listed | set(aws_types())):
+        said = refused(made, Accelerator="Nvidia", InstanceType=name)
+        assert len(said) == bool(cannot_be_a_node(name)), name
+        assert all(f"Take {better()}." in one for one in said)
+    assert refused(made, Accelerator="None", InstanceType="p5.48xlarge") == []
+    assert "for processors" in refused(made, Accelerator="Nvidia", InstanceType="g5.xlarge", MXNet="mxnet==1.9.1")[0]
 
 
 def test_the_image_with_the_driver_has_room_and_a_size_of_ones_own_counts_more(stack: ToyCloud, advised: None) -> None:

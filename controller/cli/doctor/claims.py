@@ -228,6 +228,10 @@ _BELIEVED = (
     ),
     ("three parameters a second are written", "general/latest/gr/ssm.html"),
     ("user data run once, as root", "AWSEC2/latest/UserGuide/user-data.html"),
+    (
+        "a rule refuses parameters before anything is made",
+        "AWSCloudFormation/latest/UserGuide/rules-section-structure.html",
+    ),
     ("a hook holds a launch until it is completed", "autoscaling/ec2/userguide/lifecycle-hooks-overview.html"),
     ("reserved capacity is used first", "autoscaling/ec2/userguide/use-ec2-capacity-reservations.html"),
     ("a rule's undelivered events go to a queue", "eventbridge/latest/userguide/eb-rule-dlq.html"),

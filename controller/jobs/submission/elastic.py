@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, Refused, RetryLater
+from dyntrain.controller.contract.gpu_families import cannot_be_a_node, doubt
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.submission.claim import forget, mine, put
 from dyntrain.controller.jobs.submission.code import Packed, source_of
@@ -35,10 +36,13 @@ FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no targ
 
 @dataclass(frozen=True)
 class PreparedCluster:
+    """`warning`: what nobody can say beforehand, for people; "" for nothing."""
+
     request: JobRequest
     packed: Packed | None
     stored: StoredJob
     parameters: Mapping[str, str]
+    warning: str = ""
 
 
 def prepare_cluster(
@@ -58,6 +62,8 @@ def prepare_cluster(
     hardware = stacks.hardware(request.instance_type)
     if not hardware.x86:
         raise GiveUp(f"a cluster's nodes are x86_64, for which MXNet is built; {request.instance_type} is not")
+    if why := cannot_be_a_node(request.instance_type):
+        raise GiveUp(why)
     _check_package(launcher, wanted.package)
     keys = stacks.key_pairs()
     if wanted.key_name not in keys and (wanted.key_name or len(keys) != 1):
@@ -75,7 +81,8 @@ def prepare_cluster(
     if (stack is not None and stack.submission != ours) or (stack is None and registered):
         raise GiveUp(f"the name {request.name} is in use: there is a cluster or a stack {request.name}")
     record = new_record(request, digest, "", fresh, ports.clock()).model_copy(update={"elastic": True})
-    return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters)
+    warning = doubt(request.instance_type) if hardware.nvidia else ""
+    return PreparedCluster(request, packed, known_job or StoredJob(record, 0), parameters, warning)
 
 
 def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:

@@ -83,6 +83,8 @@ def submit_elastic(
         price = launcher.price(request.instance_type, spot=False)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     click.echo(_told(request, wheel, size, price))
+    if prepared.warning:
+        click.echo(f"Warning: {prepared.warning}", err=True)
     if local and (Path(request.code) / REQUIREMENTS).is_file():
         click.echo(f"Warning: {REQUIREMENTS} is not installed; a prepare-data.py in the code can do that", err=True)
     if not yes and not click.confirm("Make it?", default=False):
