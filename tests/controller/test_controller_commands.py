@@ -106,6 +106,30 @@ def test_a_group_that_the_controllers_role_may_not_act_on_is_warned_of_when_it_i
     assert [line.split()[5] for line in warned] == ["bare", "absent"]
 
 
+def test_a_cluster_of_machines_that_cannot_train_is_not_registered_unless_its_mxnet_is_a_build_of_ones_own(
+    run: Run, clients: Clients
+) -> None:
+    """The pool would start them, and the job fail at its first step. Groups count with what they have."""
+    pool = ("--group", "g", "--set", 'pool={"instance_type": "p5.48xlarge"}')
+    refused = run("cluster", "create", "demo", *pool)
+    assert (refused.exit_code, "take g4dn, g5" in refused.output) == (1, True), refused.output
+    assert json.loads(run("cluster", "list", "--json").output)["clusters"] == {}
+    assert run("cluster", "create", "demo", *pool, "--own-mxnet").exit_code == 0
+    clients.ec2().create_launch_template(
+        LaunchTemplateName="hopper",
+        LaunchTemplateData={"ImageId": any_image(clients.ec2()), "InstanceType": "p5.48xlarge"},
+    )
+    clients.autoscaling().create_auto_scaling_group(
+        AutoScalingGroupName="hopper",
+        MinSize=1,
+        MaxSize=1,
+        AvailabilityZones=["eu-west-3a"],
+        LaunchTemplate={"LaunchTemplateName": "hopper"},
+    )
+    refused = run("cluster", "create", "other", "--group", "hopper")
+    assert (refused.exit_code, "p5.48xlarge has H100" in refused.output) == (1, True), refused.output
+
+
 REFUSED = [
     (["demo", "--min-workers", "0"], "min_workers"),
     (["demo", "--min-workers", "5", "--max-workers", "4"], "max_workers"),

@@ -28,6 +28,7 @@ from dyntrain.controller.cli.doctor.seen import (
 )
 from dyntrain.controller.cli.main import main
 from dyntrain.controller.contract.messages import ClusterPolicy, NodeConfig
+from dyntrain.controller.contract.pool_policy import PoolPolicy
 from dyntrain.controller.contract.stage import stage_parameter
 from moto_server import moto_server
 
@@ -40,6 +41,7 @@ STAGE = {
     stage_parameter("prod", "suffix"): "-worker",
 }
 POLICY = ClusterPolicy(cluster="demo", stage="prod", groups=("demo-workers",))
+POOL = PoolPolicy(instance_type="p5en.48xlarge", max=4, group="demo-workers")
 NODE = NodeConfig(cluster="demo", stage="prod", elastic_suffix="-worker", mount="/data", training_cmd=("true",))
 GROUP = GroupSeen(0, 4, 2, 2, {"dyntrain:cluster": "demo", "demo-worker": ""}, BOTH)
 CLUSTER = ClusterSeen(
@@ -80,6 +82,10 @@ def with_cluster(**changed: Any) -> Seen:
 
 def with_group(**changed: Any) -> Seen:
     return with_cluster(groups={"demo-workers": replace(GROUP, **changed)})
+
+
+def with_stack(**parameters: str) -> Seen:
+    return with_cluster(stack=StackSeen("CREATE_COMPLETE", {"Accelerator": "Nvidia", "MXNet": "", **parameters}))
 
 
 def with_parameter(leaf: str, text: str | None) -> Seen:
@@ -144,6 +150,16 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "demo: role of workers",
             "update the cluster's stack",
         ),
+        (with_stack(InstanceType="p5.48xlarge"), "demo: GPUs", "take g4dn, g5"),
+        (with_stack(InstanceType="g6.xlarge", MXNet="mxnet-cu102==1.9.1"), "demo: GPUs", "mxnet-cu102 has code for"),
+        (with_stack(InstanceType="p3.2xlarge"), "demo: GPUs", "driver"),
+        (with_stack(Accelerator="None", InstanceType="g5.xlarge"), "demo: GPUs", "Accelerator=Nvidia"),
+        (with_group(types=frozenset({"p5.48xlarge", "g5.xlarge"})), "demo: GPUs", "compute capability 9.0"),
+        (
+            with_parameter("policy", POLICY.model_copy(update={"pool": POOL}).model_dump_json()),
+            "demo: GPUs",
+            "p5en.48xlarge has H200 GPUs",
+        ),
         (with_cluster(image=None), "demo: image", "nothing can be launched"),
         (with_cluster(image=ImageSeen("available", {"/dev/sda1": 75})), "demo: image", "needs 75 GiB on /dev/sda1"),
         (with_cluster(wheel=False), "demo: wheel", "copy it there"),
@@ -158,6 +174,22 @@ def test_what_is_broken_is_one_line_that_says_what_to_do(seen: Seen, what: str, 
     found = wrong(seen)
     assert set(found) == {what}
     assert words in found[what]
+
+
+def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict() -> None:
+    said = {
+        kind: [(line.verdict, line.says) for line in diagnosis(seen) if line.what == "demo: GPUs"]
+        for kind, seen in {
+            "g5": with_stack(InstanceType="g5.xlarge"),
+            "new": with_stack(InstanceType="g99.xlarge"),
+            "none": with_stack(Accelerator="None", InstanceType="c6i.xlarge"),
+            "by hand": with_group(types=frozenset({"g4dn.xlarge"})),
+        }.items()
+    }
+    assert said["g5"] == [("ok", "A10G, compute capability 8.6")]
+    assert [verdict for verdict, _ in said["new"]] == ["unknown"]
+    assert said["none"] == []
+    assert said["by hand"] == [("ok", "g4dn.xlarge")]
 
 
 def test_a_base_group_needs_no_elastic_tag() -> None:

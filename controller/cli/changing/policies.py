@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.gpu_families import cannot_train
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -31,3 +32,8 @@ def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
         if any(entry["type"] == "extra_forbidden" and len(entry["loc"]) == 1 for entry in error.errors()):
             wrong.append(f"the fields are {', '.join(sorted(ClusterPolicy.model_fields))}")
         raise Misconfigured(f"the policy is not valid: {'; '.join(wrong)}") from error
+
+
+def cannot_train_on(types: Iterable[str]) -> str:
+    """ "" when MXNet's builds train on all of these instance types, or nobody knows; else why not on one of them."""
+    return next(filter(None, map(cannot_train, sorted(types))), "")

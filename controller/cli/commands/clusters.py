@@ -52,6 +52,7 @@ def cluster() -> None:
     help="Any other field of the policy, such as terminate_orphans=true.",
 )
 @click.option("--replace", is_flag=True, help="Replace the policy that is there.")
+@click.option("--own-mxnet", is_flag=True, help="The nodes have an MXNet that was built for their GPUs.")
 def create(
     name: str | None,
     config: str | None,
@@ -60,12 +61,13 @@ def create(
     max_workers: int | None,
     settings: tuple[str, ...],
     replace: bool,
+    own_mxnet: bool,
 ) -> None:
     """Register the cluster NAME. A policy that is not valid is refused with the name of the field, and nothing is
     written.
     """
     with asking("asking AWS"):
-        from dyntrain.controller.cli.changing.policies import checked_policy, parsed_policy
+        from dyntrain.controller.cli.changing.policies import cannot_train_on, checked_policy, parsed_policy
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
         fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
@@ -82,6 +84,8 @@ def create(
         fields.setdefault("stage", stage.name)
         policy = checked_policy(fields)
         ports = connect(stage).ports
+        if not own_mxnet and (why := cannot_train_on(_types(ports, policy))):
+            raise GiveUp(f"{why}; or give --own-mxnet")
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
             raise GiveUp(
                 f"the cluster {policy.cluster!r} is registered already; give --replace to overwrite its policy"
@@ -90,6 +94,16 @@ def create(
     click.echo(f"{policy.cluster} is registered; the controller knows it within 30 seconds")
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
+
+
+def _types(ports: Ports, policy: ClusterPolicy) -> set[str]:
+    """Instance types of the policy's pool and of what its groups have by now, as far as they can be looked at."""
+    pool = {policy.pool.instance_type} if policy.pool is not None else set()
+    try:
+        members = [member.instance for member in ports.groups.members(policy.groups)] if policy.groups else []
+        return pool | {one.type for one in ports.instances.by_id(members)} if members else pool
+    except ControllerError:
+        return pool  # the warnings say why
 
 
 def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:

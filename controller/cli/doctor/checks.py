@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dyntrain.controller.cli.doctor.gpus import judged
 from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.instance_identity import parse_keys
@@ -166,6 +167,8 @@ def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Find
         yield from _published(name, seen.parameters)
     yield from _groups(name, seen.groups, policy, stage)
     yield from _template(name, seen.template, stage)
+    if (gpus := judged(seen, policy)) is not None:
+        yield Finding(f"{name}: GPUs", *gpus)
     yield from _image_and_wheel(name, seen)
     yield _rights(f"{name}: permissions of nodes", seen.denied, "the nodes' role")
 

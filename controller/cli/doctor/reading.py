@@ -236,7 +236,10 @@ class Reader:
         serving = sum(one["LifecycleState"] == "InService" for one in group.get("Instances", ()))
         sizes = (group["MinSize"], group["MaxSize"], group["DesiredCapacity"], serving)
         tags = {tag["Key"]: tag["Value"] for tag in group.get("Tags", ())}
-        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks))
+        template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+        kinds = (*group.get("Instances", ()), *template.get("Overrides", ()))
+        types = frozenset(one["InstanceType"] for one in kinds if one.get("InstanceType"))
+        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:

@@ -29,12 +29,15 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
+    """`types`: of its instances, and those that it may launch besides its launch template's."""
+
     minimum: int
     maximum: int
     desired: int
     in_service: int
     tags: Mapping[str, str]
     hooks: frozenset[str]
+    types: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,44 @@
+"""The doctor's judgement of what a cluster's machines compute on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from dyntrain.controller.cli.doctor.seen import ClusterSeen, StackSeen
+from dyntrain.controller.contract.gpu_families import cannot_be_a_node, cannot_train, doubt, family_of
+from dyntrain.controller.contract.messages import ClusterPolicy
+
+Judged = tuple[Literal["ok", "wrong", "unknown"], str]
+
+
+def judged(seen: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
+    """Verdict and what to do; None for machines without GPUs, as far as is known. Which MXNet nodes have is known where
+    the stack is of the cluster's template alone.
+    """
+    stack = seen.stack.parameters if isinstance(seen.stack, StackSeen) else {}
+    if "Accelerator" in stack:
+        return _of_stack(stack)
+    types = {policy.pool.instance_type} if policy is not None and policy.pool is not None else set()
+    if isinstance(seen.groups, Mapping):
+        types = types.union(*(group.types for group in seen.groups.values()))
+    known = sorted(name for name in types if family_of(name) is not None)
+    if not known:
+        return None
+    why = next(filter(None, map(cannot_train, known)), "")
+    return ("wrong", f"{why}; fine if its MXNet is a build of your own") if why else ("ok", ", ".join(known))
+
+
+def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
+    name, build = parameters.get("InstanceType", ""), parameters.get("MXNet", "")
+    family = family_of(name)
+    if parameters["Accelerator"] != "Nvidia":
+        if family is None:
+            return None
+        said = f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
+        return "wrong", cannot_be_a_node(name) or f"{said}Accelerator=Nvidia"
+    if why := cannot_be_a_node(name, build):
+        return "wrong", why
+    if family is None:
+        return "unknown", doubt(name)
+    return "ok", f"{family.gpu}, compute capability {family.capability}"
