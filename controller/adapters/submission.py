@@ -12,14 +12,17 @@ from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients, error_code, translated
 from dyntrain.controller.adapters.ec2 import UNKNOWN
 from dyntrain.controller.adapters.jobs import machine_of
-from dyntrain.controller.contract.errors import ControllerError, Refused, RetryLater
+from dyntrain.controller.contract.errors import ControllerError, GiveUp, Refused, RetryLater
+from dyntrain.controller.contract.gpu_families import lacks_driver
 from dyntrain.controller.contract.job_files import alive_key, run_id, run_prefix
 from dyntrain.controller.jobs.record import JobRecord
-from dyntrain.controller.jobs.submission.ports import NoRoom
+from dyntrain.controller.jobs.submission.ports import NoRoom, Root
 from dyntrain.controller.jobs.verdict import Machine
 
 # https://documentation.ubuntu.com/aws/aws-how-to/instances/find-ubuntu-images/
 IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+# What the cluster's template takes, too: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
+GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 # EC2 answers some of them with 500, as if the same call might do soon
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
@@ -55,11 +58,21 @@ class AwsLauncher:
 
     def image_for(self, instance_type: str) -> str:
         with translated(f"looking up {instance_type}"):
-            found = self._ec2().describe_instance_types(InstanceTypes=[instance_type])
-            names = found["InstanceTypes"][0].get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            known = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES]
-            name = IMAGE.format(known[0] if known else "amd64")
+            found = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
+            if why := lacks_driver(instance_type):
+                raise GiveUp(f"{why}; or give --image, one with a driver for them")
+            names = found.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+            known = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
+            makers = [gpu.get("Manufacturer", "") for gpu in found.get("GpuInfo", {}).get("Gpus", ())]
+            name = GPU_IMAGE.format(known[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[known[0]])
             return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
+
+    def root_of(self, image: str) -> Root | None:
+        with translated(f"looking at the image {image}"):
+            found = self._ec2().describe_images(ImageIds=[image])["Images"][0]
+        device = found.get("RootDeviceName", "")
+        sizes = {one.get("DeviceName"): one.get("Ebs", {}).get("VolumeSize") for one in found["BlockDeviceMappings"]}
+        return Root(device, int(sizes[device])) if sizes.get(device) else None
 
     def check_bucket(self, bucket: str) -> None:
         with translated(f"looking at the bucket {bucket}"):

@@ -12,6 +12,7 @@ from dyntrain.controller.contract.job_files import Exit, exit_of, rank_exit_key,
 from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.jobs.submission.code import Packed
+from dyntrain.controller.jobs.submission.ports import Root
 from dyntrain.controller.jobs.submission.request import JobRequest
 from dyntrain.controller.jobs.submission.submit import prepare, submit
 from dyntrain.controller.jobs.verdict import Machine
@@ -55,6 +56,7 @@ class World:
         self.objects: dict[tuple[str, str], bytes] = {}
         self.launches: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         self.buckets = {BUCKET}
+        self.root: Root | None = Root("/dev/sda1", 8)
         self.images = 0  # each time that it is asked for, a newer one is out
         self.failing: dict[str, list[Exception]] = {}
         self.after: dict[str, list[Exception]] = {}
@@ -165,6 +167,9 @@ class World:
     def image_for(self, instance_type: str) -> str:
         self.images += 1
         return f"ami-{self.images}"
+
+    def root_of(self, image: str) -> Root | None:
+        return self.root
 
     def check_bucket(self, bucket: str) -> None:
         if bucket not in self.buckets:

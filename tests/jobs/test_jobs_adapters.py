@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from aws_types import aws_types
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.jobs import TableJobRecords
 from dyntrain.controller.adapters.submission import AwsLauncher
-from dyntrain.controller.contract.errors import Refused, RetryLater
+from dyntrain.controller.contract.errors import GiveUp, Refused, RetryLater
 from dyntrain.controller.jobs.ports import StoredJob
-from dyntrain.controller.jobs.submission.ports import NoRoom
+from dyntrain.controller.jobs.submission.ports import NoRoom, Root
 from job_world import World
 
 
@@ -28,7 +29,7 @@ class Aws:
     def ec2(self) -> Any:
         return self
 
-    dynamodb = s3 = ec2
+    dynamodb = s3 = ssm = ec2
 
     @property
     def meta(self) -> Any:
@@ -47,6 +48,18 @@ class Aws:
     def describe_spot_price_history(self, **asked: Any) -> dict[str, Any]:
         self.asked = asked
         return {"SpotPriceHistory": [{"SpotPrice": "0.30"}, {"SpotPrice": "0.90"}]}
+
+    def describe_instance_types(self, InstanceTypes: list[str]) -> dict[str, Any]:  # noqa: N803
+        return {"InstanceTypes": [aws_types()[name] for name in InstanceTypes]}
+
+    def get_parameter(self, Name: str) -> dict[str, Any]:  # noqa: N803
+        return {"Parameter": {"Value": Name}}
+
+    def describe_images(self, ImageIds: list[str]) -> dict[str, Any]:  # noqa: N803
+        volumes = [{"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"}]
+        if ImageIds == ["ami-1"]:
+            volumes.append({"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}})  # type: ignore[dict-item]
+        return {"Images": [{"RootDeviceName": "/dev/sda1", "BlockDeviceMappings": volumes}]}
 
     def put_item(self, Item: dict[str, Any], **_asked: Any) -> None:  # noqa: N803
         self.items.append(Item)
@@ -77,6 +90,37 @@ def test_a_launch_without_room_is_told_from_one_that_is_not_allowed() -> None:
     with pytest.raises(Refused) as told:
         launcher("UnauthorizedOperation").launch(fields)
     assert not isinstance(told.value, NoRoom)
+
+
+PLAIN = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+DRIVER = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter"),
+    [
+        ("c6i.xlarge", PLAIN.format("amd64")),
+        ("c7g.xlarge", PLAIN.format("arm64")),
+        ("g5.xlarge", DRIVER.format("x86_64")),
+        ("p5.48xlarge", DRIVER.format("x86_64")),
+        ("g5g.xlarge", DRIVER.format("arm64")),
+    ],
+)
+def test_the_image_is_taken_by_hardware(kind: str, parameter: str) -> None:
+    """Plain Ubuntu has no driver: the command would find no GPU on a machine that is paid for it."""
+    clients: Any = Aws()
+    assert AwsLauncher(clients).image_for(kind) == parameter
+
+
+@pytest.mark.parametrize("kind", ["p3dn.24xlarge", "g6f.large"])
+def test_gpus_that_the_image_has_no_driver_for_want_an_image_of_ones_own(kind: str) -> None:
+    with pytest.raises(GiveUp, match=r"take g4dn, .*; or give --image"):
+        launcher().image_for(kind)
+
+
+def test_the_root_volume_is_the_images_own_and_not_another_of_its_volumes() -> None:
+    assert launcher().root_of("ami-1") == Root("/dev/sda1", 75)
+    assert launcher().root_of("ami-2") is None, "instance store"
 
 
 def test_at_most_so_many_dollars_is_the_dearest_zones_price_as_it_is_now() -> None:

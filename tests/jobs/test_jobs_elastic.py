@@ -155,6 +155,13 @@ def test_a_name_in_use_a_missing_wheel_and_an_arm_type_are_refused_before_anythi
         assert (desk.world.objects, desk.world.table, desk.clouds.stacks) == before
 
 
+def test_the_disk_of_a_cluster_is_the_templates_unless_one_is_given() -> None:
+    assert "VolumeSize" not in Desk().prepare().parameters
+    assert Desk().prepare(disk=300).parameters["VolumeSize"] == "300"
+    with pytest.raises(Misconfigured, match="at least 20 GiB"):
+        check_elastic(request(image="", disk=10), ())
+
+
 @pytest.mark.parametrize(("kind", "said"), [("p5.48xlarge", "compute capability 9.0"), ("p3.2xlarge", "driver")])
 def test_a_cluster_of_machines_that_cannot_train_is_refused_with_what_to_take(kind: str, said: str) -> None:
     desk = Desk()

@@ -12,7 +12,7 @@ from dyntrain.controller.contract.errors import GiveUp, Misconfigured, Refused, 
 from dyntrain.controller.contract.job_files import FAILED, INTERRUPTED, JOB_TAG, STOPPED, SUCCEEDED, Exit
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS
 from dyntrain.controller.jobs.submission.code import requirements_of
-from dyntrain.controller.jobs.submission.ports import NoRoom
+from dyntrain.controller.jobs.submission.ports import NoRoom, Root
 from dyntrain.controller.jobs.submission.request import check, environment_of
 from dyntrain.controller.jobs.submission.submit import again, prepare, submit
 from job_world import BUCKET, PACKED, Dead, World, request
@@ -39,6 +39,26 @@ def test_all_nodes_come_of_one_call_and_are_told_of_their_job_and_its_master() -
             JOB_TAG: "mnist",
         }
     assert world.record().state == "RUNNING"
+
+
+def test_nodes_have_room_beside_their_image_and_a_disk_of_ones_own_counts_more() -> None:
+    """Ubuntu's 8 GiB are full of packages before the job begins; on less than its own size no image is launched."""
+
+    def volumes(**changes: Any) -> Any:
+        world = World()
+        world.root = changes.pop("root", Root("/dev/xvda", 75))
+        world.submit(request(**changes))
+        ((fields, _),) = world.launches.values()
+        return fields.get("BlockDeviceMappings")
+
+    volume = {"VolumeSize": 125, "VolumeType": "gp3", "DeleteOnTermination": True}
+    assert volumes() == [{"DeviceName": "/dev/xvda", "Ebs": volume}]
+    assert volumes(disk=300)[0]["Ebs"]["VolumeSize"] == 300
+    assert volumes(root=None) is None
+    with pytest.raises(GiveUp, match="at least 75"):
+        volumes(disk=50)
+    with pytest.raises(GiveUp, match="no root volume"):
+        volumes(disk=50, root=None)
 
 
 def test_settings_of_the_command_are_not_in_the_user_data_which_many_may_read() -> None:

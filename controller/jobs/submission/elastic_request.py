@@ -16,6 +16,7 @@ from dyntrain.controller.jobs.submission.request import JobRequest, check
 from dyntrain.controller.jobs.verdict import Phase, phase
 
 MOST_NODES = 33  # the template's mapping of workers, and the master
+LEAST_DISK = 20  # GiB, as the template has it
 ROOM = 16  # for workers in all, as the template's own MaxWorkers
 # Of SSM's standard parameter, which has command and variables besides what else a node is told
 # https://docs.aws.amazon.com/systems-manager/latest/userguide/parameter-store-advanced-parameters.html
@@ -55,6 +56,8 @@ def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
         raise Misconfigured(f"{request.name!r} is no name of a cluster: letters, digits and -, first a letter")
     if request.nodes > MOST_NODES:
         raise Misconfigured(f"a cluster has at most {MOST_NODES} base nodes; more workers come with `dyntrain scale`")
+    if request.disk and request.disk < LEAST_DISK:
+        raise Misconfigured(f"--disk {request.disk}: a cluster's nodes need at least {LEAST_DISK} GiB")
     command = json.dumps(request.command)
     if not request.command[0] or any(mark in request.command[0] for mark in '"\\'):
         raise Misconfigured(f"the program {request.command[0]!r} cannot be started in a cluster")
@@ -78,6 +81,7 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
         "MaxWorkers": str(max(ROOM, 2 * request.nodes)),
         "InstanceType": request.instance_type,
         "Accelerator": "Nvidia" if hardware.nvidia else "None",
+        **({"VolumeSize": str(request.disk)} if request.disk else {}),
     }
 
 

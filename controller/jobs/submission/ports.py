@@ -15,13 +15,26 @@ class NoRoom(Refused):
     """AWS has not all the machines now, and has launched none."""
 
 
+@dataclass(frozen=True)
+class Root:
+    """The root volume of an image, which no volume made of it may be smaller than."""
+
+    device: str
+    gib: int
+
+
 class Launcher(Protocol):
     region: str
 
     def pause(self, seconds: float) -> None: ...
 
     def image_for(self, instance_type: str) -> str:
-        """The newest public image for the type. Raises Refused for a type that does not exist."""
+        """The newest public image for the type, on NVIDIA's GPUs with the driver. Raises Refused for a type that does
+        not exist, GiveUp for GPUs that no such image has a driver for.
+        """
+
+    def root_of(self, image: str) -> Root | None:
+        """None: it has no root volume. Raises Refused for an image that is not there."""
 
     def check_bucket(self, bucket: str) -> None:
         """Raises Refused when it is not there, or not to be used."""

@@ -13,18 +13,20 @@ from typing import Any
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
 from dyntrain.controller.contract.job_files import JOB_NAME, JOB_TAG, client_token
 from dyntrain.controller.jobs.record import JobRecord
+from dyntrain.controller.jobs.submission.ports import Root
 
 BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TOPOLOGY = ("JOB_ID", "NODE_RANK", "NUM_NODES", "MASTER_ADDR", "MASTER_PORT", "RESUMED")
 MASTER_PORT = 7777
+ROOM_GIB = 50  # for packages, code and artifacts: an image's own volume is full of the image
 MOST_HOURS = 24.0 * 28
 
 
 @dataclass(frozen=True)
 class JobRequest:
     """`code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names for them; "" for AWS's
-    own choice. `requirements` "" for none.
+    own choice. `requirements` "" for none. `disk` in GiB, 0 for what the image has and ROOM_GIB besides.
     """
 
     name: str
@@ -45,6 +47,7 @@ class JobRequest:
     requirements: str = ""
     artifacts: str = "artifacts"
     port: int = MASTER_PORT
+    disk: int = 0
 
     def digest(self, code: str) -> str:
         """Two requests of one digest are the same job; `code` is the digest of what was packed."""
@@ -140,7 +143,21 @@ def plan_fields(request: JobRequest, record: JobRecord) -> dict[str, Any]:
     }
 
 
-def launch_fields(request: JobRequest, run: str, image: str, user_data: str) -> dict[str, Any]:
+def root_volume(request: JobRequest, root: Root | None) -> list[dict[str, Any]]:
+    """What the nodes are launched on, as EC2 takes it. Raises GiveUp where the image does not fit on --disk."""
+    if root is None:
+        if request.disk:
+            raise GiveUp(f"--disk {request.disk}: the image {request.image} has no root volume; take another image")
+        return []
+    if request.disk and request.disk < root.gib:
+        raise GiveUp(f"--disk {request.disk} is less than the image needs: give at least {root.gib} (GiB), or none")
+    volume = {"VolumeSize": request.disk or root.gib + ROOM_GIB, "VolumeType": "gp3", "DeleteOnTermination": True}
+    return [{"DeviceName": root.device, "Ebs": volume}]
+
+
+def launch_fields(
+    request: JobRequest, run: str, image: str, user_data: str, volumes: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Of the one RunInstances call: all nodes or none, and none a second time."""
     tags = {
         "NAME": request.name,
@@ -161,6 +178,8 @@ def launch_fields(request: JobRequest, run: str, image: str, user_data: str) -> 
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled", "InstanceMetadataTags": "enabled"},
         "TagSpecifications": [{"ResourceType": kind, "Tags": specified} for kind in ("instance", "volume")],
     }
+    if volumes:
+        fields["BlockDeviceMappings"] = list(volumes)
     if request.profile:
         fields["IamInstanceProfile"] = (
             {"Arn": request.profile} if request.profile.startswith("arn:") else {"Name": request.profile}

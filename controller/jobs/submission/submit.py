@@ -32,6 +32,7 @@ from dyntrain.controller.jobs.submission.request import (
     launch_fields,
     new_record,
     plan_fields,
+    root_volume,
 )
 from dyntrain.controller.jobs.submission.upload import check_upload, upload
 from dyntrain.controller.jobs.submission.user_data import user_data
@@ -212,4 +213,5 @@ def _image(launcher: Launcher, request: JobRequest) -> str:
 
 def _fields(launcher: Launcher, request: JobRequest, record: JobRecord) -> dict[str, object]:
     script = user_data(request.name, record.run, request.bucket, launcher.region, request.max_hours)
-    return launch_fields(request, record.run, record.image, script)
+    volumes = root_volume(request, launcher.root_of(record.image))
+    return launch_fields(request, record.run, record.image, script, volumes)

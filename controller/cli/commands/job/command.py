@@ -59,7 +59,12 @@ for command in (job_list, status, logs, stop, template):
 @click.option("--code", required=True, help="Folder, or s3://BUCKET/KEY of a tar archive. .dyntrainignore leaves out.")
 @click.option("--nodes", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many machines.")
 @click.option("--instance-type", required=True)
-@click.option("--image", default="", help="AMI id.  [default: the newest Ubuntu 24.04]")
+@click.option("--image", default="", help="AMI id.  [default: Ubuntu 24.04, on GPUs AWS's with NVIDIA's driver]")
+@click.option(
+    "--disk",
+    type=click.IntRange(8, 16_384),
+    help="Root volume in GiB.  [default: what the image needs, and 50; of a cluster 50, on GPUs 150]",
+)
 @click.option("--profile", default="", help="ARN or name of the instance profile of the machines.")
 @click.option("--bucket", default="", help="Where code, artifacts and results are kept, below NAME/.")
 @click.option("--placement-group", default="", help="As made by aws ec2 create-placement-group.")
@@ -139,7 +144,8 @@ def _requested(
     made = {} if all(asked[field] for field in of_stack) else stack_defaults(launcher.clients)
     if not asked["bucket"] and "bucket" not in made:
         raise GiveUp(NO_STACK)
-    known = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
+    known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
+    known["disk"] = asked.get("disk") or 0
     requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
     return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
 
