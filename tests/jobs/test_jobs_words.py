@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,3 +45,23 @@ def test_without_a_stack_for_jobs_the_commands_that_make_it_are_named(monkeypatc
         GiveUp, match=r"dyntrain job template > job\.yaml` and `aws cloudformation deploy .*dyntrain-jobs"
     ):
         _requested(launcher, asked, (), elastic=False)
+
+
+def test_a_command_in_quotes_is_taken_apart_before_a_machine_is_launched_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(submission, "stack_defaults", lambda _: {"bucket": "jobs"})
+    launcher = cast("Any", SimpleNamespace(clients=None))
+
+    def command(*typed: str) -> tuple[str, ...]:
+        asked: dict[str, Any] = {
+            "name": "x", "code": str(tmp_path), "nodes": 1, "instance_type": "m5.large", "image": "", "bucket": "",
+            "profile": "", "security_group": "", "requirements": None, "disk": None, "command": typed,
+        }  # fmt: skip
+        return _requested(launcher, asked, (), elastic=False).command
+
+    assert command("python3 train.py --lr 0.1") == ("python3", "train.py", "--lr", "0.1")
+    (tmp_path / "my job.sh").touch()
+    assert command("my job.sh") == ("my job.sh",)
+    with pytest.raises(GiveUp, match="put bash -c in front"):
+        command("cd x && python3 train.py")

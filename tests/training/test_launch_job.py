@@ -167,12 +167,22 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
         (["-n", "2", "-s", "3", "--launcher", "local", "x"], "--num-servers 3"),
         (["-n", "2", "-s", "some", "--launcher", "local", "x"], "must be all, or between 1 and"),
         (["-n", "1", "--launcher", "local", "--env", "no name", "x"], "NAME:VALUE"),
+        (["-n", "1", "--launcher", "local", "cd x && python train.py"], "put bash -c in front"),
+        (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "take the quotes away"),
     ],
 )
 def test_launch_says_what_is_wrong_with_a_command_line(argv: list[str], said: str) -> None:
     with pytest.raises(LaunchError) as caught:
         parse(argv)
     assert said in str(caught.value)
+
+
+def test_a_command_in_quotes_is_taken_word_by_word_as_mxnets_own_launcher_does() -> None:
+    """Else it is no program, which twelve starts later is exit code 127."""
+    assert parse(["-n", "1", "--launcher", "local", "python train.py --lr '0 1'"]).command == (
+        *("python", "train.py"),
+        *("--lr", "0 1"),
+    )
 
 
 def test_launch_a_killed_worker_is_replaced_by_a_warm_spare(launched: Callable[..., Launched]) -> None:

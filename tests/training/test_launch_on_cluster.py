@@ -28,6 +28,7 @@ def test_the_launchers_flags_mean_the_cluster_where_they_name_it(tmp_path: Path)
     assert not is_the_clusters(["-n", "2", "-H", str(other), "python", "train.py"], str(workers))
     assert not is_the_clusters(["-n", "2", "--launcher", "local", "python", "train.py"], str(workers))
     assert for_the_cluster([*typed_in]).command == ("python", "train.py", "-n", "9")
+    assert for_the_cluster(["python train.py -n 9"]).command == ("python", "train.py", "-n", "9")
     assert for_the_cluster(["--env", "COLOUR:red", "--dt-scripts", "x"]).environment == {"COLOUR": "red"}
     with pytest.raises(LaunchError, match="--warm-spares, --segment-steps: on a cluster"):
         for_the_cluster(["--warm-spares", "1", "--segment-steps", "5", "python", "train.py"])

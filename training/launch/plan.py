@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from dyntrain.controller.contract.command_words import command_words
+from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.missing import absent, advice
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
 from dyntrain.training.protocol.clocks import Clocks
@@ -100,9 +103,7 @@ def for_the_cluster(argv: Sequence[str] | None) -> OnCluster:
     if given:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise LaunchError(f"{named}: on a cluster that is decided by its configuration; leave it out")
-    if not args.command:
-        raise LaunchError(NO_COMMAND)
-    return OnCluster(tuple(args.command), _of_workers(args), args.dt_scripts)
+    return OnCluster(_command(args), _of_workers(args), args.dt_scripts)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,8 +201,7 @@ def checked(args: argparse.Namespace) -> Plan:
     if args.num_workers is None:
         raise LaunchError("-n/--num-workers: how many base hosts there are")
     hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
-    if not args.command:
-        raise LaunchError(NO_COMMAND)
+    command = _command(args)
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
     servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
@@ -222,7 +222,7 @@ def checked(args: argparse.Namespace) -> Plan:
         elastic=args.elastic_training_enabled,
         host=args.host or hosts[0],
         port=args.port,
-        command=tuple(args.command),
+        command=command,
         clocks=clocks,
         pause_seconds=args.pause_seconds,
         worker_environment=_of_workers(args),
@@ -239,6 +239,16 @@ def checked(args: argparse.Namespace) -> Plan:
         tensorboard=args.tensorboard,
         resume=args.resume,
     )
+
+
+def _command(args: argparse.Namespace) -> tuple[str, ...]:
+    """Word by word, also where it is one string in quotes, as in MXNet's tutorial. Raises LaunchError."""
+    if not args.command:
+        raise LaunchError(NO_COMMAND)
+    try:
+        return command_words(args.command, lambda name: shutil.which(name) is not None or Path(name).is_file())
+    except Misconfigured as error:
+        raise LaunchError(str(error)) from error
 
 
 def _servers(text: str, hosts: int) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,7 @@ def _requested(
     template`; an elastic job has of it the bucket alone. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
+    from dyntrain.controller.contract.command_words import command_words
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import JobRequest, environment_of
 
@@ -146,8 +148,14 @@ def _requested(
         raise GiveUp(NO_STACK)
     known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
     known["disk"] = asked.get("disk") or 0
+    known["command"] = command_words(asked["command"], _program_in(asked["code"]))
     requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
     return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
+
+
+def _program_in(code: str) -> Callable[[str], bool]:
+    """Whether a name is a program: of this machine, which machines of the same system have, or in the code's folder."""
+    return lambda name: shutil.which(name) is not None or (Path(code) / name).is_file()
 
 
 def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes: bool) -> None:

@@ -1,0 +1,32 @@
+"""The command that a person typed, word by word. Pure, but for what `exists` looks at."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from dyntrain.controller.contract.errors import Misconfigured
+
+_OPERATORS = frozenset("();<>|&")
+_EXPANDED = frozenset("$`")
+
+
+def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """As it is run. One string in quotes, which is no program, is taken apart as a shell would, as MXNet's own launcher
+    takes it. Raises Misconfigured, where only a shell could run it, or a part alone stands in quotes.
+    """
+    if not command or not any(sign.isspace() for sign in command[0].strip()) or exists(command[0]):
+        return tuple(command)
+    if len(command) > 1:
+        raise Misconfigured(f"there is no program {command[0]!r}: take the quotes away")
+    text = command[0]
+    try:
+        signs = shlex.shlex(text, posix=False, punctuation_chars=True)
+        signs.whitespace_split, signs.commenters = True, ""
+        asks_shell = any(set(word) <= _OPERATORS or (set(word) & _EXPANDED and word[0] != "'") for word in signs)
+        words = shlex.split(text)
+    except ValueError as error:
+        raise Misconfigured(f"the command {text!r} cannot be taken apart ({error}): take the quotes away") from error
+    if asks_shell or "=" in words[0]:
+        raise Misconfigured(f"the command {text!r} is for a shell: put bash -c in front of it")
+    return tuple(words)
