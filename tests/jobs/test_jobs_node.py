@@ -139,9 +139,6 @@ def test_what_stays_at_home_is_what_git_would_leave_out(tmp_path: Path) -> None:
     )  # fmt: skip
     with tarfile.open(fileobj=io.BytesIO(pack(tmp_path).content)) as tar:
         assert sorted(tar.getnames()) == sorted(filter(None, listed.stdout.split("\0")))
-    (tmp_path / ".dyntrainignore").write_text("!\n")
-    with pytest.raises(Misconfigured, match=r"\.dyntrainignore cannot be read"):
-        pack(tmp_path)
 
 
 def test_code_over_the_limit_is_refused_by_the_name_of_what_is_too_large(tmp_path: Path) -> None:

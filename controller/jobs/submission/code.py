@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dyntrain.controller.contract.errors import GiveUp, Misconfigured
-from pathspec import GitIgnoreSpec
+from dyntrain.controller.jobs.submission.ignoring import ignored_by
 
 LIMIT_BYTES = 500_000_000  # of files, before they are packed: data has no place in code
 IGNORE_FILE = ".dyntrainignore"
@@ -52,7 +52,7 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
     """Raises Misconfigured. What a local trial left among the artifacts stays where it is."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
-    found = sorted(_files(folder, _left_out(folder, artifacts)))
+    found = sorted(_files(folder, artifacts))
     size = sum((folder / name).stat().st_size for name in found)
     if size > limit:
         largest = max(found, key=lambda name: (folder / name).stat().st_size)
@@ -77,23 +77,41 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
     return Packed(content.getvalue(), len(found), hashlib.sha256(content.getvalue()).hexdigest())
 
 
-def _left_out(folder: Path, artifacts: str) -> GitIgnoreSpec:
-    path = folder / IGNORE_FILE
+def _files(folder: Path, artifacts: str) -> Iterator[str]:
+    """As with git, nothing comes back out of a folder that is left out. Links are what they lead to: a folder's files
+    are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around it.
+    """
+    with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored:
+        level: list[tuple[str, tuple[str, ...]]] = [
+            ("", (os.path.realpath(folder),))
+        ]  # with the folders around each, by their real names
+        while level:
+            folders: dict[str, tuple[str, ...]] = {}
+            files = []
+            for below, around in level:
+                for entry in _entries(folder / below):
+                    name = f"{below}/{entry.name}".lstrip("/")
+                    if entry.is_dir():
+                        folders[name] = around
+                    elif entry.is_file():
+                        files.append(name)
+            left_out = ignored(list(folders), files)
+            yield from (name for name in files if name not in left_out)
+            level = [(name, _into(folder, name, around)) for name, around in folders.items() if name not in left_out]
+
+
+def _entries(place: Path) -> list[os.DirEntry[str]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/", *lines])
-    except FileNotFoundError:
-        return GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/"])
-    except ValueError as error:
-        raise Misconfigured(f"{path} cannot be read as a .gitignore: {error}") from error
+        with os.scandir(place) as found:
+            return list(found)
+    except OSError as error:
+        raise Misconfigured(f"{place} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}") from error
 
 
-def _files(folder: Path, left_out: GitIgnoreSpec) -> Iterator[str]:
-    """As with git, nothing comes back out of a folder that is left out."""
-    for place, folders, names in os.walk(folder):
-        below = Path(place).relative_to(folder)
-        folders[:] = [name for name in folders if not left_out.match_file(f"{(below / name).as_posix()}/")]
-        for name in names:
-            path = (below / name).as_posix()
-            if (folder / path).is_file() and not left_out.match_file(path):
-                yield path
+def _into(folder: Path, name: str, around: tuple[str, ...]) -> tuple[str, ...]:
+    real = os.path.realpath(folder / name)
+    if real in around:
+        raise Misconfigured(
+            f"the link {name} in the code leads to a folder around it: take it away, or leave it out with {IGNORE_FILE}"
+        )
+    return (*around, real)

@@ -1,0 +1,135 @@
+"""What .dyntrainignore leaves out, level by level of a folder: git's own word where there is a git, else that of
+a library.
+
+Git is asked in an empty repository of its own, to which folders are added as they are met: so it reads no other ignore
+file, follows no link, and takes a repository inside the code for the folder that it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from dyntrain.controller.contract.errors import Misconfigured
+from pathspec import GitIgnoreSpec, RegexPattern
+
+GIT_SECONDS = 300.0  # for a level of the folder, with any number of files
+OF_FOLDER = "ps_d"  # the library's group for the slash behind a folder
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Ignored(Protocol):
+    def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
+        """Which of these are left out. All lie in one level, and in folders that are not."""
+
+
+@contextmanager
+def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
+    """By the patterns of `always`, then those of `file`, if it is there. Raises Misconfigured for a file that cannot be
+    read as a .gitignore.
+    """
+    content = _content(file)
+    patterns = b"".join(line.encode() + b"\n" for line in always) + content
+    with tempfile.TemporaryDirectory(prefix="dyntrain-ignore-") as place:
+        git = _Git(Path(place), patterns)
+        if git.works():
+            yield git
+            return
+    yield _Library(file, patterns.decode())
+
+
+class _Library:
+    """The library's patterns, each for the entry itself: what lies in a folder that is left out is never asked for."""
+
+    def __init__(self, file: Path, patterns: str) -> None:
+        lines = [line.removesuffix("\r") for line in patterns.split("\n")]
+        if any("[[:" in line for line in lines):
+            raise Misconfigured(f"{file}: [[: :]] is understood by git alone, and there is no git here: write it out")
+        try:
+            read = GitIgnoreSpec.from_lines(lines).patterns
+        except ValueError as error:
+            raise Misconfigured(f"{file} cannot be read as a .gitignore: {error}") from error
+        self._rules: list[tuple[bool, re.Pattern[str]]] = [
+            (bool(one.include), one.regex) for one in read if isinstance(one, RegexPattern) and one.regex
+        ]
+
+    def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
+        return {
+            *(name for name in folders if self._left_out(name, f"{name}/")),
+            *(name for name in files if self._left_out(name, "")),
+        }
+
+    def _left_out(self, name: str, as_folder: str) -> bool:
+        """By the last pattern that is of it, rather than of a folder around it."""
+        for include, regex in reversed(self._rules):
+            if any(found.groupdict().get(OF_FOLDER) is None for found in regex.finditer(name)):
+                return include
+            ends = [found.end(OF_FOLDER) for found in regex.finditer(as_folder) if found.groupdict().get(OF_FOLDER)]
+            if as_folder and len(as_folder) in ends:
+                return include
+        return False
+
+
+def _content(file: Path) -> bytes:
+    """Without the mark that Windows' editors put in front, which is no part of the first pattern."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    if content.startswith(_UTF16):
+        raise Misconfigured(f"{file} cannot be read as a .gitignore: it is UTF-16; save it as UTF-8")
+    content = content.removeprefix(_BOM)
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise Misconfigured(f"{file} cannot be read as a .gitignore: {error}; save it as UTF-8") from error
+    return content
+
+
+class _Git:
+    def __init__(self, place: Path, patterns: bytes) -> None:
+        self._tree, self._patterns = place / "tree", place / "patterns"
+        self._patterns.write_bytes(patterns)
+        self._tree.mkdir()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        alone = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        self._environment = {**kept, **alone, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
+
+    def works(self) -> bool:
+        """Raises nothing: whatever keeps git from answering, the library answers instead."""
+        try:
+            return self._run("init", "--quiet", "--template=").returncode == 0 and self([], ["a"]) is not None
+        except (OSError, subprocess.SubprocessError, Misconfigured):
+            return False
+
+    def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
+        for name in folders:
+            (self._tree / name).mkdir(parents=True, exist_ok=True)
+        # "./", lest git reads a meaning into a colon in front
+        names = b"".join(b"./" + os.fsencode(name) + b"\0" for name in (*folders, *files))
+        if not names:
+            return set()
+        done = self._run("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin", given=names)
+        if done.returncode not in (0, 1):  # 1: none is left out
+            raise Misconfigured(f"git cannot say what is left out: {os.fsdecode(done.stderr).strip()}")
+        fields = done.stdout.split(b"\0")  # of each path: file, line, pattern, path
+        decided = zip(fields[2::4], fields[3::4], strict=False)
+        return {os.fsdecode(path[2:]) for pattern, path in decided if pattern and not pattern.startswith(b"!")}
+
+    def _run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["git", "-c", f"core.excludesFile={self._patterns}", *words],
+            cwd=self._tree,
+            env=self._environment,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=GIT_SECONDS,
+        )
