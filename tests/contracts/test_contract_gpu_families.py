@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from aws_types import aws_types
 from dyntrain.controller.contract.gpu_families import (
@@ -90,3 +92,14 @@ def test_code_runs_on_later_minor_versions_of_its_own_major_one_alone() -> None:
     assert [runs_on(chip, "mxnet-cu112") for chip in ("3.7", "5.2", "7.5", "8.9", "9.0", "10.0", "12.0")] == [
         False, True, True, True, False, False, False,
     ]  # fmt: skip
+
+
+def test_the_documents_tables_are_this_one() -> None:
+    root = Path(__file__).parents[2]
+    rows = [line.strip("| ").split(" | ") for line in (root / "OPERATIONS.md").read_text().splitlines() if "|" in line]
+    said = {name: row for row in rows if len(row) == 4 for name in row[0].split(", ") if name in FAMILIES}
+    assert set(said) == set(FAMILIES)
+    for name, (_, gpus, trains, driver) in said.items():
+        assert (trains, driver) == ("no" if cannot_train(name) else "yes", "yes" if FAMILIES[name].driver else "no")
+        assert FAMILIES[name].arm64 or FAMILIES[name].capability in gpus
+    assert f"| {better().replace(' or', ',')} |" in (root / "README.md").read_text()
