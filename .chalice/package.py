@@ -46,6 +46,7 @@ NOT_DEPLOYED = (
     "adapters/logs.py",
     "jobs/usage.py",
     "core/history/bill.py",
+    "contract/command_words.py",
     "contract/gpu_families.py",
 )
 # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
