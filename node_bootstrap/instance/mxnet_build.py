@@ -36,6 +36,7 @@ except mxnet.base.MXNetError as error:
 sys.stdout.flush()
 os._exit(code)
 """
+NO_IMAGE = "no kernel image is available"  # CUDA's words where a build has no code for the chip
 IMPORT_SECONDS = 300.0  # CUDA's libraries come from a disk that may be cold
 MOST_GPUS = 64
 _BUILD = re.compile(r"mxnet(-(cu[0-9]+(mkl)?|mkl|native))?", re.IGNORECASE)
@@ -72,9 +73,11 @@ async def check_cuda(
 
 def no_kernel(chips: str, said: str, installed: Sequence[str]) -> str:
     """What a person is told where MXNet cannot compute on `chips`. Pure."""
-    known = [build for build in installed if CARRIED.get(build)] or [GPU_BUILD]
-    carried = ", ".join(CARRIED[known[0]])
-    return f"MXNet cannot compute on {chips}: {said}. {known[0]} has code for {carried}; take {better(known[0])}"
+    build = next((build for build in installed if CARRIED.get(build)), GPU_BUILD)
+    carried = ", ".join(CARRIED[build])
+    if NO_IMAGE in said:
+        return f"{build} has no code for {chips}: it has {carried}; take {better(build)}"
+    return f"MXNet cannot compute on {chips}: {said}; {build} has code for {carried}"
 
 
 def _installed() -> Iterable[str]:
