@@ -30,7 +30,9 @@ try:
         (mxnet.nd.ones((8,), ctx=mxnet.gpu(gpu)) + 1).wait_to_read()
 except mxnet.base.MXNetError as error:
     words = " ".join(str(error).split())
-    said = words.rpartition("CUDA: ")[2] if "CUDA: " in words else words[-200:]
+    said = words[-200:]
+    for mark in ("CUDA: ", "ErrStr:"):  # behind which MXNet has CUDA's own words
+        said = said.rpartition(mark)[2]
     print(f"GPU {{gpu}}: {{said}}")
     code = {TRY_AGAIN} if "out of memory" in words else {NO_KERNEL}
 sys.stdout.flush()

@@ -228,8 +228,8 @@ class Array:
     def wait_to_read(self):
         print("waited on", self.ctx)
         if self.ctx == {bad}:
-            raise MXNetError("Traceback (most recent call last): mxnet_op.h Name: Check failed: "
-                             "err == cudaSuccess (209 vs. 0) : CUDA: {error}\\n")
+            raise MXNetError("Traceback (most recent call last): mxnet_op.h: Check failed: err == cudaSuccess "
+                             "(209 vs. 0) : Name: mxnet_generic_kernel ErrStr:{error}\\n")
 nd = types.SimpleNamespace(ones=lambda shape, ctx: Array(ctx))
 """
 NO_IMAGE = "no kernel image is available for execution on the device"
