@@ -117,15 +117,17 @@ def up(**chosen: Any) -> None:
 @click.option(
     "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Write what the demo showed as an SVG, too."
 )
-def demo(epochs: int, report: Path, port: int, picture: Path | None) -> None:
+@click.option("--stay", is_flag=True, help="Let the cluster train on and its page be looked at until Ctrl-C.")
+def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool) -> None:
     """Show a job that gains and loses workers while it trains, and write a report of what was seen."""
     try:
         must_be_free(HOST, {"--port": port})
         require(PACKAGES)
+        click.echo("the demo is loaded")
         from dyntrain.controller.local.demo.story import run_demo
 
-        with ended_by_signals():
-            code = run_demo(report, epochs, port, picture)
+        with ended_by_signals() as ending:
+            code = run_demo(report, epochs, port, picture, ending.wait if stay else None)
     except LocalCloudError as error:
         raise click.ClickException(str(error)) from error
     except Ended as end:

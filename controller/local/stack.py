@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.adapters.submission import DEFAULTS
 from dyntrain.controller.contract.messages import launch_template_name
 from dyntrain.controller.local import own_command, prepare_digits
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.errors import ProvisionFailed
 
 PYTHON = own_command.PYTHON
-BUCKET = "dyntrain-packages"
+BUCKET = "dyntrain-packages-{}"  # of an account: bucket names are of all accounts
 KEY_PAIR = "anybody"
+JOBS_STACK = "dyntrain-jobs"
 WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # what is named when nobody will install it
 
 
@@ -49,10 +51,11 @@ def create_stack(
     """`given` are more of the template's parameters, `policy` more fields of the cluster's policy. `wheel` is what
     machines that run their user data install from S3. Raises ProvisionFailed with what AWS said.
     """
+    bucket = BUCKET.format(cloud.account.number)
     parameters = {
         "KeyName": KEY_PAIR,
         "Stage": cloud.options.stage,
-        "PackageSource": f"s3://{BUCKET}/{WHEEL if wheel is None else wheel.name}",
+        "PackageSource": f"s3://{bucket}/{WHEEL if wheel is None else wheel.name}",
         "TrainingCommand": json.dumps(list(command)),
         "IdentityKeys": cloud.identity_keys,
         "PolicyFields": ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (policy or {}).items()),
@@ -62,9 +65,7 @@ def create_stack(
         ec2 = cloud.client("ec2")
         if KEY_PAIR not in [pair["KeyName"] for pair in ec2.describe_key_pairs()["KeyPairs"]]:
             ec2.create_key_pair(KeyName=KEY_PAIR, KeyType="ed25519")
-        if wheel is not None:
-            cloud.client("s3").create_bucket(Bucket=BUCKET)
-            cloud.client("s3").upload_file(str(wheel), BUCKET, wheel.name)
+        _put_wheel(cloud, bucket, wheel)
         cloud.client("cloudformation").create_stack(
             StackName=name,
             TemplateBody=template_text(),
@@ -77,6 +78,32 @@ def create_stack(
     members = {group["AutoScalingGroupName"]: [one["InstanceId"] for one in group["Instances"]] for group in groups}
     master = next(iter(members[f"{name}-master"]), None)
     return Cluster(name, launch_template_name(name), f"{name}-workers", master, tuple(members[f"{name}-base"]))
+
+
+def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
+    """Where machines and `doctor` look for it. Machines that do not run their user data install nothing: for them an
+    empty one has its name.
+    """
+    s3 = cloud.client("s3")
+    if bucket not in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+        s3.create_bucket(Bucket=bucket)
+    if wheel is None:
+        s3.put_object(Bucket=bucket, Key=WHEEL, Body=b"")
+    else:
+        s3.upload_file(str(wheel), bucket, wheel.name)
+
+
+def create_jobs_stack(cloud: Cloud) -> None:
+    """What `dyntrain job submit` takes when no bucket, role or security group is named. Raises ProvisionFailed."""
+    text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
+    try:
+        cloud.client("cloudformation").create_stack(
+            StackName=JOBS_STACK, TemplateBody=text, Capabilities=["CAPABILITY_IAM"]
+        )
+        bucket = cloud.client("ssm").get_parameter(Name=f"{DEFAULTS}bucket")["Parameter"]["Value"]
+        _put_wheel(cloud, bucket, None)
+    except (BotoCoreError, ClientError) as error:
+        raise ProvisionFailed(f"the stack of jobs could not be made: {error}") from error
 
 
 def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:

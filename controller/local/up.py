@@ -72,7 +72,7 @@ def serve(chosen: Up) -> None:
     _doing("starting the embedded cloud")
     from dyntrain.controller.local.cloud.embedded import Cloud
     from dyntrain.controller.local.options import Options
-    from dyntrain.controller.local.stack import create_stack, digits_command, write_prepare_script
+    from dyntrain.controller.local.stack import create_jobs_stack, create_stack, digits_command, write_prepare_script
 
     options, resync_seconds = Options(namespaces=chosen.namespaces), chosen.resync_seconds
     with (
@@ -84,6 +84,7 @@ def serve(chosen: Up) -> None:
         command = own or digits_command(chosen.epochs or 0)
         given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder)
         cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
+        create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
 
 

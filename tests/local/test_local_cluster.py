@@ -17,7 +17,7 @@ from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.listening import listen, must_be_free
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.local.signals import Ended
-from dyntrain.controller.local.stack import create_stack, write_prepare_script
+from dyntrain.controller.local.stack import BUCKET, WHEEL, create_jobs_stack, create_stack, write_prepare_script
 from dyntrain.controller.local.up import Up, runs_in, wait
 from dyntrain.node_bootstrap.reports.config import parse_node_config, with_volume_at, working_folder
 from local_toycloud import ToyCloud
@@ -68,6 +68,18 @@ def test_instances_of_the_launch_template_ask_to_join_however_they_are_launched(
             "required",
             "enabled",
         )
+
+
+def test_jobs_can_be_submitted_at_once_and_the_wheel_is_where_it_is_looked_for(toy: ToyCloud) -> None:
+    """As the README has it: without a bucket, a role or a security group of one's own."""
+    create_stack(toy.cloud, "demo", ("true",), {"WorkerCount": "0"})
+    create_jobs_stack(toy.cloud)
+    path = "/dyntrain/-jobs-/"
+    found = toy.cloud.client("ssm").get_parameters_by_path(Path=path)["Parameters"]
+    made = {entry["Name"].removeprefix(path): entry["Value"] for entry in found}
+    assert set(made) == {"bucket", "profile", "security-group"}
+    for bucket in (BUCKET.format(toy.cloud.account.number), made["bucket"]):
+        assert [one["Key"] for one in toy.cloud.client("s3").list_objects_v2(Bucket=bucket)["Contents"]] == [WHEEL]
 
 
 def test_a_second_cluster_of_a_name_is_refused_with_the_words_of_aws(toy: ToyCloud) -> None:

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.local.demo.display import PictureDisplay, PlainDisplay, epoch_line
+from dyntrain.controller.local.demo.display import PatientDisplay, PictureDisplay, PlainDisplay, epoch_line
 from dyntrain.training.events import Segment
 from dyntrain.training.protocol.messages import Position
+from waiting import wait_for
 
 EPOCH = Segment.model_construct(
     epoch=3,
@@ -76,3 +77,29 @@ def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -
     display = PlainDisplay()
     monkeypatch.setattr(sys, "stdout", Gone())
     display.tell("i-1 joined")
+
+
+def test_whenever_nothing_else_is_said_what_is_being_done_is(tmp_path: Path) -> None:
+    """A newcomer would take the silence for a hang."""
+    terminal, picture = Terminal(), tmp_path / "demo.svg"
+    display = PatientDisplay(PictureDisplay(terminal, picture), every=0.02)
+    display.tell("embedded cloud")
+    display.doing("until the base nodes train")
+    wait_for(lambda: terminal.said.count("... until the base nodes train") >= 2)
+    display.doing("")
+    display.epoch(EPOCH)
+    display.close()
+    said = list(terminal.said)
+    assert said[-1] == "closed"
+    assert said[0] == "embedded cloud"
+    assert "until the base nodes" not in html.unescape(picture.read_text()).replace("\xa0", " "), "it is no news"
+
+
+def test_while_there_is_news_nothing_is_said_between() -> None:
+    terminal = Terminal()
+    display = PatientDisplay(terminal, every=1e6)
+    display.doing("until it is done")
+    for _ in range(50):
+        display.tell("news")
+    display.close()
+    assert set(terminal.said) == {"news", "closed"}

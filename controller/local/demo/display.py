@@ -20,6 +20,8 @@ from rich.table import Table
 RECENT = 14
 EPOCHS = 8
 PICTURE_COLUMNS = 112
+QUIET_SECONDS = 2.0
+ASIDE = "... "  # before what is said for want of news: no part of a picture
 NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of the demo's own metrics
 
 
@@ -97,7 +99,8 @@ class PictureDisplay:
 
     def tell(self, line: str) -> None:
         self._shown.tell(line)
-        self._write(line, "bold" if line.startswith(">") else "")
+        if not line.startswith(ASIDE):
+            self._write(line, "bold" if line.startswith(">") else "")
 
     def epoch(self, epoch: Segment) -> None:
         self._shown.epoch(epoch)
@@ -112,10 +115,43 @@ class PictureDisplay:
         self._paper.print(f"{time.monotonic() - self._began:6.1f}  {line}", style=style, markup=False)
 
 
-def choose_display(picture: Path | None = None) -> Display:
+class PatientDisplay:
+    """Says what is being done, whenever nothing else was said for `every` seconds."""
+
+    def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
+        self._shown, self._every = shown, every
+        self._what, self._said = "", time.monotonic()
+        self._closed = threading.Event()
+        self._beat = threading.Thread(target=self._run, name="what is being done", daemon=True)
+        self._beat.start()
+
+    def doing(self, what: str) -> None:
+        """From now on."""
+        self._what = what
+
+    def tell(self, line: str) -> None:
+        self._said = time.monotonic()
+        self._shown.tell(line)
+
+    def epoch(self, epoch: Segment) -> None:
+        self._said = time.monotonic()
+        self._shown.epoch(epoch)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._beat.join()
+        self._shown.close()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every / 8):
+            if self._what and time.monotonic() - self._said >= self._every:
+                self.tell(f"{ASIDE}{self._what}")
+
+
+def choose_display(picture: Path | None = None) -> PatientDisplay:
     console = Console()
     shown: Display = LiveDisplay(console) if console.is_terminal else PlainDisplay()
-    return shown if picture is None else PictureDisplay(shown, picture)
+    return PatientDisplay(shown if picture is None else PictureDisplay(shown, picture))
 
 
 def epoch_line(epoch: Segment) -> str:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
-from dyntrain.controller.local.demo.display import Display, choose_display
+from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
 from dyntrain.controller.local.demo.telling import Telling
@@ -42,7 +42,7 @@ class Story:
     cloud: Cloud
     cluster: Cluster
     observer: Observer
-    display: Display
+    display: PatientDisplay
     joins: list[Request] = field(default_factory=list)
     leaves: list[Request] = field(default_factory=list)
 
@@ -95,22 +95,45 @@ class Story:
                 raise TimeoutError(f"the training ended before this was seen: {description}; give it more --epochs")
             return what(seen)
 
+        self.display.doing(f"until {description}")
         self.observer.wait_for(done, STEP_SECONDS, description)
 
 
-def run_demo(report_path: Path, epochs: int, port: int = 0, picture: Path | None = None) -> int:
-    """Exit code 0 when the story went as told. Writes the report whatever happened, as far as it was seen."""
+def run_demo(
+    report_path: Path,
+    epochs: int,
+    port: int = 0,
+    picture: Path | None = None,
+    stay: Callable[[], None] | None = None,
+) -> int:
+    """Exit code 0 when the story went as told. Writes the report whatever happened, as far as it was seen. `stay`
+    waits for whoever looks at the page; None: it ends with the story.
+    """
     display = choose_display(picture)
-    try:
-        with (
-            Cloud(port=port, resync_seconds=5.0) as cloud,
-            dashboard(cloud.environment, cloud.state_dir, 0) as page,
-        ):
-            display.tell(f"embedded cloud at {cloud.endpoint}")
-            display.tell(f"dashboard, while this runs: {page}#/cluster/{CLUSTER}")
-            report, problems, told = _play(cloud, display, epochs)
-    finally:
-        display.close()
+    with ExitStack() as stack:
+        closing = stack.enter_context(ExitStack())
+        closing.callback(display.close)
+        display.doing("the embedded cloud starts")
+        cloud = stack.enter_context(Cloud(port=port, resync_seconds=5.0))
+        display.tell(f"embedded cloud at {cloud.endpoint}")
+        display.doing("the page starts")
+        page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
+        display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
+        report, problems, told = _play(cloud, display, epochs)
+        display.doing("" if stay else "everything is ended")
+        if stay is None:
+            stack.close()
+        closing.close()
+        _write(report_path, report, problems, told)
+        if stay is not None:
+            print(f"the cluster trains on, and the page stays until Ctrl-C: {page}")
+            stay()
+    return 1 if problems else 0
+
+
+def _write(
+    report_path: Path, report: dict[str, Any], problems: Sequence[str], told: tuple[JobStory, str] | None
+) -> None:
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(report, indent=2) + "\n")
     print(summary(report, report_path))
@@ -119,12 +142,14 @@ def run_demo(report_path: Path, epochs: int, port: int = 0, picture: Path | None
         print(f"page to look at     {report_path.with_suffix('.html')}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
-    return 1 if problems else 0
 
 
-def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
+def _play(
+    cloud: Cloud, display: PatientDisplay, epochs: int
+) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
     """The report, what did not go as told, and what the page is made of, if anything was seen."""
     mount = cloud.state_dir / "shared"
+    display.doing("the cluster's stack is made")
     write_prepare_script(mount)
     command = digits_command(epochs, "--size", "48", "--batch-size", "100")
     cluster = create_stack(cloud, CLUSTER, command, policy={"resync_seconds": 5.0})
@@ -137,9 +162,11 @@ def _play(cloud: Cloud, display: Display, epochs: int) -> tuple[dict[str, Any], 
         story.run()
     except TimeoutError as error:
         problems.append(str(error))
+    display.doing("until all elastic instances have ended")
     with suppress(TimeoutError):  # what is not released is in the report
         observer.wait_for(lambda seen: not seen.left_running(), RELEASE_SECONDS, "the end of all elastic instances")
     observer.stop()
+    display.doing("what was seen is audited")
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
     left = {leave.instance for leave in story.leaves}
