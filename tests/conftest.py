@@ -28,6 +28,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("patient", deadline=None)  # no example is wrong because the machine is busy
 settings.load_profile("patient")
 
+TESTS = pytest.StashKey[int]()  # that this process has run
+COLLECTED_EACH = 20
 LONG_FIRST = (
     "e2e",
     "training",
@@ -70,11 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays until the end: each DataLoader of Gluon's would go through all of it, as it collects
-    garbage when it is made.
-    """
-    gc.collect()
-    gc.freeze()
+    """What was collected stays until the end."""
+    leave_out_of_collections()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -104,3 +103,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     name_what_was_skipped(terminalreporter)
     lateness.sum_up(terminalreporter)
+
+
+def leave_out_of_collections() -> None:
+    """What is there now. Each of Gluon's data loaders collects garbage, through all that there is: a test late in a run
+    would pay for what those before it have left in their libraries' caches.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """At each file's end, and within long ones."""
+    item.config.stash[TESTS] = number = item.config.stash.get(TESTS, 0) + 1
+    if nextitem is not None and (nextitem.path != item.path or number % COLLECTED_EACH == 0):
+        leave_out_of_collections()

@@ -4,8 +4,10 @@ part in a batch and the job does not, as a worker that joins would have another 
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -126,3 +128,18 @@ def in_two_loops(job: Any) -> list[Any]:
 
 def test_t2_what_stands_between_two_loops_is_no_matter_of_batches() -> None:
     all_close(Conductor({0: 2, 6: 3}, loops=2).run(in_two_loops), in_two_loops(Plain()))
+
+
+def test_a_process_that_trains_one_job_after_another_keeps_no_weights_of_the_earlier_ones() -> None:
+    """A notebook would run out of memory: each job's weights, with the states of their optimizers."""
+    kept: list[weakref.ref[Any]] = []
+
+    def write(net: Any, target: Any) -> None:
+        kept.append(weakref.ref(next(iter(target.collect_params().values()))))
+        in_place(net, target)
+
+    Conductor({0: 1}).run(lambda job: script(job, write))
+    for _ in range(2):
+        Conductor({0: 1}).run(lambda job: script(job, in_place))
+    gc.collect()
+    assert [each() for each in kept] == [None] * len(kept)

@@ -19,8 +19,16 @@ SET_BETWEEN = (
 
 
 class _Between(threading.local):
+    """Of one job: a process that trains one after another would keep the weights of all of them."""
+
     def __init__(self) -> None:
+        self.membership: Any = None  # the job's
         self.given: dict[int, tuple[Any, Any]] = {}  # by ids: weights that the script was given, their parameter
+
+    def of_this_job(self) -> dict[int, tuple[Any, Any]]:
+        if self.membership is not here.loop.membership:
+            self.membership, self.given = here.loop.membership, {}
+        return self.given
 
 
 _between = _Between()
@@ -34,7 +42,7 @@ def _in_loop() -> bool:
 def gave(param: Any, arrays: list[Any]) -> None:
     """To the script, which may write to them."""
     if _in_loop():
-        _between.given.update((id(each), (each, param)) for each in arrays)
+        _between.of_this_job().update((id(each), (each, param)) for each in arrays)
 
 
 def wrote(param: Any) -> None:
@@ -46,7 +54,7 @@ def wrote(param: Any) -> None:
 
 def wrote_to(array: Any) -> None:
     """If it is a weight."""
-    if found := _between.given.get(id(array)):
+    if hasattr(here, "loop") and (found := _between.of_this_job().get(id(array))):
         wrote(found[1])
 
 
