@@ -58,6 +58,19 @@ _TRANSIENT = {
 }
 
 
+# EC2 answers some of them with 500, as if the same call might do soon
+# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+NO_CAPACITY = (
+    "InsufficientInstanceCapacity",
+    "InsufficientCapacity",
+    "InsufficientHostCapacity",
+    "InsufficientReservedInstanceCapacity",
+    "InstanceLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow",
+    "Unsupported",
+    "VcpuLimitExceeded",
+)
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
 # of which botocore makes clients itself, for profiles with a role or a login
 OF_CREDENTIALS = (
@@ -180,4 +193,5 @@ def _of_client(doing: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = f"{doing}: {error.response.get('Error', {}).get('Message', '')}"
-    return RetryLater(f"{code}: {message}") if code in _TRANSIENT or status >= 500 else Refused(code, message)
+    passes = code not in NO_CAPACITY and (code in _TRANSIENT or status >= 500)
+    return RetryLater(f"{code}: {message}") if passes else Refused(code, message)

@@ -6,6 +6,7 @@ finds its own facts.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import uuid
@@ -46,9 +47,24 @@ from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, Store
 
 BATCH = 100  # keys of one BatchGetItem
 BATCH_ROUNDS = 6
-TRAIL_ENTRIES = 500  # keeps an audit item well below DynamoDB's 400 KB
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
+TRAIL_BYTES = 300_000
 TRAIL_SECONDS = 30 * 86_400.0
 SENT_SECONDS = 86_400.0  # of what was sent is kept in mind: longer than SNS and Lambda go on delivering a message
+
+
+def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """In order, each of which an item has room for: a node's last words may be 2,000 characters."""
+    parts: list[list[Entry]] = []
+    left = 0
+    for entry in entries:
+        size = len(json.dumps(entry.fields())) + 2
+        if size > left or not parts:
+            parts.append([])
+            left = TRAIL_BYTES
+        parts[-1].append(entry)
+        left -= size
+    return parts
 
 
 class Table:
@@ -164,8 +180,7 @@ class TableClusters(Table):
             self._clients.dynamodb().put_item(TableName=self._table, Item=tick_item(cluster, at, surveyed))
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        for start in range(0, len(entries), TRAIL_ENTRIES):
-            chunk = entries[start : start + TRAIL_ENTRIES]
+        for chunk in parts_of_trail(entries):
             item = trail_item(cluster, at, uuid.uuid4().hex[:12], chunk, at + TRAIL_SECONDS)
             with translated(f"writing the audit trail of {cluster} in table {self._table}"):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)

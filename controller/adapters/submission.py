@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
-from dyntrain.controller.adapters.aws import Clients, error_code, translated
+from dyntrain.controller.adapters.aws import NO_CAPACITY, Clients, error_code, translated
 from dyntrain.controller.adapters.ec2 import UNKNOWN
 from dyntrain.controller.adapters.jobs import machine_of
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Refused, RetryLater
@@ -24,18 +24,6 @@ IMAGE = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp
 # What the cluster's template takes, too: https://docs.aws.amazon.com/dlami/latest/devguide/find-dlami-id.html
 GPU_IMAGE = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
-# EC2 answers some of them with 500, as if the same call might do soon
-# https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-NO_CAPACITY = (
-    "InsufficientInstanceCapacity",
-    "InsufficientCapacity",
-    "InsufficientReservedInstanceCapacity",
-    "InstanceLimitExceeded",
-    "MaxSpotInstanceCountExceeded",
-    "SpotMaxPriceTooLow",
-    "Unsupported",
-    "VcpuLimitExceeded",
-)
 PRICES_REGION = "us-east-1"  # of the Pricing API, whatever region is asked about
 NO_BUCKET = ("301", "403", "404")  # HeadBucket's answers have no body: their codes are those of HTTP
 DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has made

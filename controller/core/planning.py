@@ -32,6 +32,7 @@ from dyntrain.controller.core.decisions.status import NodeStatus, Standing, deri
 from dyntrain.controller.core.decisions.succession import Nomination, nominate, stands, succeed
 from dyntrain.controller.core.history.metering import metered
 from dyntrain.controller.core.history.trail import Metered
+from dyntrain.controller.core.known.acks import NO_HEARTBEAT
 from dyntrain.controller.core.known.facts import NodeFacts
 from dyntrain.controller.core.known.job import Job, JobFacts, job_at
 from dyntrain.controller.core.views.reasons import Reason
@@ -225,7 +226,9 @@ def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
 
 
 def _due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
-    beaten = node.facts.acks.heartbeats.get(key)
+    beaten, answered = node.facts.acks.heartbeats.get(key), node.facts.acks.answers.get(key)
+    if answered is not None and answered.result == NO_HEARTBEAT:
+        return False
     return now - max(asked_at, beaten.at if beaten is not None else 0.0) >= rules.policy.heartbeat_seconds
 
 

@@ -22,7 +22,7 @@ from dyntrain.controller.contract.messages import (
 )
 from dyntrain.controller.core.decisions.alarms import READ_FAILED
 from dyntrain.controller.core.heard.events import named_by, read_tags
-from dyntrain.controller.core.known.acks import NONE, Acks, Doubt, Unseen
+from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
 from dyntrain.controller.core.known.facts import (
     GroupRead,
     Hook,
@@ -249,7 +249,7 @@ def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bo
     hooks = known.facts.hooks if known is not None else {}
     acks = known.facts.acks if known is not None else NONE
     answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
-    return all(answer is not None and answer.at < settled for answer in answers)
+    return all(a is not None and a.result != NO_HEARTBEAT and a.at < settled for a in answers)
 
 
 def _differs(

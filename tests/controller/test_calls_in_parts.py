@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
 from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.adapters.dynamodb import TableClusters, TableNodes
 from dyntrain.controller.adapters.ec2 import Ec2Instances
+from dyntrain.controller.adapters.items import trail_of
 from dyntrain.controller.adapters.jobs import Ec2JobMachines
 from dyntrain.controller.adapters.logs import CloudWatchLogs
 from dyntrain.controller.adapters.ssm import SsmParameters
@@ -145,3 +147,49 @@ def test_a_burst_of_entries_of_any_size_is_in_the_trail_once_in_items_of_their_o
         assert sum(item["entries"]["S"].count('"instance"') for item in items) == count
         assert len({item["sk"]["S"] for item in items}) == len(items)
         assert all(len(item["entries"]["S"]) < 350_000 for item in items), "DynamoDB takes items of 400 KB"
+
+
+@pytest.mark.parametrize("characters", ["x", "\N{SNOWMAN}"], ids=["ASCII", "others, which JSON spells out"])
+def test_no_item_of_the_trail_outgrows_a_table_whatever_the_nodes_last_words_are(
+    aws: PagedAws, characters: str
+) -> None:
+    """The acknowledgements are written before: what does not fit is lost for ever."""
+    why = 2000 * characters
+    entries = [StatusChanged(instance=f"i-{n:017x}", before="", after="PREPARE_FAILED", detail=why) for n in range(400)]
+    TableClusters(aws.clients, "t").record("demo", 1.0, entries)
+    items = [asked["Item"] for asked in aws.asked("PutItem")]
+    assert max(sum(len(str(value)) + len(name) for name, value in item.items()) for item in items) < 400 * 1024
+    assert [entry.entry for item in items for entry in trail_of(item)] == entries
+    assert len({item["sk"]["S"] for item in items}) == len(items)
+
+
+CAPACITY = ["InsufficientInstanceCapacity", "InsufficientReservedInstanceCapacity", "InsufficientHostCapacity"]
+
+
+@pytest.mark.parametrize("code", CAPACITY)
+@pytest.mark.parametrize("status", [400, 500, 503])
+def test_one_machine_that_has_no_room_does_not_keep_the_others_from_starting(
+    aws: PagedAws, code: str, status: int
+) -> None:
+    """EC2 refuses the whole call, with 500 as if it would pass."""
+    names = [f"i-{number:017x}" for number in range(5)]
+    started: list[str] = []
+
+    def start(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        if names[3] in asked["InstanceIds"]:
+            error: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+            raise ClientError(error, "StartInstances")
+        started.extend(asked["InstanceIds"])
+        return {}
+
+    aws.answers["StartInstances"] = start
+    batch = Ec2Instances(aws.clients).start(names)
+    assert sorted(started) == [*names[:3], names[4]]
+    assert set(batch.refused) == {names[3]}
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_that_fails_for_another_reason_is_asked_again_later(aws: PagedAws, status: int) -> None:
+    aws.refuses["StartInstances"], aws.code, aws.status = 0, "AnythingElse", status
+    with pytest.raises(RetryLater):
+        Ec2Instances(aws.clients).start(["i-1"])

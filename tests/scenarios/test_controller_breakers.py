@@ -113,6 +113,19 @@ def test_c13_a_heartbeat_that_is_refused_stops(refusal: str) -> None:
     assert sum(call[0] == "groups.heartbeat" and call[3] == "t-1" for call in world.calls) == 1
 
 
+@pytest.mark.parametrize(("outcome", "answer"), [("prepared", "CONTINUE"), ("prepare_failed", "ABANDON")])
+def test_a_launch_whose_heartbeat_was_refused_once_is_answered_all_the_same(outcome: str, answer: str) -> None:
+    """Rights that were missing for a minute: the group would give the launch up, and launch the next one for it."""
+    world, instance = launching()
+    world.failing["groups.heartbeat"] = [Refused("AccessDenied", "not authorized")]
+    world.wait(60)
+    world.resync()
+    world.wait(1)
+    world.hear(world.report(instance, outcome))
+    world.resync()
+    assert [call[-1] for call in world.calls if call[0] == "groups.complete"] == [answer]
+
+
 def test_c18_a_reading_that_would_remove_most_members_waits_for_a_second_one() -> None:
     world, master, workers = job(4)
     for worker in workers[:3]:

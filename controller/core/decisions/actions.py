@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from dyntrain.controller.contract.messages import Status
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Ended
+from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Announced, Answered, Done, Ended
 from dyntrain.controller.core.views.target import Membership
 
 
@@ -217,8 +217,8 @@ def refusal(action: Action, problem: str, at: float) -> Acks:
     match action:
         case SetStatusTag(gone=True):  # the tag that IAM goes by is gone too
             return acknowledgement(action, at)
-        case HeartbeatLifecycle():  # refused once is refused for ever: the hook's own timeout decides
-            return Acks(answers={action.key: Answered(at=at, result="refused")})
+        case HeartbeatLifecycle():  # no heartbeat any more: but the hook may still be answered, once there is what to
+            return Acks(answers={action.key: Answered(at=at, result=NO_HEARTBEAT)})
         case TerminateInGroup() | SuspendReplacement() | StopBase():
             return Acks(refused=Announced(at=at, value=problem))
         case _:

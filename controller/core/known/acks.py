@@ -13,7 +13,8 @@ from dyntrain.controller.core.known.registers import Fact, latest, union
 from pydantic import Field
 
 # `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]
+NO_HEARTBEAT = "refused"
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was, which answers no hook
 
 
 class Done(Fact):

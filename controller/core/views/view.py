@@ -18,6 +18,7 @@ from dyntrain.controller.contract.messages import (
     is_base_value,
 )
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
+from dyntrain.controller.core.known.acks import NO_HEARTBEAT
 from dyntrain.controller.core.known.facts import Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
 from dyntrain.controller.core.views.reasons import Reason
 
@@ -115,9 +116,13 @@ class View:
         hooks = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
-            if hook.transition == transition and key not in self.facts.acks.answers
+            if hook.transition == transition and not self._answered(key)
         ]
         return sorted(hooks, key=lambda item: item[1].order)
+
+    def _answered(self, key: str) -> bool:
+        answer = self.facts.acks.answers.get(key)
+        return answer is not None and answer.result != NO_HEARTBEAT
 
 
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
