@@ -193,5 +193,5 @@ def _of_client(doing: str, error: ClientError) -> RetryLater | Refused:
     code = error_code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     message = f"{doing}: {error.response.get('Error', {}).get('Message', '')}"
-    passes = code not in NO_CAPACITY and (code in _TRANSIENT or status >= 500)
+    passes = error_code(error) not in NO_CAPACITY and (code in _TRANSIENT or status >= 500)
     return RetryLater(f"{code}: {message}") if passes else Refused(code, message)

@@ -447,3 +447,23 @@ def test_the_doctor_understands_what_the_template_made(stack: ToyCloud, monkeypa
     fine = {what for what, one in lines.items() if one["verdict"] == "ok"}
     assert fine >= {"stage", "table", "demo: policy", "demo: node parameter", "demo: identity keys"}, done.output
     assert fine >= {"demo: stack", "demo: launch template", "demo: group demo-workers"}, done.output
+
+
+def test_an_update_of_the_stack_sets_no_group_back_to_the_size_that_it_was_made_with() -> None:
+    """Of what a template says of a group's size, each update that touches the group writes it again: raising MaxWorkers
+    would end all workers, and bring base nodes back that `after_job: terminate` has ended.
+    """
+    groups = {
+        name: resource
+        for name, resource in template()["Resources"].items()
+        if resource["Type"] == "AWS::AutoScaling::AutoScalingGroup"
+    }
+    assert set(groups) == {"MasterGroup", "BaseGroup", "WorkerGroup"}
+    for resource in groups.values():
+        policy = resource["UpdatePolicy"]
+        assert set(policy) == {"AutoScalingScheduledAction"}, "nothing that replaces instances"
+        assert policy["AutoScalingScheduledAction"] == {"IgnoreUnmodifiedGroupSizeProperties": True}
+    sizes = {
+        name: {key for key in ("DesiredCapacity",) if key in group["Properties"]} for name, group in groups.items()
+    }
+    assert sizes == {"MasterGroup": {"DesiredCapacity"}, "BaseGroup": {"DesiredCapacity"}, "WorkerGroup": set()}

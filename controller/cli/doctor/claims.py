@@ -76,11 +76,12 @@ CAUGHT = (
     Caught("controller/adapters/submission.py", "s3:HeadBucket", "301", _S3_ERRORS),
     Caught("controller/adapters/submission.py", "s3:HeadBucket", "403", _S3_HEAD),
     Caught("controller/adapters/submission.py", "s3:HeadBucket", "404", _S3_HEAD),
+    Caught("controller/adapters/submission.py", "ec2:RunInstances", "DryRunOperation", _EC2_ERRORS),
     *(
-        Caught("controller/adapters/submission.py", "ec2:RunInstances", code, _EC2_ERRORS)
+        Caught("controller/adapters/aws.py", "ec2:RunInstances", code, _EC2_ERRORS)
         for code in (
-            "DryRunOperation",
             "InsufficientCapacity",
+            "InsufficientHostCapacity",
             "InsufficientInstanceCapacity",
             "InsufficientReservedInstanceCapacity",
             "InstanceLimitExceeded",
@@ -151,6 +152,11 @@ _BELIEVED = (
     ),
     ("event patterns are written so", "eventbridge/latest/userguide/eb-event-patterns.html"),
     ("the envelope of an event", "eventbridge/latest/ref/events-structure.html"),
+    ("how large an item may be", "amazondynamodb/latest/developerguide/ServiceQuotas.html"),
+    (
+        "an update of a stack leaves a group's sizes that it does not change itself",
+        "AWSCloudFormation/latest/UserGuide/aws-attribute-updatepolicy.html",
+    ),
     ("the event of a tag", "tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"),
     ("the event of an instance's state", "AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"),
     (
