@@ -7,13 +7,18 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
+from dyntrain.controller.local.pace import patient
+from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.watched.between import gave
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -132,14 +137,25 @@ def test_t2_what_stands_between_two_loops_is_no_matter_of_batches() -> None:
 
 def test_a_process_that_trains_one_job_after_another_keeps_no_weights_of_the_earlier_ones() -> None:
     """A notebook would run out of memory: each job's weights, with the states of their optimizers."""
+
+    class Weight:
+        pass
+
     kept: list[weakref.ref[Any]] = []
 
-    def write(net: Any, target: Any) -> None:
-        kept.append(weakref.ref(next(iter(target.collect_params().values()))))
-        in_place(net, target)
+    def trains() -> None:
+        for _ in range(3):
+            here.loop, here.in_block = SimpleNamespace(membership=object()), False
+            weight = Weight()
+            kept.append(weakref.ref(weight))
+            gave(weight, [Weight(), Weight()])
+        del weight
+        gc.collect()
+        assert [each() is None for each in kept] == [True, True, False]
+        found.append(True)
 
-    Conductor({0: 1}).run(lambda job: script(job, write))
-    for _ in range(2):
-        Conductor({0: 1}).run(lambda job: script(job, in_place))
-    gc.collect()
-    assert [each() for each in kept] == [None] * len(kept)
+    found: list[bool] = []
+    thread = threading.Thread(target=trains)  # what a thread is at is its own
+    thread.start()
+    thread.join(patient(30))
+    assert found == [True]
