@@ -217,11 +217,18 @@ def test_instances_are_started_stopped_and_untagged_and_the_ledger_takes_one_of_
     wait_for(lambda: account.cloud.instance_state(instance) == "running")
 
     ledger = TableLedger(Clients(), account.cloud.table)
-    read = ledger.get()
-    mine = StoredLedger(
-        {"other": Claim(count=2, instance_type="c5.large", since=1.0, expires=2.0)}, at=1.0, version=read.version
-    )
-    ledger.put(mine)
+
+    def written() -> StoredLedger | None:
+        """None where the cloud's own pass wrote it between the two."""
+        claim = Claim(count=2, instance_type="c5.large", since=1.0, expires=4e9)
+        mine = StoredLedger({"other": claim}, at=1.0, version=ledger.get().version)
+        try:
+            ledger.put(mine)
+        except Conflict:
+            return None
+        return mine
+
+    mine = wait_for(written)
     with pytest.raises(Conflict):
         ledger.put(mine)
     assert ledger.get().claims["other"] == mine.claims["other"]
