@@ -33,10 +33,10 @@ class DeployFailed(Exception):
 
 
 def up(
-    stack: str, package: Path, template: str = "sam.json", mail: str = "", wait_seconds: float = WAIT_SECONDS
+    stack: str, package: Path, template: str = "sam.json", mail: str | None = None, wait_seconds: float = WAIT_SECONDS
 ) -> str:
     """Returns created, updated or unchanged. `template`: SAM, or `translated.json` where CloudFormation has no
-    transform.
+    transform. `mail`: who gets the alarms; "": nobody; None: whoever does already.
     """
     archive = package / "deployment.zip"
     if not archive.is_file() or not (package / template).is_file():
@@ -56,17 +56,9 @@ def up(
 
 def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
     """Returns deleted, or absent. Raises DeployFailed when something keeps the stack."""
-    cloudformation = boto3.client("cloudformation")
     found = _stack(stack)
     if found is not None:
-        until = time.monotonic() + wait_seconds
-        cloudformation.delete_stack(StackName=stack)
-        while (left := _stack(found["StackId"])) is not None and left["StackStatus"] != "DELETE_COMPLETE":
-            if left["StackStatus"].endswith("FAILED") or time.monotonic() > until:
-                raise DeployFailed(
-                    f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}"
-                )
-            time.sleep(POLL_SECONDS)
+        _delete(stack, found["StackId"], time.monotonic() + wait_seconds)
     account, bucket = code_bucket(stack)
     _delete_bucket(bucket, account)
     return "deleted" if found is not None else "absent"
@@ -90,9 +82,23 @@ def with_code(template: dict[str, Any], bucket: str, key: str) -> dict[str, Any]
     return template
 
 
-def _change(stack: str, url: str, mail: str, until: float) -> str:
+def _delete(stack: str, known: str, until: float) -> None:
+    """`known`: its id, by which it can be looked at until it is gone."""
+    boto3.client("cloudformation").delete_stack(StackName=stack)
+    while (left := _stack(known)) is not None and left["StackStatus"] != "DELETE_COMPLETE":
+        if left["StackStatus"].endswith("FAILED") or time.monotonic() > until:
+            raise DeployFailed(
+                f"stack {stack} is {left['StackStatus']}: {left.get('StackStatusReason', 'see its events')}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _change(stack: str, url: str, mail: str | None, until: float) -> str:
     cloudformation = boto3.client("cloudformation")
     before = _stack(stack)
+    if before is not None and before["StackStatus"] == "ROLLBACK_COMPLETE":  # of a creation: it can only be deleted
+        _delete(stack, before["StackId"], until)
+        before = None
     new = before is None or before["StackStatus"] == "REVIEW_IN_PROGRESS"
     name = f"deploy-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"  # two in one second are told apart
     cloudformation.create_change_set(
@@ -100,7 +106,7 @@ def _change(stack: str, url: str, mail: str, until: float) -> str:
         ChangeSetName=name,
         ChangeSetType="CREATE" if new else "UPDATE",
         TemplateURL=url,
-        Parameters=[{"ParameterKey": "AlarmAddress", "ParameterValue": mail}],
+        Parameters=[_address(before, mail)],
         Capabilities=["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"],
     )
     while (change := cloudformation.describe_change_set(StackName=stack, ChangeSetName=name))["Status"] not in (
@@ -121,6 +127,14 @@ def _change(stack: str, url: str, mail: str, until: float) -> str:
     if now["StackStatus"] not in GOOD:
         raise DeployFailed(f"stack {stack} is {now['StackStatus']}: see its events for the first failure")
     return "created" if new else "updated"
+
+
+def _address(before: dict[str, Any] | None, mail: str | None) -> dict[str, Any]:
+    """A parameter that is not named would fall back to its default, and the alarms to nobody."""
+    known = [one["ParameterKey"] for one in before.get("Parameters", [])] if before is not None else []
+    if mail is None and "AlarmAddress" in known:
+        return {"ParameterKey": "AlarmAddress", "UsePreviousValue": True}
+    return {"ParameterKey": "AlarmAddress", "ParameterValue": mail or ""}
 
 
 def _bounded(until: float, stack: str, status: str) -> None:
@@ -182,7 +196,9 @@ def main() -> int:
     parser.add_argument("--stack", required=True)
     parser.add_argument("--package", type=Path, help="the folder that make package wrote")
     parser.add_argument("--template", default="sam.json")
-    parser.add_argument("--mail", default="", help="gets the alarms; AWS asks it to confirm")
+    parser.add_argument(
+        "--mail", help="gets the alarms, and AWS asks it to confirm; default: who does already. An empty one: nobody"
+    )
     arguments = parser.parse_args()
     try:
         if arguments.what == "up" and arguments.package is None:
