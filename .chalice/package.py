@@ -48,13 +48,15 @@ NOT_DEPLOYED = (
     "core/history/bill.py",
     "contract/command_words.py",
     "contract/gpu_families.py",
+    "core/decisions/arrows.py",
 )
 # Powertools' HTTP routes with their documentation pages, and its tools that the controller does not use; pydantic's
 # past, future and plug-in for mypy; schedules in words; types for checkers; lists of what was in a wheel, which is not
 # all here
 NOT_NEEDED = re.compile(
     r"aws_lambda_powertools/(event_handler/|utilities/(?!__init__\.py|jmespath_utils/)|metrics/provider/datadog/)"
-    r"|pydantic/(v1/|experimental/|mypy\.py)|cronsim/explain\.py|annotated_types/test_cases\.py|.*\.pyi$"
+    r"|pydantic/(v1/|experimental/|mypy\.py|color\.py|deprecated/(decorator|tools)\.py)"
+    r"|cronsim/explain\.py|annotated_types/test_cases\.py|.*\.pyi$"
     r"|[^/]*\.dist-info/(RECORD$|sboms/)"
 )
 

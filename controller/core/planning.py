@@ -40,7 +40,7 @@ from dyntrain.controller.core.views.target import Membership, ended_at, plan_tar
 from dyntrain.controller.core.views.view import Rules, View, view
 
 _DIVISIBLE = (StampOwner, SetStatusTag, Protect, Terminate, SuspendReplacement, StopBase)
-_MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
+MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED")
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,12 @@ def without(decision: Decision, others: AbstractSet[str]) -> Decision:
     return replace(decision, actions=tuple(_left(decision.actions, others)), changes=changes, metered=metered)
 
 
+def told_of(decision: Decision) -> set[str]:
+    """The instances of which people are told something."""
+    tagged = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
+    return {change.instance for change in decision.changes}.union(*tagged)
+
+
 def _left(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
     for action in actions:
         about = instances(action)
@@ -161,7 +167,7 @@ def _to_stamp(node: View, rules: Rules) -> bool:
 
 
 def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
-    wanted: Mapping[Status, list[str]] = {status: [] for status in _MIRRORED}
+    wanted: Mapping[Status, list[str]] = {status: [] for status in MIRRORED}
     for node in nodes:
         standing = node.standing
         foreign = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
@@ -173,9 +179,7 @@ def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
 
 
 def _last_tags(terminated: Iterable[View]) -> Iterator[Action]:
-    """An instance that EC2 took, or whose tag an overtaken pass wrote once more, does not say for ever that it is in
-    the job.
-    """
+    """An instance that EC2 took does not say for ever that it is in the job."""
     stale = tuple(node.instance for node in terminated if node.mirror in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
     if stale:
         yield SetStatusTag(stale, "REMOVED", gone=True)

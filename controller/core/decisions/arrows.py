@@ -1,0 +1,72 @@
+"""From which status to which other one an instance may go, and what has to have happened for that, as data.
+
+What people read in the tag goes along these arrows, each time for a cause of its own: a status that comes back without
+one is an old one, written late. Where the controller was busy meanwhile, statuses between two may be missing. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from dyntrain.controller.contract.messages import Status
+
+
+class Cause(Enum):
+    COURSE = "it goes on as it was wished, and needs nothing more"
+    ASKED = "it was asked to join: tagged (again), launched, its group enlarged"
+    LET_GO = "it is to leave: untagged, its group made smaller, taken by AWS, failed, the job over"
+    BEGAN_ANEW = "its machine or its bootstrap began anew, or failed"
+    JOB_LOST_IT = "the job lost it, has no place for it, or is not heard of any more"
+
+
+_COURSE, _ASKED, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.ASKED}), frozenset({Cause.LET_GO})
+_ANEW, _LOST = frozenset({Cause.BEGAN_ANEW}), frozenset({Cause.JOB_LOST_IT})
+
+# None: no tag yet. What is not here cannot be.
+ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
+    (None, "PREPARE_FAILED"): _ANEW,
+    (None, "ADD_QUEUED"): _ASKED,
+    (None, "ADDED"): _ASKED,
+    (None, "REMOVAL_QUEUED"): _LET_GO,
+    (None, "REMOVED"): _LET_GO,
+    ("PREPARE_FAILED", "ADD_QUEUED"): _ANEW | _ASKED,
+    ("PREPARE_FAILED", "ADDED"): _ANEW | _ASKED,
+    ("PREPARE_FAILED", "REMOVAL_QUEUED"): _LET_GO,
+    ("PREPARE_FAILED", "REMOVED"): _LET_GO,
+    ("ADD_QUEUED", "PREPARE_FAILED"): _ANEW,
+    ("ADD_QUEUED", "ADDED"): _COURSE,
+    ("ADD_QUEUED", "REMOVAL_QUEUED"): _LET_GO,
+    ("ADD_QUEUED", "REMOVED"): _LET_GO,
+    ("ADDED", "PREPARE_FAILED"): _ANEW,
+    ("ADDED", "ADD_QUEUED"): _LOST | _ASKED,
+    ("ADDED", "REMOVAL_QUEUED"): _LET_GO,
+    ("ADDED", "REMOVED"): _LET_GO,
+    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _ANEW,
+    ("REMOVAL_QUEUED", "ADD_QUEUED"): _ASKED,
+    ("REMOVAL_QUEUED", "ADDED"): _ASKED,
+    ("REMOVAL_QUEUED", "REMOVED"): _COURSE,
+    ("REMOVED", "PREPARE_FAILED"): _ANEW,
+    ("REMOVED", "ADD_QUEUED"): _ASKED | _ANEW,
+    ("REMOVED", "ADDED"): _ASKED | _ANEW,
+    ("REMOVED", "REMOVAL_QUEUED"): _LET_GO,
+}
+
+
+def unexplained(told: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
+    """Which of the statuses `told` of one instance no arrow explains, a sentence each; both are (time, what), oldest
+    first. Each cause counts once, and those before it are over then: who was asked to join once comes back once.
+    """
+    causes, found = list(happened), list[str]()
+    before: Status | None = None
+    for at, after in told:
+        wanted = ARROWS.get((before, after), frozenset())
+        if after != before and Cause.COURSE not in wanted:
+            place = next((n for n, (then, cause) in enumerate(causes) if cause in wanted and then <= at), None)
+            if place is None:
+                why = "; or ".join(cause.value for cause in Cause if cause in wanted) or "there is none"
+                found.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
+            else:
+                del causes[: place + 1]
+        before = after
+    return found
