@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from dyntrain.controller.contract.errors import Refused
+from dyntrain.controller.contract.errors import Refused, RetryLater
 from dyntrain.controller.contract.messages import OWNER_TAG, Target
 from dyntrain.controller.contract.stage import STAGES
 from dyntrain.controller.core.known.facts import InstanceState, Market, Phase, Transition
@@ -105,12 +105,14 @@ class FakeInstances:
         self.world.called("instances.by_id")
         return [self._seen(name) for name in instances if name in self.world.machines and name not in self.world.hidden]
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
+    def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         self.world.called("instances.tag", key, value, *instances)
+        if until is not None and self.world.now > until:
+            raise RetryLater("not sent any more")
         refused = {name: self.world.refusing[name] for name in instances if name in self.world.refusing}
         for name in instances:
             if name in self.world.machines and name not in refused:
-                self.world.machines[name].tags[key] = value
+                self.world.tagged(name, key, value)
         return Batch(frozenset(name for name in instances if name not in self.world.machines), refused)
 
     def terminate(self, instances: Sequence[str]) -> Batch:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dyntrain.controller.adapters.items import group_item, job_item, node_item, tick_item
+from dyntrain.controller.adapters.items import group_item, job_item, node_item, tick_item, turn_item
 from dyntrain.controller.core.history.trail import Entry
 from dyntrain.controller.core.known.facts import NodeFacts
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
-from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
 if TYPE_CHECKING:
     from fakes import World
@@ -101,6 +101,15 @@ class FakeClusters:
         self.world.called("clusters.put", cluster)
         image = {"pk": {"S": f"cluster#{cluster}"}, "wake": {"BOOL": False}}
         self.world.written(("cluster", cluster), stored, stored.version, image)
+
+    def turn(self, cluster: str) -> StoredTurn:
+        self.world.called("clusters.turn", cluster)
+        turn, version = self.world.table.get(("turn", cluster), (StoredTurn(), 0))
+        return replace(turn, version=version)
+
+    def put_turn(self, cluster: str, turn: StoredTurn) -> None:
+        self.world.called("clusters.put_turn", cluster)
+        self.world.written(("turn", cluster), turn, turn.version, turn_item(cluster, turn, turn.version + 1))
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         self.world.called("clusters.tick", cluster)

@@ -98,6 +98,10 @@ class World:
         if self.failing.get(name):
             raise self.failing[name].pop(0)
 
+    def tagged(self, instance: str, key: str, value: str) -> None:
+        """By the controller."""
+        self.machines[instance].tags[key] = value
+
     def shown(self, instance: str) -> Machine:
         """The instance as describe calls show it: here without lag."""
         return self.machines[instance]
@@ -331,5 +335,6 @@ def running_cluster(elastic: int = 1, **policy) -> tuple[World, str, list[str]]:
     for worker in workers:
         world.wait(1)
         world.hear(world.tag(worker), world.report(worker))
+    world.wait(1 if workers else 0)
     world.hear(world.job_event(master, *workers, revision=world.target().revision))
     return world, master, workers

@@ -5,8 +5,10 @@ Throttled calls are retried by botocore itself, in adaptive mode; what still fai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +107,28 @@ class Clients:
         )
         self.session = Session()
         self.session.register_component("data_loader", _ServiceModels())
+        self._until = ContextVar[float | None]("until", default=None)
 
     @cache  # noqa: B019 - one object for the life of the process
     def ec2(self) -> EC2Client:
         client: EC2Client = self._client("ec2")
+        client.meta.events.register("before-send.ec2", self._in_time)
         return client
+
+    @contextmanager
+    def sent_by(self, until: float | None) -> Iterator[None]:
+        """What is asked of EC2 inside is not sent after `until`, nor sent again: RetryLater is raised then."""
+        token = self._until.set(until)
+        try:
+            yield
+        finally:
+            self._until.reset(token)
+
+    def _in_time(self, **_request: Any) -> None:
+        """Before each attempt of botocore's own, too."""
+        until = self._until.get()
+        if until is not None and time.time() > until:
+            raise RetryLater("this run has taken so long that another one may be at it: not sent to EC2")
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:

@@ -37,13 +37,16 @@ from dyntrain.controller.adapters.items import (
     trail_item,
     trail_key,
     trail_of,
+    turn_item,
+    turn_key,
+    turn_of,
 )
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.core.history.trail import Entry
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
-from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry
 
 BATCH = 100  # keys of one BatchGetItem
 BATCH_ROUNDS = 6
@@ -174,6 +177,13 @@ class TableClusters(Table):
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
         self._put(membership_item(cluster, stored, stored.version + 1), stored.version)
+
+    def turn(self, cluster: str) -> StoredTurn:
+        item = self._get(turn_key(cluster))
+        return turn_of(item) if item is not None else StoredTurn()
+
+    def put_turn(self, cluster: str, turn: StoredTurn) -> None:
+        self._put(turn_item(cluster, turn, turn.version + 1), turn.version)
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         with translated(f"writing the tick of {cluster} in table {self._table}"):

@@ -52,9 +52,10 @@ class Ec2Instances:
         """By a filter: asking by id would fail as a whole for one that EC2 does not show (yet)."""
         return self._described("instance-id", instances)
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
+    def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         def call(batch: Sequence[str]) -> None:
-            self._clients.ec2().create_tags(Resources=list(batch), Tags=[{"Key": key, "Value": value}])
+            with self._clients.sent_by(until):
+                self._clients.ec2().create_tags(Resources=list(batch), Tags=[{"Key": key, "Value": value}])
 
         return self.each_batch(instances, call, f"tagging with {key}={value}")
 

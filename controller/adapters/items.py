@@ -19,7 +19,7 @@ from dyntrain.controller.core.known.groups import GroupFacts
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.loops.notify import StoredNotice
-from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, TrailEntry, Wake
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn, TrailEntry, Wake
 
 Item = dict[str, Any]
 
@@ -109,6 +109,26 @@ def membership_of(item: Mapping[str, Any]) -> StoredMembership:
     format_of(item)
     fields = {**json.loads(item["membership"]["S"]), "members": [entry["S"] for entry in item["members"]["L"]]}
     return StoredMembership(Membership.model_validate(fields), int(item["published"]["N"]), int(item["version"]["N"]))
+
+
+def turn_key(cluster: str) -> Item:
+    return {"pk": {"S": f"turn#{cluster}"}, "sk": {"S": "turn"}}
+
+
+def turn_item(cluster: str, turn: StoredTurn, version: int) -> Item:
+    return {
+        **turn_key(cluster),
+        "number": {"N": str(turn.number)},
+        "until": {"N": f"{turn.until:.3f}"},
+        "left": {"L": [{"S": instance} for instance in sorted(turn.left)]},
+        **_written(version, wake=False),
+    }
+
+
+def turn_of(item: Mapping[str, Any]) -> StoredTurn:
+    format_of(item)
+    left = frozenset(entry["S"] for entry in item["left"]["L"])
+    return StoredTurn(int(item["number"]["N"]), float(item["until"]["N"]), left, int(item["version"]["N"]))
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:

@@ -3,24 +3,28 @@
 1. gather: the cluster's nodes (by the index, joined with the records' own images), the job, the membership
 2. decide: pure; what would change the membership or end an instance is first confirmed by consistent reads
 3. apply: settle the membership by compare-and-set, publish it, do the actions, acknowledge what took effect
+
+What people are told of a node (its tag, the log, the trail) is told by one run at a time: `turns`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Conflict, ControllerError, RetryLater
-from dyntrain.controller.core.decisions.actions import Ending, instances
+from dyntrain.controller.core.decisions.actions import Action
 from dyntrain.controller.core.decisions.alarms import GIVEN_UP, TARGET_DISPUTED
-from dyntrain.controller.core.history.trail import AlarmRaised, Entry, Nominated, StatusChanged
-from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Done
+from dyntrain.controller.core.history.trail import AlarmRaised
+from dyntrain.controller.core.known.acks import NONE
 from dyntrain.controller.core.known.facts import Named, NodeFacts
-from dyntrain.controller.core.planning import Decision, decide, without
+from dyntrain.controller.core.planning import Decision, decide, told_of, without
 from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
+from dyntrain.controller.loops.confirming import confirm, critical, ended, read_again
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.intake import merge
 from dyntrain.controller.loops.ports import Ports, StoredNode, Wake
@@ -29,11 +33,12 @@ from dyntrain.controller.loops.rebuild import awaits_job, membership_of, take_me
 from dyntrain.controller.loops.registry import Registry
 from dyntrain.controller.loops.resync import facts_of_instance
 from dyntrain.controller.loops.scaling import settle_capacity
+from dyntrain.controller.loops.telling import tell
+from dyntrain.controller.loops.turns import Turn
 
 log = logging.getLogger("dyntrain.converge")
 
-ATTEMPTS = 6
-CONFIRMATIONS = 3
+ATTEMPTS = 10
 
 
 def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) -> list[Decision]:
@@ -108,19 +113,56 @@ def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
 def _converge(
     ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, every: bool, surveyed: bool
 ) -> Decision | None:
-    """None: the table has lost what the controller knew of the cluster, and it is not known again yet.
+    """A pass, and one more for the instances that other runs left to it, as long as there are any.
 
-    `every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on.
+    None: the table has lost what the controller knew of the cluster, and it is not known again yet.
+    """
+    cluster = rules.policy.cluster
+    done: tuple[Action, ...] = ()
+    for _ in range(ATTEMPTS):
+        turn = Turn(ports, cluster)
+        try:
+            decision = _pass(ports, rules, images, turn, repair=repair, every=every, surveyed=surveyed)
+        except Exception:
+            with suppress(ControllerError):
+                turn.end(done=False)
+            raise
+        left = turn.end(done=decision is not None)
+        if decision is None:
+            return None
+        done += decision.actions
+        if not left:
+            return replace(decision, actions=done)
+        images, every, repair = ports.nodes.get_many(sorted(left)), False, False
+    raise RetryLater(f"other runs left instances of {cluster} to this one {ATTEMPTS} times in a row")
+
+
+def _pass(
+    ports: Ports,
+    rules: Rules,
+    images: Mapping[str, StoredNode],
+    turn: Turn,
+    *,
+    repair: bool,
+    every: bool,
+    surveyed: bool,
+) -> Decision | None:
+    """`every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on.
 
     So a thousand events cost one acknowledgement a node, though several passes see most of the nodes. A record that was
     never handled leaves its node without a status; the next tick acts on all of them.
+
+    What people are told is decided once it is this run's turn, by what is read then; until then nothing is written.
     """
     cluster = rules.policy.cluster
+    nodes: dict[str, StoredNode] = {}
+    seen_again: set[str] = set()
     for _ in range(ATTEMPTS):
-        nodes = _gather(ports, rules, images, every)
+        nodes = nodes or _gather(ports, rules, images, every)
+        now = ports.clock()  # before the reads: who reports while this run is slow was not silent
         job, _version = ports.jobs.get(cluster)
         stored = membership_of(ports, cluster, surveyed=surveyed)
-        if stored is None or awaits_job(stored.membership, job, rules.policy, ports.clock()):
+        if stored is None or awaits_job(stored.membership, job, rules.policy, now):
             return None
         published, foreign, old = stored.published, "", stored.membership
         if repair and stored.membership.revision > 0:
@@ -128,33 +170,35 @@ def _converge(
         if not stored.membership.listed:
             take_members(ports, rules, stored, job, (node.facts for node in nodes.values()))
             continue
-        decision = decide((node.facts for node in nodes.values()), old, job, rules, ports.clock(), published)
-        read_again: set[str] = set()
-        for _ in range(CONFIRMATIONS):
-            newer = _confirm(ports, nodes, _critical(decision, old))
-            ends = _ended(decision) - read_again
-            if ends:
-                newer = {**newer, **_read_again(ports, rules, {**nodes, **newer}, ends)}
-                read_again |= ends
-            if not newer:
-                break
+        decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
+        own = decision if every else without(decision, _of_others(nodes, images))
+        newer = confirm(ports, nodes, critical(decision, old) | (told_of(own) if turn.mine else set()))
+        ends = ended(decision) - seen_again
+        if ends:
+            newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}
+            seen_again |= ends
+        if newer:  # with the job and the membership, which may have gone on as well
             nodes.update(newer)
-            decision = decide((node.facts for node in nodes.values()), old, job, rules, ports.clock(), published)
+            continue
+        told = told_of(own)
+        if not turn.mine:
+            if turn.take(nodes if every else images, wanted=bool(told)):
+                if turn.left:
+                    images = {**images, **ports.nodes.get_many(sorted(turn.left))}
+                    nodes, seen_again = {}, set()
+                continue
+            own = without(own, told)
         if decision.membership is not stored.membership:
             try:
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
             except Conflict:
+                nodes, seen_again = {}, set()
                 continue
         if foreign:  # known for sure only now: nobody had moved the membership on meanwhile
             _tell_foreign(ports, cluster, foreign)
-        if not every:
-            decision = without(
-                decision,
-                {instance for instance, node in nodes.items() if instance not in images and _awaits_its_own_pass(node)},
-            )
-        _apply(ports, rules, decision, nodes)
-        return decision
-    raise RetryLater(f"the membership of {cluster} was changed by others {ATTEMPTS} times in a row")
+        _apply(ports, rules, own, nodes, turn)
+        return own
+    raise RetryLater(f"what is known of {cluster} was changed by others {ATTEMPTS} times in a row")
 
 
 def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int, str, Membership]:
@@ -207,6 +251,10 @@ def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], every:
     }
 
 
+def _of_others(nodes: Mapping[str, StoredNode], images: Mapping[str, StoredNode]) -> set[str]:
+    return {instance for instance, node in nodes.items() if instance not in images and _awaits_its_own_pass(node)}
+
+
 def _awaits_its_own_pass(node: StoredNode) -> bool:
     return node.pending or node.facts.acks.status is None
 
@@ -223,50 +271,12 @@ def _named(node: StoredNode, cluster: str) -> StoredNode:
     return replace(node, facts=node.facts.join(naming))
 
 
-def _critical(decision: Decision, old: Membership) -> set[str]:
-    """Nodes whose facts must not be a moment old: those that join or leave the target, lose or take the coordinator,
-    and those that are ended.
-    """
-    coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
-    return (
-        set(old.members) ^ set(decision.membership.members)
-        | _ended(decision)
-        | {instance for instance in coordinators if instance is not None}
-    )
-
-
-def _ended(decision: Decision) -> set[str]:
-    ends = [action for action in decision.actions if isinstance(action, Ending)]
-    return {instance for action in ends for instance in instances(action)}
-
-
-def _read_again(
-    ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ends: Iterable[str]
-) -> dict[str, StoredNode]:
-    """Those whose facts a fresh look at EC2 changes: nothing is ended on a reading that may have been partial."""
-    started = ports.clock()
-    found = {}
-    for seen in ports.instances.by_id(sorted(ends)):
-        node = nodes[seen.instance]
-        facts = node.facts.join(facts_of_instance(seen, started, rules.elastic))
-        if facts != node.facts:
-            found[seen.instance] = replace(node, facts=facts)
-    return found
-
-
-def _confirm(ports: Ports, nodes: Mapping[str, StoredNode], critical: Iterable[str]) -> dict[str, StoredNode]:
-    latest = ports.nodes.get_many(sorted(critical))
-    return {
-        instance: replace(node, facts=node.facts.join(nodes[instance].facts) if instance in nodes else node.facts)
-        for instance, node in latest.items()
-        if instance not in nodes or node.version > nodes[instance].version
-    }
-
-
-def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode]) -> None:
-    cluster = rules.policy.cluster
-    trail, acks = _told(ports, rules, decision)
-    performed = perform(ports, cluster, decision.actions)
+def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:
+    cluster, at = rules.policy.cluster, ports.clock()
+    if turn.mine and at > turn.until:
+        raise RetryLater(f"this run has come to its turn at {cluster} too late, and leaves it to the next one")
+    trail, acks = tell(ports, rules, decision)
+    performed = perform(ports, cluster, decision.actions, until=turn.until if turn.mine else None)
     for instance, effects in performed.acks.items():
         acks[instance] = acks.get(instance, NONE).join(effects)
     for instance, remembered in acks.items():
@@ -274,44 +284,6 @@ def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, S
         facts = nodes[instance].facts.join(NodeFacts(instance=instance, acks=remembered))
         merge(ports, facts, wake=False, known=nodes[instance])
     if trail or performed.trail:
-        ports.clusters.record(cluster, ports.clock(), [*trail, *performed.trail])
+        ports.clusters.record(cluster, at, [*trail, *performed.trail])
     if performed.failures:
         raise RetryLater("; ".join(performed.failures))
-
-
-def _told(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Tells people what has changed; returns it for the audit trail, and what each node remembers to have been told."""
-    cluster, now = rules.policy.cluster, ports.clock()
-    trail: list[Entry] = []
-    acks: dict[str, Acks] = {}
-    for change in decision.changes:
-        changed = StatusChanged(
-            instance=change.instance,
-            before=change.before,
-            after=change.standing.line,
-            detail=change.standing.detail,
-        )
-        joined = {cluster: Done(at=now)} if change.standing.status == "ADDED" else {}
-        acks[change.instance] = Acks(status=Announced(at=now, value=change.standing.line), joined=joined)
-        trail.append(changed)
-        log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **changed.fields()})
-    for alarm in decision.alarms:
-        ports.metrics.count(alarm.metric, cluster, len(alarm.instances))
-        log.error(
-            alarm.metric, extra={"cluster": cluster, "instances": " ".join(alarm.instances), "problem": alarm.sentence}
-        )
-        for instance in alarm.instances:
-            trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
-            alarmed = Acks(alarms={alarm.metric: Announced(at=now, value=alarm.about[instance])})
-            acks[instance] = acks.get(instance, NONE).join(alarmed)
-    for entry in decision.metered:
-        trail.append(entry)
-        billed = Acks(billed=Announced(at=now, value=entry.line))
-        acks[entry.instance] = acks.get(entry.instance, NONE).join(billed)
-    if (nomination := decision.nomination) is not None:
-        nominated = Nominated(
-            coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value
-        )
-        trail.append(nominated)
-        log.warning("nomination", extra={"cluster": cluster, **nominated.fields()})
-    return trail, acks

@@ -76,17 +76,19 @@ class _Effect:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def perform(ports: Ports, cluster: str, actions: Sequence[Action], why: str = "") -> Performed:
+def perform(
+    ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
+) -> Performed:
     """One failing action does not keep the others from being done, except those that it is a condition of: nothing is
     ended whose tags could not be written first, nothing is asked to join that could not be started.
 
-    `why` goes into the audit trail.
+    `why` goes into the audit trail. Status tags are not written after `until`.
     """
     performed = Performed()
     for planned in actions:
         action = _unhindered(planned, performed.held_back)
         if action is not None:
-            _one(ports, cluster, action, why, performed)
+            _one(ports, cluster, action, why, until, performed)
     return performed
 
 
@@ -99,11 +101,11 @@ def _unhindered(action: Action, held_back: set[str]) -> Action | None:
     return replace(action, instances=remaining) if isinstance(action, Terminate | TagElastic | StopBase) else action
 
 
-def _one(ports: Ports, cluster: str, action: Action, why: str, performed: Performed) -> None:
+def _one(ports: Ports, cluster: str, action: Action, why: str, until: float | None, performed: Performed) -> None:
     kind = type(action).__name__
     fields = {"cluster": cluster, "action": repr(action)}
     try:
-        effect = _execute(ports, cluster, action, why)
+        effect = _execute(ports, cluster, action, why, until)
     except (Refused, Disputed) as error:
         log.error("action refused", extra={**fields, "problem": str(error)})
         performed.refused.append(ActionRefused(kind=kind, detail=str(error)))
@@ -131,7 +133,7 @@ def _one(ports: Ports, cluster: str, action: Action, why: str, performed: Perfor
     log.info("done", extra=fields)
 
 
-def _execute(ports: Ports, cluster: str, action: Action, why: str) -> _Effect:
+def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
     """Raises what the ports raise."""
     match action:
         case PublishTarget():
@@ -143,8 +145,10 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str) -> _Effect:
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
-            tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status)
-            return _effect(ports, action, why, replace(tagged, missing=frozenset()) if action.gone else tagged)
+            began = ports.clock()  # a run that stands still now has not written what another one writes meanwhile
+            tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
+            tagged = replace(tagged, missing=frozenset()) if action.gone else tagged
+            return _effect(ports, action, why, tagged, began)
         case Protect():
             ports.groups.protect(action.instances, action.group)
         case CompleteLifecycle():
@@ -189,14 +193,14 @@ def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
     return _Effect(entries=(entry,))
 
 
-def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE) -> _Effect:
+def _effect(ports: Ports, action: Action, why: str, batch: Batch = ALL_DONE, at: float | None = None) -> _Effect:
     absent = batch.missing | set(batch.refused)
     effective = tuple(instance for instance in instances(action) if instance not in absent)
     value: str = action.status if isinstance(action, SetStatusTag) else ""
     value = action.result if isinstance(action, CompleteLifecycle) else value
     kind = type(action).__name__
     entries = tuple(ActionDone(kind=kind, instance=instance, value=value, why=why) for instance in effective)
-    return _Effect(effective, acknowledgement(action, ports.clock()), entries, batch.refused)
+    return _Effect(effective, acknowledgement(action, ports.clock() if at is None else at), entries, batch.refused)
 
 
 def _over(ports: Ports, action: CompleteLifecycle | HeartbeatLifecycle) -> _Effect:

@@ -41,6 +41,18 @@ class StoredMembership:
 
 
 @dataclass(frozen=True)
+class StoredTurn:
+    """Whose turn it is to tell people of a cluster: that of the run with this `number`, `until` then or until it has
+    ended it. `left`: the instances that other runs left to it.
+    """
+
+    number: int = 0
+    until: float = 0.0
+    left: frozenset[str] = frozenset()
+    version: int = 0
+
+
+@dataclass(frozen=True)
 class SeenInstance:
     """One instance of a describe call, with all its tags."""
 
@@ -132,13 +144,19 @@ class Jobs(Protocol):
 
 
 class Clusters(Protocol):
-    """Each cluster's own items: its membership, ticks and audit trail."""
+    """Each cluster's own items: its membership, turn, ticks and audit trail."""
 
     def get(self, cluster: str) -> StoredMembership:
         """A consistent read; an empty membership of version 0 when there is none."""
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
         """Write over `stored.version`. Raises Conflict."""
+
+    def turn(self, cluster: str) -> StoredTurn:
+        """A consistent read; one that is over, of version 0, when there is none."""
+
+    def put_turn(self, cluster: str, turn: StoredTurn) -> None:
+        """Write over `turn.version`. Raises Conflict."""
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         """Have the cluster looked at, though nothing was seen. `surveyed`: a complete resync was written before."""
@@ -193,8 +211,10 @@ class Instances(Protocol):
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """Those of the instances that EC2 shows; one that is missing proves nothing."""
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
-        """Tag many at once. One that cannot be tagged does not keep the others from being tagged."""
+    def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
+        """Tag many at once. One that cannot be tagged does not keep the others from being tagged. What would be sent
+        after `until` is not sent, repetitions included: raises RetryLater.
+        """
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:
         """As `tag`."""

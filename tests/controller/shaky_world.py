@@ -22,8 +22,8 @@ EFFECTS = (
 )
 
 
-class Crash(Exception):
-    """The process dies here."""
+class Crash(BaseException):
+    """The process dies here: nothing in it can do anything about that."""
 
 
 class ShakyWorld(World):

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
+from dyntrain.controller.adapters import aws
 from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
 from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.adapters.dynamodb import TableClusters, TableJobs, TableNodes
@@ -199,16 +202,39 @@ def test_instances_of_a_launch_template_are_found_whatever_became_of_their_tags(
 
 def test_an_id_that_ec2_refuses_is_set_aside_and_the_others_are_tagged_all_the_same(clients: Clients) -> None:
     ours, ghost = "i-00000000000000001", "i-0123456789abcdef0"
-    with Stubber(clients.ec2()) as aws:
-        aws.add_client_error(
+    with Stubber(clients.ec2()) as stub:
+        stub.add_client_error(
             "create_tags",
             "InvalidInstanceID.NotFound",
             f"The instance ID '{ghost}' does not exist",
             http_status_code=400,
         )
-        aws.add_response("create_tags", {}, {"Resources": [ours], "Tags": [{"Key": "k", "Value": "v"}]})
+        stub.add_response("create_tags", {}, {"Resources": [ours], "Tags": [{"Key": "k", "Value": "v"}]})
         assert Ec2Instances(clients).tag([ours, ghost], "k", "v") == Batch(frozenset({ghost}))
-        aws.assert_no_pending_responses()
+        stub.assert_no_pending_responses()
+
+
+def test_a_tag_is_not_sent_again_once_its_time_is_over(endpoint: str, clients: Clients, monkeypatch: Any) -> None:
+    """A throttled write is repeated by botocore, which knows nothing of turns: it would come after another run's."""
+    patient, now, sent = Clients(endpoint, attempts=4), [100.0], list[float]()
+    monkeypatch.setattr(aws, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def throttled(request: Any, **_: Any) -> AWSResponse:
+        sent.append(now[0])
+        now[0] += 10.0
+        error = b"<Error><Code>RequestLimitExceeded</Code><Message>no</Message></Error>"
+        body = b"<Response><Errors>%s</Errors></Response>" % error
+        return AWSResponse(request.url, 503, {}, SimpleNamespace(stream=lambda: iter([body]), read=lambda: body))
+
+    patient.ec2().meta.events.register("before-send.ec2.CreateTags", throttled)
+    instances = Ec2Instances(patient)
+    with pytest.raises(RetryLater, match="not sent"):
+        instances.tag(["i-00000000000000001"], "k", "v", until=115.0)
+    assert sent == [100.0, 110.0]
+    with pytest.raises(RetryLater, match="RequestLimitExceeded"):
+        instances.tag(["i-00000000000000001"], "k", "v")
+    assert len(sent) == 2 + 4, "without such a bound it is tried as often as ever"
+    assert instances.by_id(["i-00000000000000001"]) == [], "what is read has no such bound"
 
 
 class Refusing:
@@ -246,14 +272,14 @@ def test_nobody_is_asked_one_by_one_who_may_do_nothing_at_all(clients: Clients) 
 
 def test_a_stale_lifecycle_token_counts_as_done_and_any_other_refusal_does_not(clients: Clients) -> None:
     groups = AutoScalingGroups(clients)
-    with Stubber(clients.autoscaling()) as aws:
+    with Stubber(clients.autoscaling()) as stub:
         for operation in ("complete_lifecycle_action", "record_lifecycle_action_heartbeat"):
-            aws.add_client_error(
+            stub.add_client_error(
                 operation, "ValidationError", "No active Lifecycle Action found with token t-1", http_status_code=400
             )
         assert groups.complete("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model", "CONTINUE") is False
         assert groups.heartbeat("i-00000001", "g", "h", "t-1-is-long-enough-for-the-api-model") is False
-        aws.add_client_error(
+        stub.add_client_error(
             "complete_lifecycle_action", "ValidationError", "Group name not found", http_status_code=400
         )
         with pytest.raises(Refused, match="hook h of i-00000001 in g"):
@@ -261,9 +287,9 @@ def test_a_stale_lifecycle_token_counts_as_done_and_any_other_refusal_does_not(c
 
 
 def test_an_instance_that_its_group_does_not_know_was_not_ended_by_it(clients: Clients) -> None:
-    with Stubber(clients.autoscaling()) as aws:
+    with Stubber(clients.autoscaling()) as stub:
         ask = {"InstanceId": "i-00000001", "ShouldDecrementDesiredCapacity": False}
-        aws.add_client_error(
+        stub.add_client_error(
             "terminate_instance_in_auto_scaling_group",
             "ValidationError",
             "Instance Id not found - No managed instance found for instance ID: i-00000001",

@@ -1,7 +1,7 @@
 """Of two writers that have read the same version one writes, and the other learns of it, in every store of the table.
 
 Each of them holds something that would be lost else without a trace: a node's fact, a target's revision, a report, a
-group's capacity, a claim on a reservation, a job that is being launched.
+group's capacity, whose turn it is to tell people, a claim on a reservation, a job that is being launched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.jobs.ports import StoredJob
 from dyntrain.controller.jobs.record import JobRecord
 from dyntrain.controller.loops.notify import StoredNotice
-from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode
+from dyntrain.controller.loops.ports import StoredGroup, StoredMembership, StoredNode, StoredTurn
 from dyntrain.controller.pool.ports import StoredLedger
 from moto_account import made
 from paged_aws import PagedAws
@@ -87,6 +87,17 @@ def get_membership(clients: Clients) -> tuple[int, int] | None:
     return (found.version, found.membership.revision) if found.version else None
 
 
+def put_turn(clients: Clients, version: int, number: int) -> None:
+    turn = StoredTurn(number, until=1.5, left=frozenset({NODE}), version=version)
+    TableClusters(clients, TABLE).put_turn("demo", turn)
+
+
+def get_turn(clients: Clients) -> tuple[int, int] | None:
+    found = TableClusters(clients, TABLE).turn("demo")
+    assert found == StoredTurn() or (found.until, found.left) == (1.5, frozenset({NODE}))
+    return (found.version, found.number) if found.version else None
+
+
 def put_notice(clients: Clients, version: int, number: int) -> None:
     TableNotices(clients, TABLE).put("m", StoredNotice("claimed", float(number), version))
 
@@ -125,6 +136,7 @@ STORES = {
     "group": Store(put_group, get_group),
     "job report": Store(put_job, get_job),
     "membership": Store(put_membership, get_membership),
+    "turn": Store(put_turn, get_turn),
     "notice": Store(put_notice, get_notice),
     "ledger": Store(put_ledger, get_ledger),
     "job record": Store(put_record, get_record),

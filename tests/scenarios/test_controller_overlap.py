@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from dyntrain.controller.adapters.items import wake_of
-from dyntrain.controller.contract.errors import Refused
+from dyntrain.controller.contract.errors import Refused, RetryLater
 from dyntrain.controller.contract.messages import STATUS_TAG
 from dyntrain.controller.loops.converge import converge
+from dyntrain.controller.loops.ports import Wake
+from dyntrain.controller.loops.turns import TURN_SECONDS, Turn
 from fakes import ELASTIC, World, running_cluster
 
 
@@ -128,9 +131,91 @@ def test_c37_a_pass_that_was_overtaken_does_not_leave_an_old_status_on_a_termina
     world.before["instances.tag"] = [overtake]
     world.wait(1)
     converge(world.ports, world.registry, wake_of(records), ELASTIC)
-    assert world.machines[worker].tags[STATUS_TAG] == "REMOVAL_QUEUED", "the overtaken pass came last"
+    assert statuses_written(world, worker)[-2:] == ["REMOVAL_QUEUED", "REMOVED"], (
+        "those that came by left it to the pass"
+    )
+
+
+def statuses_written(world: World, instance: str) -> list[str]:
+    return [call[2] for call in world.calls if call[:2] == ("instances.tag", STATUS_TAG) and instance in call[3:]]
+
+
+def test_a_pass_that_comes_to_its_turn_late_tells_what_is_so_then() -> None:
+    """It has read that the worker is being taken in, and stands still until another pass has told that it is in."""
+    world, master, _ = running_cluster(0)
+    worker = world.launch(1)
+    world.hear(world.tag(worker), world.report(worker))
+    world.wait(1)
+    revision = world.target().revision
+    world.take_in(world.job_event(master, forming=[worker], revision=revision))
+    records, world.stream = world.stream, []
+    world.before["clusters.turn"] = [lambda: world.hear(world.job_event(master, worker, revision=revision))]
+    converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    lines = [entry["after"] for entry in world.trail if entry.get("instance") == worker and "after" in entry]
+    assert lines == ["ADD_QUEUED WAITS_FOR_BOUNDARY", "ADDED TRAINING"]
+    assert statuses_written(world, worker) == ["ADD_QUEUED", "ADDED"]
+
+
+def test_what_is_told_of_a_node_is_told_by_the_table_and_not_by_an_index_that_lags() -> None:
+    """The index still shows that it waits to join, and the job that it is in; it was let go since."""
+    world, master, _ = running_cluster(0)
+    worker = world.launch(1)
+    world.hear(world.tag(worker), world.report(worker))
+    old = world.ports.nodes.get(worker)
+    world.wait(1)
+    world.hear(world.job_event(master, worker, revision=world.target().revision))
+    world.wait(1)
+    world.hear(world.tag(worker, present=False))
+    world.ports.nodes.lagging[worker] = old  # type: ignore[attr-defined]
+    converge(world.ports, world.registry, Wake(ticked=frozenset({"demo"})), ELASTIC)
+    assert statuses_written(world, worker) == ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"]
+
+
+def test_a_turn_that_has_lasted_too_long_is_over_and_its_tags_are_not_written_any_more() -> None:
+    world, master, (worker,) = running_cluster(1)
+    world.take_in(world.tag(worker, present=False))
+    records, world.stream = world.stream, []
+
+    def stands_still() -> None:
+        world.wait(TURN_SECONDS + 1)
+        world.hear(world.job_event(master, worker, revision=2), world.tag(worker))
+        world.hear(world.job_event(master, worker, revision=world.target().revision))
+
+    world.before["instances.tag"] = [stands_still]
+    with pytest.raises(RetryLater):
+        converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert world.mirror(worker) == "ADDED"
+    world.stream += records
+    world.settle()
+    assert world.mirror(worker) == "ADDED", "delivered again, it reads what is so by then"
+    assert world.status(worker) == "ADDED"
+
+
+def test_what_others_left_to_a_run_that_died_is_seen_to_by_the_next_one() -> None:
+    world, _, workers = running_cluster(2)
     world.resync()
-    assert world.machines[worker].tags[STATUS_TAG] == "REMOVED"
+    world.wait(1)
+    world.take_in(world.tag(workers[0], present=False))
+    records, world.stream = world.stream, []
+
+    def left_to_it() -> None:
+        world.hear(world.tag(workers[1], present=False))
+        raise RetryLater("EC2 is away")
+
+    world.before["instances.tag"] = [left_to_it]
+    with pytest.raises(RetryLater):
+        converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert [world.mirror(worker) for worker in workers] == ["ADDED", "ADDED"]
+    converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert [world.mirror(worker) for worker in workers] == ["REMOVAL_QUEUED", "REMOVAL_QUEUED"]
+
+
+def test_who_reports_while_a_run_is_slow_was_not_silent() -> None:
+    """A call that is throttled for half a minute, after the run has read the job."""
+    world, _, (worker,) = running_cluster(1)
+    world.before["clusters.get"] = [lambda: world.wait(31)]
+    converge(world.ports, world.registry, Wake(ticked=frozenset({"demo"})), ELASTIC)
+    assert statuses_written(world, worker) == ["ADD_QUEUED", "ADDED"]
 
 
 def test_the_last_tag_of_an_instance_whose_tags_are_gone_already_is_not_tried_for_ever() -> None:
@@ -142,3 +227,51 @@ def test_the_last_tag_of_an_instance_whose_tags_are_gone_already_is_not_tried_fo
     world.resync()
     assert world.status(worker) == "GONE"
     assert world.count("instances.tag") == before + 1
+
+
+def test_who_was_in_the_target_for_a_moment_is_not_ended_before_the_job_has_let_it_go() -> None:
+    """The pass has read the membership before others put the node into it and took it out again, and the node after
+    that: taken together it looks like one that never was in the job.
+    """
+    world, _, _ = running_cluster(0)
+    node = world.launch(7)
+    world.take_in(world.tag(node))
+    records, world.stream = world.stream, []
+
+    def in_and_out() -> None:
+        world.hear(world.report(node))
+        assert node in world.target().members
+        world.hear(world.tag(node, present=False))
+
+    world.before["nodes.get_many"] = [lambda: None, in_and_out]
+    converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert statuses_written(world, node) == ["REMOVAL_QUEUED"]
+    assert world.count("instances.terminate") == 0
+
+
+def test_a_run_whose_turn_is_over_does_not_end_that_of_another() -> None:
+    """It stands still at the end of its own; a third one would find nobody at it, and write beside the second."""
+    world, _, _ = running_cluster(1)
+    first, second, third = (Turn(world.ports, "demo") for _ in range(3))
+    assert first.take((), wanted=True)
+    world.wait(TURN_SECONDS)
+    assert second.take((), wanted=True)
+    assert first.end(done=True) == frozenset()
+    assert not third.take(["i-1"], wanted=True)
+    assert second.end(done=True) == {"i-1"}
+    assert third.take((), wanted=True)
+
+
+def test_who_comes_to_tell_after_its_turn_tells_nothing() -> None:
+    """The log and the audit trail have no time after which they are not written."""
+    world, master, (worker,) = running_cluster(1)
+    world.hear(world.tag(worker, present=False))
+    world.wait(1)
+    world.take_in(world.job_event(master, worker, revision=world.target().revision, generation=2))
+    records, world.stream = world.stream, []
+    world.take_in(world.tag(worker))
+    told = len(world.trail)
+    world.before["clusters.put"] = [lambda: world.wait(TURN_SECONDS)]
+    with pytest.raises(RetryLater, match="its turn"):
+        converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert len(world.trail) == told

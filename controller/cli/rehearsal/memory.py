@@ -28,6 +28,7 @@ from dyntrain.controller.loops.ports import (
     StoredGroup,
     StoredMembership,
     StoredNode,
+    StoredTurn,
     TrailEntry,
     Wake,
 )
@@ -147,6 +148,13 @@ class _Clusters:
     def put(self, cluster: str, stored: StoredMembership) -> None:
         self._memory.put(("cluster", cluster), stored, stored.version)
 
+    def turn(self, cluster: str) -> StoredTurn:
+        turn, version = self._memory.items.get(("turn", cluster), (None, 0))
+        return replace(turn, version=version) if turn is not None else StoredTurn()
+
+    def put_turn(self, cluster: str, turn: StoredTurn) -> None:
+        self._memory.put(("turn", cluster), turn, turn.version)
+
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
         self._memory.clusters_to_wake.add(cluster)
 
@@ -219,7 +227,7 @@ class _Instances:
             found.append(SeenInstance(instance, state, tags, None, None))
         return found
 
-    def tag(self, instances: Sequence[str], key: str, value: str) -> Batch:
+    def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         return Batch()
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:

@@ -1,0 +1,51 @@
+"""Tells people what a decision has changed, in log and metrics; what the audit trail and each node remember of it."""
+
+from __future__ import annotations
+
+import logging
+
+from dyntrain.controller.core.history.trail import AlarmRaised, Entry, Nominated, StatusChanged
+from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Done
+from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.views.view import Rules
+from dyntrain.controller.loops.ports import Ports
+
+log = logging.getLogger("dyntrain.converge")
+
+
+def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
+    """Returns the entries of the trail, and by instance what it remembers to have been told."""
+    cluster, now = rules.policy.cluster, ports.clock()
+    trail: list[Entry] = []
+    acks: dict[str, Acks] = {}
+    for change in decision.changes:
+        changed = StatusChanged(
+            instance=change.instance,
+            before=change.before,
+            after=change.standing.line,
+            detail=change.standing.detail,
+        )
+        joined = {cluster: Done(at=now)} if change.standing.status == "ADDED" else {}
+        acks[change.instance] = Acks(status=Announced(at=now, value=change.standing.line), joined=joined)
+        trail.append(changed)
+        log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **changed.fields()})
+    for alarm in decision.alarms:
+        ports.metrics.count(alarm.metric, cluster, len(alarm.instances))
+        log.error(
+            alarm.metric, extra={"cluster": cluster, "instances": " ".join(alarm.instances), "problem": alarm.sentence}
+        )
+        for instance in alarm.instances:
+            trail.append(AlarmRaised(kind=alarm.metric, instance=instance, detail=alarm.sentence))
+            alarmed = Acks(alarms={alarm.metric: Announced(at=now, value=alarm.about[instance])})
+            acks[instance] = acks.get(instance, NONE).join(alarmed)
+    for entry in decision.metered:
+        trail.append(entry)
+        billed = Acks(billed=Announced(at=now, value=entry.line))
+        acks[entry.instance] = acks.get(entry.instance, NONE).join(billed)
+    if (nomination := decision.nomination) is not None:
+        nominated = Nominated(
+            coordinator=nomination.coordinator or "", term=nomination.term, detail=nomination.reason.value
+        )
+        trail.append(nominated)
+        log.warning("nomination", extra={"cluster": cluster, **nominated.fields()})
+    return trail, acks
