@@ -51,6 +51,7 @@ class JobMember(Wire):
     active: bool
     joined_epoch: int = Field(ge=0)
     joined_at: float
+    leaving: bool = Field(False, description="it is in no generation any more, and has not left yet")
     step_seconds: float | None = Field(
         None, ge=0, description="what a step takes this worker itself, without waiting for the others; null: not known"
     )

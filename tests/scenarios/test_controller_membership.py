@@ -189,12 +189,29 @@ def test_c29_three_up_and_two_down_before_they_are_prepared_lets_one_join() -> N
 
 
 def test_c31_untagged_and_tagged_again_before_the_boundary_it_stays() -> None:
-    world, _, (worker,) = running_cluster(1)
+    """While the coordinator may still obey the target without it, nobody is told that it is in the job."""
+    world, master, (worker,) = running_cluster(1)
     world.hear(world.tag(worker, present=False))
     world.wait(1)
     world.hear(world.tag(worker))
-    assert world.status(worker) == "ADDED"
+    revision = world.target().revision
+    for known, status in ((revision - 2, "ADD_QUEUED"), (revision - 1, "ADD_QUEUED"), (revision, "ADDED")):
+        world.hear(world.job_event(master, worker, revision=known))
+        assert world.mirror(worker) == status
     assert world.count("instances.terminate") == 0
+
+
+def test_who_has_not_left_yet_is_not_in_the_job_again() -> None:
+    """Tagged again while it leaves: the coordinator knows of that, and has formed a generation without it."""
+    world, master, (worker,) = running_cluster(1)
+    world.hear(world.tag(worker, present=False))
+    world.wait(1)
+    world.hear(world.tag(worker))
+    member = {"instance_id": worker, "rank": 1, "active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
+    leaving = world.job_event(master, revision=world.target().revision)
+    leaving["detail"]["members"].append(member)
+    world.hear(leaving)
+    assert world.mirror(worker) == "ADD_QUEUED"
 
 
 def test_c31_tagged_again_after_it_left_it_joins_again() -> None:

@@ -108,6 +108,7 @@ def test_t22_a_successor_that_dies_before_the_boundary_leaves_the_old_node_in_it
     trains(world, master, old, new)
     world.hear(world.state_event(new, "terminated"))
     assert (world.target().members, world.target().replacing) == ((master, old), {})
+    trains(world, master, old)
     assert world.standing(old)[0] == "ADDED"
     assert world.count("instances.terminate") == 0
 

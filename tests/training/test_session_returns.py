@@ -45,6 +45,24 @@ def test_one_that_is_to_leave_hears_so_again_though_it_is_wanted_meanwhile(three
     assert roster.leaving == {}
 
 
+def test_the_controller_is_told_who_has_not_left_yet_and_that_it_is_no_member_any_more(three: Driver) -> None:
+    """Were it told as one that trains, who is tagged again meanwhile would be ADDED, and then wait to be added."""
+
+    def told() -> dict[str, tuple[bool, bool]]:
+        report = three.session.report(three.now)
+        return {member.instance_id: (member.active, member.leaving) for member in report.members}
+
+    assert told() == dict.fromkeys((A, B, C), (True, False))
+    three.want(A, B)
+    assert told() == dict.fromkeys((A, B, C), (True, False)), "it trains until the boundary"
+    three.check_in(A, B, C)
+    assert told() == {A: (True, False), B: (True, False), C: (True, True)}
+    three.want(A, B, C)
+    assert told()[C] == (True, True)
+    three.do("worker_left", C)
+    assert set(told()) == {A, B}
+
+
 def test_in_a_formation_a_members_new_process_costs_the_others_theirs_and_keeps_its_own() -> None:
     """The others wait inside ps-lite, where no word reaches them; what they say on old connections is void."""
     driver = Driver(workers=3)

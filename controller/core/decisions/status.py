@@ -129,8 +129,10 @@ def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None)
 
 
 def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """For members of the target: ADDED only once the worker took part in a step."""
-    if job.active(node.instance):
+    """For members of the target: ADDED only once the worker took part in a step. One that was let go in between may
+    still have to leave, until the coordinator knows of the target that lists it again.
+    """
+    if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
     if job.member(node.instance):
         return Standing("ADD_QUEUED", reason or Reason.JOINING, job.lease_ends)

@@ -46,10 +46,14 @@ class Job:
         )
 
     def active(self, instance: str) -> bool:
+        """Whether it has taken part in a step, and is in the generation that it, or the next one, belongs to."""
         return (
             self.alive
             and self.report is not None
-            and any(member.instance_id == instance and member.active for member in self.report.members)
+            and any(
+                member.instance_id == instance and member.active and not member.leaving
+                for member in self.report.members
+            )
         )
 
     @property

@@ -25,7 +25,8 @@ _WENT = {
 
 
 class Membership(Fact):
-    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it.
+    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it, `back` one
+    that was dropped before to the revision that lists it again.
 
     `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
     `rebuilt_at`: the table was empty then, and this was taken over from the published target; `listed` False: without
@@ -36,6 +37,7 @@ class Membership(Fact):
     members: tuple[str, ...] = ()
     leave_by: dict[str, float] = Field(default_factory=dict)
     leaving: dict[str, int] = Field(default_factory=dict)
+    back: dict[str, int] = Field(default_factory=dict)
     finished: bool = False
     coordinator: str | None = None
     term: int = 0
@@ -204,12 +206,15 @@ def _next(
     revision = old.revision + 1
     leaving = {instance: at for instance, at in old.leaving.items() if instance not in members and instance in living}
     leaving.update(dict.fromkeys(dropped, revision))
+    back = {instance: at for instance, at in old.back.items() if instance in members}
+    back.update(dict.fromkeys((instance for instance in members if instance in old.leaving), revision))
     leave_by = {instance: deadline for instance, deadline in deadlines.items() if instance not in members}
     news_of_members = {
         "revision": revision,
         "members": members,
         "leave_by": leave_by,
         "leaving": leaving,
+        "back": back,
         "finished": finished,
         "causes": _causes(old.members, members, nodes),
     }

@@ -29,5 +29,6 @@ def report_members(
     ]
     known = {member.instance_id for member in members}
     for instance in sorted(set(leaving) - known):
-        members.append(JobMember(instance_id=instance, rank=len(members), active=True, joined_epoch=0, joined_at=0.0))
+        left = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
+        members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **left}))
     return tuple(members)
