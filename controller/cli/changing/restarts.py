@@ -12,7 +12,8 @@ from dyntrain.controller.cli.answers.ending import begins_again, job_over
 from dyntrain.controller.cli.answers.query import Snapshot
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.decisions.closing import over_since
-from dyntrain.controller.core.views.view import RUNNING, View
+from dyntrain.controller.core.views.arbitration import RUNNING
+from dyntrain.controller.core.views.view import View
 
 NOBODY = "no base node is left to begin another; set the desired capacity of its groups of base nodes as it was"
 CLOSING_SECONDS = 180.0  # farewells of the nodes, and the last report with its repetitions

@@ -22,9 +22,10 @@ from dyntrain.controller.core.decisions.actions import (
 )
 from dyntrain.controller.core.known.acks import Announced
 from dyntrain.controller.core.known.job import Job, JobFacts
+from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
-from dyntrain.controller.core.views.view import RUNNING, Rules, View
+from dyntrain.controller.core.views.view import Rules, View
 
 AFTER_JOB_SECONDS = 600.0  # for whoever is logged in to start another one
 PAUSE_SECONDS = 60.0  # after AWS's no, and after a call that shows no effect

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dyntrain.controller.core.history.trail import Metered
-from dyntrain.controller.core.views.view import GIVEN_UP_AFTER, RUNNING, Rules, View
+from dyntrain.controller.core.views.arbitration import RUNNING
+from dyntrain.controller.core.views.view import GIVEN_UP_AFTER, Rules, View
 
 # pending is not billed, but takes seconds, and need not be told apart
 _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html

@@ -1,7 +1,4 @@
-"""A node as it stands now: the registers of events and of reads, arbitrated.
-
-EC2 is eventually consistent, so a read that began within the settling margin after an event does not overrule it.
-"""
+"""A node as it stands now: the registers of events and of reads, arbitrated (`arbitration`)."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from dyntrain.controller.contract.messages import (
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
 from dyntrain.controller.core.known.acks import NO_HEARTBEAT
 from dyntrain.controller.core.known.facts import Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 
-RUNNING = ("pending", "running")
 GROUP_TAG = "aws:autoscaling:groupName"
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
 LONGEST_SILENCE = 3600.0
@@ -128,13 +125,13 @@ class View:
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     """Pure: the same facts, rules and time give the same view."""
     settling = rules.policy.settling_seconds
-    tags, from_read = _tags(facts, settling)
-    state = _state(facts, settling)
-    group, phase = _group(facts, settling, tags)
+    reads = reads_that_count(facts, settling, rules.elastic_tag)
+    tags, state = _tags(facts, "tags" in reads), _state(facts, "state" in reads)
+    group, phase = _group(facts, "group" in reads, tags)
     preparation = _preparation(facts)
     cluster = rules.policy.cluster
     owned = (tags or {}).get(OWNER_TAG) == cluster or cluster in facts.acks.stamps
-    elastic, settles_at = _elastic(facts, rules, tags, from_read, owned or group is not None, now)
+    elastic, settles_at = _elastic(facts, rules, tags, "tags" in reads, owned or group is not None, now)
     leave_by, changes_at = _leave_by(facts, rules.policy, now)
     unseen = unseen_times(facts)
     based = is_base_value((tags or {}).get(BASE_TAG))
@@ -173,28 +170,25 @@ def _in_group(facts: NodeFacts, rules: Rules) -> bool:
     return any(group in rules.groups for group in groups)
 
 
-def _tags(facts: NodeFacts, settling: float) -> tuple[Mapping[str, str] | None, bool]:
-    event, read = facts.tags_event, facts.tags_read
-    if read is not None and (event is None or read.started > event.at + settling):
-        return read.tags, True
-    return (event.tags, False) if event is not None else (None, False)
+def _tags(facts: NodeFacts, read: bool) -> Mapping[str, str] | None:
+    if read and facts.tags_read is not None:
+        return facts.tags_read.tags
+    return facts.tags_event.tags if facts.tags_event is not None else None
 
 
-def _state(facts: NodeFacts, settling: float) -> InstanceState | None:
+def _state(facts: NodeFacts, read: bool) -> InstanceState | None:
     if facts.terminated:
         return "terminated"
-    event, read = facts.state_event, facts.state_read
-    if read is not None and (event is None or read.started > event.at + settling):
-        return read.state
-    return event.state if event is not None else None
+    if read and facts.state_read is not None:
+        return facts.state_read.state
+    return facts.state_event.state if facts.state_event is not None else None
 
 
-def _group(facts: NodeFacts, settling: float, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
-    event, read = facts.group_event, facts.group_read
-    if read is not None and (event is None or read.started > event.at + settling):
-        return read.group, read.phase
-    if event is not None:
-        return event.group, event.phase
+def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tuple[str | None, Phase | None]:
+    if read and facts.group_read is not None:
+        return facts.group_read.group, facts.group_read.phase
+    if facts.group_event is not None:
+        return facts.group_event.group, facts.group_event.phase
     return (tags or {}).get(GROUP_TAG), None
 
 

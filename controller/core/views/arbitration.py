@@ -1,0 +1,53 @@
+"""Which of two registers counts where an event and a read say different things of a node. Pure.
+
+EC2 is eventually consistent: a read that began within the settling margin after an event may show what was before it,
+and does not overrule it. But events come late as well. Where people were told of a node by such a read, and an earlier
+event comes after that, the read stands: it showed what was later, or the next one shows otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from dyntrain.controller.core.known.facts import InstanceState, NodeFacts, Phase
+
+RUNNING: tuple[InstanceState, ...] = ("pending", "running")
+_IN_GROUP: tuple[Phase, ...] = ("warm", "launching", "in_service")
+_IN = ("ADD_QUEUED", "ADDED")
+_OUT = ("REMOVAL_QUEUED", "REMOVED")
+Register = Literal["tags", "state", "group"]
+
+
+def reads_that_count(facts: NodeFacts, settling: float, wish: str) -> frozenset[Register]:
+    """`wish`: the key of the tag by which people ask a node to join."""
+    return frozenset(_reads(facts, settling, wish))
+
+
+def _reads(facts: NodeFacts, settling: float, wish: str) -> Iterator[Register]:
+    tags, state, group = facts.tags_event, facts.state_event, facts.group_event
+    if (read := facts.tags_read) is not None and (
+        tags is None or _counts(facts, settling, (tags.at, read.started), (wish in tags.tags, wish in read.tags))
+    ):
+        yield "tags"
+    if (seen := facts.state_read) is not None and (
+        state is None
+        or _counts(facts, settling, (state.at, seen.started), (state.state in RUNNING, seen.state in RUNNING))
+    ):
+        yield "state"
+    if (member := facts.group_read) is not None and (
+        group is None
+        or _counts(facts, settling, (group.at, member.started), (group.phase in _IN_GROUP, member.phase in _IN_GROUP))
+    ):
+        yield "group"
+
+
+def _counts(facts: NodeFacts, settling: float, times: tuple[float, float], stays: tuple[bool, bool]) -> bool:
+    """Of an event and a read: `times`, and whether by each of them the node `stays`."""
+    (happened, started), (by_event, by_read) = times, stays
+    if started > happened + settling:
+        return True
+    told = facts.acks.status
+    if told is None or by_event == by_read or not happened < started < told.at:
+        return False
+    return told.value.partition(" ")[0] in (_IN if by_read else _OUT)
