@@ -20,6 +20,7 @@ from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import StatusChanged
 from dyntrain.controller.local.pace import patient
 from dyntrain.controller.loops.ports import TrailEntry
+from dyntrain.controller.loops.resync import resync
 from fakes import ELASTIC, World, running_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -287,3 +288,68 @@ def test_colour_has_a_meaning_and_none_is_in_a_file() -> None:
 )
 def test_spans_are_told_in_the_units_that_matter(seconds: float, told: str) -> None:
     assert span(seconds) == told
+
+
+def shown(world: World, node: str) -> tuple[str, str, str]:
+    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC), gone=True)
+    row = next(row for row in found["nodes"] if row["instance"] == node)
+    explained = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node)
+    assert (explained["status"], explained["reason"]) == (row["status"], row["reason"]), "explain says the same"
+    return row["status"], row["reason"], row["detail"]
+
+
+def test_a_status_is_what_people_were_told_until_they_are_told_otherwise() -> None:
+    """As the tag has it: else the one goes ahead of the other, and back where a look is older than a pass."""
+    world, _, (worker,) = running_cluster(1)
+    world.take_in(world.tag(worker, present=False))
+    said = "not told yet: it trains on until the next boundary, then leaves"
+    assert shown(world, worker) == (world.mirror(worker), "TRAINING", said)
+    world.settle()
+    assert shown(world, worker) == (world.mirror(worker), "LEAVES_AT_BOUNDARY", "")
+    world.hear(world.state_event(worker, "terminated"))
+    assert shown(world, worker)[0] == "GONE"
+
+
+def test_of_an_instance_of_which_nothing_was_told_yet_nothing_is_said_ahead() -> None:
+    world, _, _ = running_cluster(0)
+    node = world.launch(7)
+    world.take_in(world.tag(node), world.report(node))
+    assert shown(world, node)[:2] == ("WAITING", "NOT_LOOKED_AT")
+    world.settle()
+    assert shown(world, node)[0] == world.mirror(node) == "ADD_QUEUED"
+
+
+def test_a_table_that_was_lost_shows_what_the_tags_say() -> None:
+    world, _, (worker,) = running_cluster(1)
+    world.table.clear()
+    world.stream.clear()
+    resync(world.ports, world.registry, ELASTIC)
+    assert shown(world, worker)[0] == world.mirror(worker) == "ADDED"
+
+
+def test_a_later_look_is_not_older_though_the_index_lags() -> None:
+    world, _, (worker,) = running_cluster(1)
+    old = world.ports.nodes.get(worker)
+    world.wait(1)
+    world.hear(world.tag(worker, present=False))
+    assert shown(world, worker)[0] == "REMOVAL_QUEUED"
+    world.ports.nodes.lagging[worker] = old  # type: ignore[attr-defined]
+    assert shown(world, worker)[0] == "REMOVAL_QUEUED"
+
+
+def test_explain_says_which_read_a_late_event_does_not_overrule() -> None:
+    """The read showed that the tag was gone, people were told, and then came the event of before."""
+    world = World()
+    node = world.launch(7, elastic=False)
+    world.wait(20)
+    world.hear(world.report(node))
+    tagged = world.tag(node)
+    world.wait(1)
+    world.tag(node, present=False)
+    world.resync()
+    world.wait(1)
+    assert world.mirror(node) == "REMOVED"
+    world.hear(tagged)
+    assert (world.mirror(node), shown(world, node)[0]) == ("REMOVED", "REMOVED")
+    found = explanation(snapshot(world.ports, world.registry, "demo", ELASTIC), node)
+    assert found["passed_over"] == ["tags_event: a later read counts"]

@@ -1,5 +1,5 @@
 """What people ask the controller: the state of a cluster and of one instance, derived from the facts by the same code
-that decides.
+that decides; an instance's status as they were told it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
+from dyntrain.controller.cli.answers.told import told
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -17,7 +18,9 @@ from dyntrain.controller.core.decisions.actions import instances
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.facts import NodeFacts
 from dyntrain.controller.core.known.job import JobFacts
+from dyntrain.controller.core.known.registers import Fact
 from dyntrain.controller.core.planning import Decision, decide
+from dyntrain.controller.core.views.arbitration import Register, reads_that_count
 from dyntrain.controller.core.views.view import Rules
 from dyntrain.controller.loops.converge import cluster_of, found_groups
 from dyntrain.controller.loops.ports import Ports
@@ -34,11 +37,15 @@ class Snapshot:
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
-    """Raises GiveUp for a cluster that is not registered."""
+    """By consistent reads: of two looks the later one shows nothing older. Raises GiveUp for a cluster that is not
+    registered.
+    """
     policy = registered(registry, cluster)
     stored = ports.clusters.get(cluster)
     heard, _version = ports.jobs.get(cluster)
-    nodes = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
+    indexed = ports.nodes.of_cluster(cluster)
+    changing = [instance for instance, node in indexed.items() if not node.facts.terminated]
+    nodes = [node.facts for node in {**indexed, **ports.nodes.get_many(changing)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
     return Snapshot(
@@ -66,7 +73,7 @@ def registered(registry: Registry, cluster: str) -> ClusterPolicy:
 
 def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
-    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or node.standing.status != "GONE"]
+    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or told(node).status != "GONE"]
     membership = seen.decision.membership
     return {
         "cluster": seen.cluster,
@@ -116,13 +123,15 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
         },
         "facts": _facts(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _passed_over(view.facts, seen.rules.policy.settling_seconds),
+        "passed_over": _passed_over(view.facts, seen.rules),
     }
 
 
-def _passed_over(facts: NodeFacts, settling: float) -> list[str]:
+def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
     """Reads that an event overrules because they began too soon after it, and events that a later read overrules."""
-    pairs = (
+    settling = rules.policy.settling_seconds
+    reads = reads_that_count(facts, settling, rules.elastic_tag)
+    pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
         ("tags", facts.tags_event, facts.tags_read),
         ("state", facts.state_event, facts.state_read),
         ("group", facts.group_event, facts.group_read),
@@ -131,7 +140,7 @@ def _passed_over(facts: NodeFacts, settling: float) -> list[str]:
     for name, event, read in pairs:
         if event is None or read is None:
             continue
-        if read.started > event.at + settling:
+        if name in reads:
             lines.append(f"{name}_event: a later read counts")
         else:
             lines.append(f"{name}_read: it began within {settling:g} s after the event, which counts")
@@ -151,7 +160,7 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 
 def _would_change(node: NodeStatus, seen: Snapshot) -> str:
     over = seen.decision.job.over
-    said = node.standing.reason.would_change(node.view.base, over)
+    said = told(node).reason.would_change(node.view.base, over)
     return "; ".join(filter(None, (said, _again(seen) if over else "")))
 
 
@@ -171,20 +180,20 @@ def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
         if report is not None and seen.decision.job.alive
         else None
     )
-    known = node.view.facts.acks.status
+    known, standing = node.view.facts.acks.status, told(node)
     preparation = node.view.preparation
     return {
         "instance": node.view.instance,
-        "status": node.standing.status,
-        "reason": str(node.standing.reason),
-        "sentence": node.standing.reason.told(seen.decision.job.over),
-        "detail": node.standing.detail,
+        "status": standing.status,
+        "reason": str(standing.reason),
+        "sentence": standing.reason.told(seen.decision.job.over),
+        "detail": standing.detail,
         "base": node.view.base,
         "master": node.view.master,
         "generation": report.generation if report is not None and member is not None else None,
         "rank": member.rank if member is not None else None,
         "step_seconds": member.step_seconds if member is not None else None,
-        "since": known.at if known is not None and known.value == node.standing.line else None,
+        "since": known.at if known is not None and known.value == standing.line else None,
         "private_ip": preparation.private_ip if preparation is not None else None,
     }
 

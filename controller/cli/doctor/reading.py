@@ -45,6 +45,7 @@ _ALARMS = 100  # that one call takes by name
 _CALLS = (
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
+    Right("dynamodb:BatchGetItem"),
     Right("dynamodb:GetItem"),
     Right("dynamodb:Query"),
     Right("ec2:DescribeInstances"),

@@ -50,13 +50,14 @@ def _clusters() -> Found:
 
 def _instances() -> Found:
     from dyntrain.controller.cli.answers.query import snapshot
+    from dyntrain.controller.cli.answers.told import told
 
     ports, registry, elastic = connect()
     return [
-        (node.view.instance, f"{cluster}: {node.standing.status}")
+        (node.view.instance, f"{cluster}: {told(node).status}")
         for cluster in sorted(registry.all())
         for node in snapshot(ports, registry, cluster, elastic).decision.nodes
-        if node.standing.status != "GONE"
+        if told(node).status != "GONE"
     ]
 
 

@@ -9,6 +9,7 @@ class Reason(StrEnum):
     TERMINATED = "TERMINATED"
     TERMINATE_ISSUED = "TERMINATE_ISSUED"
     TAGS_UNKNOWN = "TAGS_UNKNOWN"
+    NOT_LOOKED_AT = "NOT_LOOKED_AT"
     NO_BOOTSTRAP = "NO_BOOTSTRAP"
     PREPARING = "PREPARING"
     IN_WARM_POOL = "IN_WARM_POOL"
@@ -65,6 +66,7 @@ _SENTENCES = {
     Reason.TERMINATED: "the instance is terminated",
     Reason.TERMINATE_ISSUED: "its termination was already ordered, which cannot be taken back; launch another instance",
     Reason.TAGS_UNKNOWN: "its tags have not been read yet",
+    Reason.NOT_LOOKED_AT: "the controller has not looked at it yet",
     Reason.NO_BOOTSTRAP: "it was tagged by hand and no bootstrap has been heard of on it; start node_bootstrap there",
     Reason.PREPARING: "it has not reported that it is prepared",
     Reason.IN_WARM_POOL: "it waits in the group's warm pool",
@@ -112,6 +114,7 @@ _WOULD_CHANGE = {
     Reason.TERMINATED: _NEW_INSTANCE,
     Reason.TERMINATE_ISSUED: _NEW_INSTANCE,
     Reason.TAGS_UNKNOWN: "the next resync reads its tags",
+    Reason.NOT_LOOKED_AT: "the controller's next pass: at once, or at the next resync",
     Reason.NO_BOOTSTRAP: "a report of node_bootstrap that it is prepared; or removing its elastic tag",
     Reason.PREPARING: "its report that it is prepared, or that preparing failed",
     Reason.IN_WARM_POOL: "its group takes it out of the warm pool",
