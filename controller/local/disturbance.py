@@ -34,17 +34,16 @@ class Disorder:
     doubled: float = 0.0
     late: float = 0.0
     late_seconds: float = 5.0
-    behind_seconds: float = 0.0  # what describe calls show is so old at most
+    behind_seconds: float = 0.0  # what describe calls show is so old at most, another time each call
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 
 class Disturbance:
     """Thread-safe. Without disorder it changes nothing."""
 
-    def __init__(self, seed: int, behind_seconds: float = 0.0) -> None:
+    def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._ages = random.Random(f"ages {seed}")
-        self._behind = behind_seconds
         self._lock = threading.Lock()
         self.disorder = Disorder()
         self.counts: Counter[str] = Counter()
@@ -70,9 +69,9 @@ class Disturbance:
             return delays
 
     def age(self) -> float:
-        """How old what a describe call shows is: at most `behind_seconds`, those of the disorder or of every day."""
+        """By how much what a describe call shows is older than on other days."""
         with self._lock:
-            return self._ages.uniform(0.0, max(self._behind, self.disorder.behind_seconds))
+            return self._ages.uniform(0.0, self.disorder.behind_seconds)
 
     def check(self, call: Call) -> None:
         """Raises ApiError when the call is throttled."""

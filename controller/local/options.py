@@ -13,8 +13,8 @@ class Options:
     """All durations are seconds.
 
     `schedule_scale` multiplies the period of every scheduled rule, `hook_scale` every lifecycle hook's timeout: 1.0 is
-    AWS's pace. `describe_lag` is how much later than the event a state change shows in describe calls; what they show
-    of tags, and of groups and their members, is up to `behind` old. `launch_tags_emit` makes tags given at launch emit
+    AWS's pace. `describe_lag` is how much later than the event a state change shows in describe calls; a change of
+    tags, of groups and of their members shows up to `behind` later. `launch_tags_emit` makes tags given at launch emit
     a tag change event: AWS does not promise one, so the default is no. `namespaces` gives each machine a network
     namespace of its own, which needs root; otherwise they share the loopback. `handler_timeout` is used instead of each
     function's own. `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.

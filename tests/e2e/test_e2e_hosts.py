@@ -141,7 +141,7 @@ def test_a_host_leaves_and_the_end_leaves_no_host_behind(up: LocalUp, elastic: s
     made = set(links(up).values())
     up.aws("ec2", "delete-tags", "--resources", elastic, "--tags", f"Key={TAG}")
     up.wait_for(lambda: up.state(elastic) == "terminated", 90, f"{elastic} is terminated")
-    # it is written before the end, but by one of several handlers: the last of them sets right what an older one wrote
+    # it is written before the end, and shown a moment later
     up.wait_for(lambda: up.status_tag(elastic) == "REMOVED", 60, f"{elastic} says that it was removed")
     ledger = next(iter(up.mount.glob("dyntrain/*/*/ledger")))
     assert up.interrupt() == 0

@@ -66,9 +66,7 @@ def tags_written(up: LocalUp, instance: str) -> list[str]:
 
 
 def gone(up: LocalUp, instance: str) -> None:
-    """Tags are described as they were a moment ago, and of several handlers the last sets right what an older one
-    wrote: what is told in the moment of the end need not be the end yet.
-    """
+    """Tags are described as they were a moment ago: what is told in the moment of the end need not be the end yet."""
     up.wait_for(lambda: up.state(instance) == "terminated", 60, f"{instance} is terminated")
     up.wait_for(lambda: told(up, instance) == "REMOVED", 30, f"a person is told that {instance} was removed", pause=1.0)
 

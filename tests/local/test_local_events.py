@@ -111,6 +111,28 @@ def test_describe_calls_show_tags_as_they_were_a_while_ago_and_of_a_new_instance
     assert toy.cloud.account.instance_tags(instance_id) == {"Name": "one"}
 
 
+def test_what_a_describe_call_has_shown_is_not_taken_back_by_the_next_one(tmp_path: Path) -> None:
+    """Else whoever watches would see a tag, or the size of a group, go back and forth, though each changes once."""
+    with toy_cloud(tmp_path, replace(QUIET, behind=0.3)) as cloud:
+        toy = ToyCloud(cloud, tmp_path)
+        ec2 = cloud.client("ec2")
+        instance_id = toy.run_instance()
+        shown: list[str] = []
+
+        def look(last: str) -> bool:
+            tags = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
+            shown.extend(tag["Value"] for tag in tags)
+            return shown[-1:] == [last]
+
+        for number in range(8):
+            ec2.create_tags(Resources=[instance_id], Tags=[{"Key": "number", "Value": str(number)}])
+            wait_for(lambda last=str(number): look(last), pause=0.0)
+            for _ in range(10):
+                look(str(number))
+        assert shown == sorted(shown), "it is behind, and goes on in one direction"
+        assert toy.cloud.account.instance_tags(instance_id)["number"] == shown[-1]
+
+
 def test_put_events_reach_the_handler_with_the_id_that_was_answered(toy: ToyCloud) -> None:
     event_id = toy.put(word="hello")
     event = wait_for(lambda: toy.payloads("on_toy"))[0]

@@ -225,8 +225,8 @@ class Cloud:
             options.handler_processes,
         )
         self.lambdas = Lambdas(self.account, self.agenda, self.trace, self.dead_letters, options, environments)
-        self.disturbance = Disturbance(options.seed, options.behind)
-        past = Past(self.account, options.seed)
+        self.disturbance = Disturbance(options.seed)
+        past = Past(self.account, options.seed, options.behind)
         self.bus = Bus(self.account, self.agenda, self.trace, self.lambdas, options, self.disturbance)
         self.instances = Instances(
             self.account,

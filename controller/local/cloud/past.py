@@ -3,6 +3,9 @@
 What a describe call shows may be old, and of an instance that is new nothing, or a part of its tags:
 https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
 AWS gives no bound; the controller's policy has one (`settling_seconds`). Whoever calls holds the account's lock.
+
+Each change shows some time after it, up to `behind` seconds; after that it stays, as nobody can tell a status that goes
+back from an answer that does. Where one is `age` old besides, as in a storm, the next one may be older than the last.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ Tags = dict[str, str]
 
 @dataclass(frozen=True)
 class GroupThen:
-    """A group as it was from `since` on. `states` are copies of moto's."""
+    """A group as describe calls show it from `since` on. `states` are copies of moto's."""
 
     since: float
     desired: int | None
@@ -40,20 +43,22 @@ def _content(desired: int | None, states: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class Past:
-    def __init__(self, account: Account, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, account: Account, seed: int, behind: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._account = account
+        self._behind = behind
         self._clock = clock
         self._chance = random.Random(f"past {seed}")
-        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}  # until when they were so; None: not there yet
+        self._tags: dict[str, list[tuple[float, Tags | None]]] = {}  # until when they show; None: not there yet
         self._groups: dict[str, list[GroupThen]] = {}
 
     def launched(self, instance_id: str) -> None:
-        self._tags[instance_id] = [(self._clock(), None)]
+        self._tags[instance_id] = [(self._shows(), None)]
 
     def before_tags_change(self, instance_id: str) -> None:
-        now = self._clock()
-        kept = [entry for entry in self._tags.get(instance_id, []) if entry[0] > now - KEPT_SECONDS]
-        self._tags[instance_id] = [*kept, (now, self._account.instance_tags(instance_id))]
+        known = self._tags.get(instance_id, [])
+        until = self._shows(after=known[-1][0] if known else 0.0)
+        kept = [entry for entry in known if entry[0] > self._clock() - KEPT_SECONDS]
+        self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
 
     def note_groups(self) -> None:
         """Often enough: what was so in between was never so."""
@@ -64,18 +69,23 @@ class Past:
             if known and _content(known[-1].desired, known[-1].states) == _content(desired, states):
                 continue
             kept = [then for then in known[:-1] if then.since > now - KEPT_SECONDS] + known[-1:]
-            self._groups[name] = [*kept, GroupThen(now, desired, tuple(copy.copy(state) for state in states))]
+            since = self._shows(after=known[-1].since) if known else now
+            self._groups[name] = [*kept, GroupThen(since, desired, tuple(copy.copy(state) for state in states))]
+
+    def _shows(self, after: float = 0.0) -> float:
+        """When what changes now is shown: not before what changed earlier."""
+        return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager
     def shown(self, call: Call, age: float) -> Iterator[None]:
-        """moto answers as of `age` seconds ago."""
-        at = self._clock() - age
+        """moto answers as describe calls showed it `age` seconds ago."""
+        at, late = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
             self.note_groups()  # what the call changes has been so
-        if age and call.service == "ec2" and call.action in OF_INSTANCES:
+        if late and call.service == "ec2" and call.action in OF_INSTANCES:
             with self._instances_at(at):
                 yield
-        elif age and call.service == "autoscaling" and call.action in OF_GROUPS:
+        elif late and call.service == "autoscaling" and call.action in OF_GROUPS:
             with self._groups_at(at):
                 yield
         else:
@@ -87,17 +97,17 @@ class Past:
         kept_tags: dict[str, Tags] = {}
         hidden: set[str] = set()
         for instance_id, entries in self._tags.items():
-            then = next((entry for entry in entries if entry[0] > at), None)
-            if then is None:
+            shown = [tags for until, tags in entries if until > at]
+            if not shown:
                 continue
             kept_tags[instance_id] = ec2.tags[instance_id]
-            if then[1] is not None:
-                ec2.tags[instance_id] = then[1]
+            if shown[0] is not None:
+                ec2.tags[instance_id] = shown[0]
             elif self._chance.random() < 0.5:
                 hidden.add(instance_id)
                 ec2.tags[instance_id] = {}
             else:
-                ec2.tags[instance_id] = self._part(kept_tags[instance_id])
+                ec2.tags[instance_id] = self._part(shown[1] if len(shown) > 1 else kept_tags[instance_id])
         kept_instances = [(one, one.instances) for one in ec2.reservations.values()] if hidden else []
         for one, instances in kept_instances:
             one.instances = [instance for instance in instances if instance.id not in hidden]
@@ -108,8 +118,12 @@ class Past:
             for one, instances in kept_instances:
                 one.instances = instances
 
-    def _part(self, tags: Tags) -> Tags:
-        return {key: value for key, value in tags.items() if key.startswith("aws:") or self._chance.random() < 0.5}
+    def _part(self, tags: Tags | None) -> Tags:
+        return (
+            {}
+            if tags is None
+            else {key: value for key, value in tags.items() if key.startswith("aws:") or self._chance.random() < 0.5}
+        )
 
     @contextmanager
     def _groups_at(self, at: float) -> Iterator[None]:
