@@ -25,6 +25,10 @@ checks = {
     "both were terminated": all(leave["terminated_at"] for leave in report["leaves"])
     and report["instances_left_running"] == [],
     "statuses in order": all(report["statuses"][instance] == order for instance in left),
+    "none was seen to go back": all(
+        sorted(seen, key=order.index) == seen
+        for seen in ([entry["status"] for entry in history] for history in report["statuses_seen"].values())
+    ),
     "survivors kept their processes": report["survivor_pids_unchanged"] is True,
     "four pauses were measured": len(report["pauses_seconds"]) == 4,
     "it learned": report["final_val_accuracy"] > 0.8,

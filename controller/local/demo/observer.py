@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
+from dyntrain.controller.local.demo.told import Told
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
@@ -28,12 +29,16 @@ LOOK_SECONDS = 1.0
 class Observations:
     """What was seen, with the time it was seen at (seconds since the epoch)."""
 
-    statuses: dict[str, list[str]] = field(default_factory=dict)
+    statuses: Told = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     base: set[str] = field(default_factory=set)
     terminated_at: dict[str, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+
+    def status(self, instance: str) -> str | None:
+        """What its tag says; None without one."""
+        return self.statuses[instance][-1][1] if instance in self.statuses else None
 
     def of(self, kind: type[E]) -> list[E]:
         return [seen for seen in self.events if isinstance(seen, kind)]
@@ -109,8 +114,8 @@ class Observer:
             self._note_instances(instances)
             for instance, status in statuses.items():
                 history = self.seen.statuses.setdefault(instance, [])
-                if not history or history[-1] != status:
-                    history.append(status)
+                if not history or history[-1][1] != status:
+                    history.append((time.time(), status))
                     why = f"; `dyntrain explain {instance}` says why" if status == "PREPARE_FAILED" else ""
                     self._tell(f"{instance}  {STATUS_TAG} = {status}{why}")
             self.seen.events += events

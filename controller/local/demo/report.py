@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.core.decisions.arrows import Cause, unexplained
 from dyntrain.controller.local.demo.observer import Observations
+from dyntrain.controller.local.demo.told import Told
 from dyntrain.training.audit import Audit
 from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
@@ -23,17 +25,19 @@ class Request:
 
 def build_report(
     seen: Observations,
-    statuses: Mapping[str, list[str]],
+    told: Told,
     audit: Audit,
     joins: list[Request],
     leaves: list[Request],
     mount: Path,
 ) -> dict[str, Any]:
-    """`statuses`: those that the controller told, in order."""
+    """`told`: the statuses, as the controller has it that it wrote them."""
     epochs = [_epoch(event) for event in seen.of(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
-        "statuses": dict(statuses),
+        "statuses": {instance: [status for _, status in history] for instance, history in told.items()},
+        "statuses_told": _times(told),
+        "statuses_seen": _times(seen.statuses),
         "joins": [_join(seen, request, mount) for request in joins],
         "leaves": [_leave(seen, request) for request in leaves],
         "pauses_seconds": [event.seconds for event in seen.of(Pause)],
@@ -66,6 +70,9 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
         found.append("a survivor's process id changed")
     if report["instances_left_running"]:
         found.append(f"left running: {', '.join(report['instances_left_running'])}")
+    for said in ("told", "seen"):
+        for instance, line in goes_back(report, report[f"statuses_{said}"]):
+            found.append(f"{instance}, as it was {said}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
@@ -75,6 +82,22 @@ def shortcomings(report: dict[str, Any]) -> list[str]:
             found.append(f"{leave['instance']} was not terminated")
     found += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
     return found
+
+
+def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """What nothing explains that was asked for in the demo, by instance."""
+    asked = [(join["instance"], join["requested_at"], Cause.ASKED) for join in report["joins"]]
+    asked += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
+    for instance, history in statuses.items():
+        happened = [(at, cause) for about, at, cause in asked if about == instance]
+        for line in unexplained([(entry["at"], entry["status"]) for entry in history], happened):
+            yield instance, line
+
+
+def _times(statuses: Told) -> dict[str, list[dict[str, Any]]]:
+    return {
+        instance: [{"at": at, "status": status} for at, status in history] for instance, history in statuses.items()
+    }
 
 
 def _epoch(event: Segment) -> dict[str, Any]:

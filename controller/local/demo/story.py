@@ -83,7 +83,7 @@ class Story:
 
     def _joins(self, instance: str, began: float) -> None:
         self.joins.append(Request(instance, began))
-        self._wait(lambda seen: seen.statuses.get(instance, [])[-1:] == ["ADDED"], f"{instance} is ADDED")
+        self._wait(lambda seen: seen.status(instance) == "ADDED", f"{instance} is ADDED")
 
     def _leaves(self, instance: str, began: float) -> None:
         self.leaves.append(Request(instance, began))

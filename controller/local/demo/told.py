@@ -15,6 +15,7 @@ from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.loops.ports import TrailEntry
 
 LOOK_SECONDS = 0.5
+Told = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
 
 
 def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
@@ -28,26 +29,26 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
     return [entry for page in pages for item in page["Items"] for entry in trail_of(item)]
 
 
-def statuses_told(entries: Iterable[TrailEntry]) -> dict[str, list[str]]:
-    """By instance. A tag that is written once more says nothing new."""
-    told: dict[str, list[str]] = {}
-    for entry in (stored.entry for stored in entries):
+def statuses_told(entries: Iterable[TrailEntry]) -> Told:
+    """A tag that is written once more says nothing new."""
+    told: Told = {}
+    for stored in entries:
+        entry = stored.entry
         if isinstance(entry, ActionDone) and entry.kind == SetStatusTag.__name__:
             history = told.setdefault(entry.instance, [])
-            if history[-1:] != [entry.value]:
-                history.append(entry.value)
+            if not history or history[-1][1] != entry.value:
+                history.append((stored.at, entry.value))
     return told
 
 
-def once_removed(
-    read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float
-) -> dict[str, list[str]]:
+def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Told:
     """As soon as all `instances` are told to be removed: the trail of a pass is written after its actions. Otherwise
     what was told after `seconds` of an idle host.
     """
     deadline = Deadline(seconds)
     while True:
         told = statuses_told(read())
-        if all(told.get(instance, [])[-1:] == ["REMOVED"] for instance in instances) or deadline.passed():
+        last = {instance: history[-1][1] for instance, history in told.items()}
+        if all(last.get(instance) == "REMOVED" for instance in instances) or deadline.passed():
             return told
         time.sleep(LOOK_SECONDS)
