@@ -275,3 +275,15 @@ def test_who_comes_to_tell_after_its_turn_tells_nothing() -> None:
     with pytest.raises(RetryLater, match="its turn"):
         converge(world.ports, world.registry, wake_of(records), ELASTIC)
     assert len(world.trail) == told
+
+
+def test_who_has_nothing_to_tell_leaves_its_news_to_the_one_that_tells_what_was_before() -> None:
+    """Tagged again, the worker is as people were told; the pass in its turn is about to tell that it leaves."""
+    world, _, (worker,) = running_cluster(1)
+    world.wait(1)
+    world.take_in(world.tag(worker, present=False))
+    records, world.stream = world.stream, []
+    world.before["clusters.put"] = [lambda: world.hear(world.tag(worker))]
+    converge(world.ports, world.registry, wake_of(records), ELASTIC)
+    assert statuses_written(world, worker)[-2:] == ["REMOVAL_QUEUED", "ADD_QUEUED"]
+    assert worker in world.target().members, "not at the next resync"
