@@ -55,6 +55,7 @@ def test_a_new_nodes_row_goes_through_the_statuses_without_a_reload(bed: Bed, pa
         world.hear(world.tag(new))
     see_status(page, new, "WAITING")
     with bed.change() as world:
+        world.wait(1)
         world.hear(world.report(new))
     see_status(page, new, "ADD_QUEUED")
     with bed.change() as world:
