@@ -54,6 +54,14 @@ def test_who_leaves_was_asked_to_taken_away_or_has_failed(happens: str, cause: s
     assert world.target().causes == {worker: cause}
 
 
+def test_at_the_jobs_end_nobody_is_said_to_be_above_the_maximum() -> None:
+    world, master, (worker,) = running_cluster()
+    world.wait(1)
+    world.hear(world.job_event(master, worker, state="finished"))
+    assert worker not in (world.target().members or ())
+    assert world.target().causes == {}
+
+
 def test_a_target_of_many_says_of_some_and_never_outgrows_its_parameter_for_that() -> None:
     world, _master, _ = running_cluster(elastic=0, max_workers=200)
     news = []

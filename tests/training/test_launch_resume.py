@@ -145,6 +145,20 @@ def test_two_launches_do_not_run_in_one_folder(
         pass
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dyntrain").touch()  # a file, in which nobody can make a folder, root neither
+    monkeypatch.chdir(tmp_path)
+    assert main(["-n", "1", "--launcher", "local", "true"]) == 2
+    assert capsys.readouterr().err.startswith("launch: the job's files cannot be written: ")
+
+
+def test_what_goes_wrong_within_a_launch_is_not_taken_for_its_lock(tmp_path: Path) -> None:
+    with pytest.raises(BlockingIOError), only_launch(tmp_path):
+        raise BlockingIOError
+
+
 @pytest.mark.parametrize(
     ("reason", "line"),
     [

@@ -208,15 +208,18 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 def only_launch(directory: Path) -> Iterator[None]:
     """Raises LaunchError while another launch runs in this directory: both would write its files."""
     path = directory / "dyntrain" / CLUSTER / "launch.lock"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+    with contextlib.ExitStack() as held:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = held.enter_context(path.open("ab"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-    except BlockingIOError as error:
-        raise LaunchError(
-            f"another launch runs in {directory}: end it first, or launch in another directory"
-        ) from error
+        except BlockingIOError as error:
+            raise LaunchError(
+                f"another launch runs in {directory}: end it first, or launch in another directory"
+            ) from error
+        except OSError as error:
+            raise LaunchError(f"the job's files cannot be written: {error}") from error
+        yield
 
 
 async def launch(plan: Plan, directory: Path) -> int:

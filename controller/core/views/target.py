@@ -216,7 +216,7 @@ def _next(
         "leaving": leaving,
         "back": back,
         "finished": finished,
-        "causes": _causes(old.members, members, nodes),
+        "causes": {} if over else _causes(old.members, members, nodes),
     }
     return old.model_copy(update={**news_of_members, "replacing": dict(replacing)})
 
