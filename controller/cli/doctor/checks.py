@@ -17,6 +17,7 @@ from dyntrain.controller.contract.messages import (
     NodeConfig,
     is_base_value,
 )
+from dyntrain.controller.contract.metadata_tags import refused_keys
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -266,9 +267,15 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     base = is_base_value(group.tags.get(BASE_TAG))
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
         return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
+    if refused := refused_keys(group.handed_on):
+        return _no_launch(refused[0])
     if group.in_service < group.desired:
         return f"{group.in_service} of {group.desired} are in service: see the group's activities, and dyntrain status"
     return ""
+
+
+def _no_launch(key: str) -> str:
+    return f"no instance can be launched with its tag '{key}': in instance metadata, keys have no space and no /"
 
 
 def _without(kind: str) -> str:
@@ -284,6 +291,8 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
         wanted = stage.elastic.of(name)
         yield Finding(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
+    elif refused := refused_keys(template.instance_tags):
+        yield Finding(what, "wrong", _no_launch(refused[0]))
     else:
         yield Finding(what, "ok", "its instances join by themselves")
 

@@ -99,7 +99,6 @@ CAUGHT = (
     Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
     Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
     Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
-    Caught("node_bootstrap/reports/aws.py", "ssm:GetParameter", "ParameterNotFound"),
     Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
     Caught("training/worker/channel/objects.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
     Caught("training/worker/channel/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),

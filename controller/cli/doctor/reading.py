@@ -240,7 +240,8 @@ class Reader:
         template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         kinds = (*group.get("Instances", ()), *template.get("Overrides", ()))
         types = frozenset(one["InstanceType"] for one in kinds if one.get("InstanceType"))
-        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types)
+        handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
+        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types, handed_on)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:

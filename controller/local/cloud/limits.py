@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dyntrain.controller.contract.metadata_tags import PATTERN, refused_keys
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import Call
 from dyntrain.controller.local.errors import ApiError
@@ -51,6 +52,13 @@ def _known(account: Account, call: Call) -> None:
     for resource in call.values("ResourceId"):
         if resource.startswith("i-") and resource not in instances:
             raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource}' does not exist")
+        shown = resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
+        for key in refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if shown else ():
+            raise ApiError(
+                "InvalidParameterValue",
+                f"'{key}' is not a valid tag key. Tag keys must match pattern ({PATTERN}), and must not be a reserved "
+                "name ('.', '..', '_index')",
+            )
 
 
 def _unprotected(account: Account, call: Call) -> None:
