@@ -154,7 +154,7 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
     assert (plan.worker_environment, plan.server_environment) == ({"A": "1", "C": "3"}, {"A": "1", "B": "2"})
     assert plan.dt_scripts
     assert plan.command == ("python", "train.py", "--kv-store", "dist_device_sync")
-    assert node_command(plan, "127.0.0.1", tmp_path)[-1].startswith("cd '/tmp/x; rm -rf y' && exec ")
+    assert node_command(plan, ("--", "127.0.0.1"), tmp_path)[-1].startswith("cd '/tmp/x; rm -rf y' && exec ")
 
 
 @pytest.mark.parametrize(
