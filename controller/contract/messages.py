@@ -48,6 +48,7 @@ CLUSTER_NAME = (
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
 S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: rights are given by it
+S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
 MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
 
@@ -233,7 +234,7 @@ class NodeConfig(Wire):
     )
     output_location: str | None = Field(
         None,
-        pattern=S3_LOCATION,
+        pattern=S3_FOLDER,
         description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
     )
     state_transfer: Literal["encrypted", "clear"] = Field(

@@ -32,6 +32,7 @@ CHANGING = {
 ELSEWHERE = {
     "cluster template",
     "generate-trainer",
+    "index",
     "job template",
     "launch",
     "local chaos",

@@ -167,6 +167,19 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
         (["-n", "2", "-s", "3", "--launcher", "local", "x"], "--num-servers 3"),
         (["-n", "2", "-s", "some", "--launcher", "local", "x"], "must be all, or between 1 and"),
         (["-n", "1", "--launcher", "local", "--env", "no name", "x"], "NAME:VALUE"),
+        (
+            ["-n", "1", "--launcher", "local", "--checkpoint-dir", "s3://data/c", "x"],
+            "--checkpoint-dir s3:/data/c is an",
+        ),
+        (["-n", "1", "--launcher", "local", "--events", "gs://data/e", "x"], "--events gs:/data/e is an address"),
+        (
+            ["-n", "1", "--launcher", "local", "--tensorboard", "gs://data/r", "x"],
+            "no folder and no s3://BUCKET/PREFIX",
+        ),
+        (
+            ["-n", "1", "--launcher", "local", "--tensorboard", "S3://data/r", "x"],
+            "no folder and no s3://BUCKET/PREFIX",
+        ),
         (["-n", "1", "--launcher", "local", "cd x && python train.py"], "put bash -c in front"),
         (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "take the quotes away"),
     ],

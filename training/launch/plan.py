@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from dyntrain.controller.contract.command_words import command_words
 from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.folders import not_local
 from dyntrain.missing import absent, advice
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
 from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as_reached, is_here, read_lines, resolved
@@ -211,6 +212,11 @@ def checked(args: argparse.Namespace) -> Plan:
             "an address of this machine that they reach"
         )
     command = _command(args)
+    for option in ("checkpoint_dir", "events", "sync_dst_dir"):
+        if problem := not_local(getattr(args, option) or ""):
+            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {problem}")
+    if args.tensorboard is not None and not args.tensorboard.startswith("s3://") and not_local(args.tensorboard):
+        raise LaunchError(f"--tensorboard {args.tensorboard} is no folder and no s3://BUCKET/PREFIX")
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
     servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
