@@ -157,6 +157,10 @@ _BELIEVED = (
         "an update of a stack leaves a group's sizes that it does not change itself",
         "AWSCloudFormation/latest/UserGuide/aws-attribute-updatepolicy.html",
     ),
+    (
+        "CloudFormation tags the groups that it makes, with tags that nobody else can write",
+        "AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html",
+    ),
     ("the event of a tag", "tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"),
     ("the event of an instance's state", "AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"),
     (

@@ -5,7 +5,7 @@ counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -131,6 +131,13 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
     return elastic.cluster(keys[0]) or None if keys else None
 
 
+def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> Named | None:
+    """Whose elastic tag it carries, or else carried until just now."""
+    here, gone = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
+    cluster = elastic.cluster((here or gone or [""])[0])
+    return Named(at=at, cluster=cluster) if cluster else None
+
+
 def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = TagChange.model_validate(envelope.detail)
     if (change.service, change.resource_type) != ("ec2", "instance"):
@@ -146,6 +153,7 @@ def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
         instance=instance,
         named=Named(at=at, cluster=cluster) if cluster else None,
         based=base_tag(change.tags, at),
+        wished=wished_by(change.tags, change.changed_tag_keys, elastic, at),
         tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
     )
 

@@ -203,6 +203,9 @@ class NodeFacts(Fact):
     based: BaseTag | None = Field(
         None, description="the last base tag that was seen: to take the tag away ends nothing"
     )
+    wished: Named | None = Field(
+        None, description="the cluster whose elastic tag was last seen on it: to take the tag away does not undo that"
+    )
     tags_event: TagsEvent | None = None
     tags_read: TagsRead | None = None
     state_event: StateEvent | None = None
@@ -226,6 +229,7 @@ class NodeFacts(Fact):
             named=latest(self.named, other.named),
             template=latest(self.template, other.template),
             based=latest(self.based, other.based),
+            wished=latest(self.wished, other.wished),
             tags_event=latest(self.tags_event, other.tags_event),
             tags_read=latest(self.tags_read, other.tags_read),
             state_event=latest(self.state_event, other.state_event),
