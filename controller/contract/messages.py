@@ -117,6 +117,11 @@ class ClusterPolicy(Wire):
     terminate_orphans: bool = Field(
         False, description="terminate orphans that carry the ownership tag, rather than only report them"
     )
+    hold_endings: bool = Field(
+        True,
+        description="stop, and tell people, when more than five instances that never reported are to be ended within "
+        "ten minutes",
+    )
     after_job: Literal["keep", "stop", "terminate"] = Field(
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
     )

@@ -24,6 +24,7 @@ from dyntrain.controller.core.decisions.actions import (
     instances,
 )
 from dyntrain.controller.core.decisions.alarms import Alarm, alarms_of
+from dyntrain.controller.core.decisions.brake import WHY, held, without_endings
 from dyntrain.controller.core.decisions.closing import Closing, closed, closing, refused_lately, resumed
 from dyntrain.controller.core.decisions.leaving import waiting
 from dyntrain.controller.core.decisions.orphans import orphaned_since
@@ -95,10 +96,16 @@ def decide(
         for node in views
     )
     actions: tuple[Action, ...] = plan_actions(nodes, rules, now, ending)
+    if stopped := held(nodes, actions, rules, now):
+        actions = tuple(without_endings(actions, stopped))
+        nodes = tuple(
+            replace(node, standing=replace(node.standing, detail=WHY)) if node.view.instance in stopped else node
+            for node in nodes
+        )
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
     news = nomination if nomination.term != old.term else None
-    told = alarms_of(nodes, rules, now)
+    told = alarms_of(nodes, rules, now, stopped)
     changes, bill = tuple(_changes(nodes)), metered(views, rules, now)
     return Decision(membership, job, nodes, actions, changes, told, news, bill, ending)
 
