@@ -30,6 +30,7 @@ from dyntrain.controller.contract.reports import (
     NodeReport,
 )
 from dyntrain.controller.contract.wrong_fields import wrong_fields
+from dyntrain.controller.core.heard.bounds import CLOCK_SECONDS, impossible
 from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
 from dyntrain.controller.core.heard.payloads import (
     CapacityChange,
@@ -61,7 +62,6 @@ from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.view import GROUP_TAG
 from pydantic import ValidationError
 
-CLOCK_SECONDS = 300.0  # by which a coordinator's clock may be ahead of EventBridge's
 _KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 
@@ -287,6 +287,8 @@ def _doubt(envelope: Envelope, source: str, keys: Keys) -> Dropped | None:
 
 def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     report = NodeReport.model_validate(envelope.detail)
+    if reason := impossible(report, envelope.time):
+        return Dropped("quarantined", reason, report.instance_id)
     named = Named(at=report.at, cluster=report.cluster)
     if report.outcome == "interrupted":
         deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS

@@ -161,8 +161,9 @@ class Hook(Fact):
 
 
 class Preparation(Fact):
-    """The node's own latest word. A later attempt overrules every report of an earlier one, however late that one
-    arrives.
+    """The node's own latest word. Within an hour a later attempt overrules every report of an earlier one, however
+    late that one arrives and whatever the node's clock did; a word of a later hour overrules all, so that a number
+    that nobody should have sent does not count for ever.
     """
 
     attempt: int
@@ -173,7 +174,7 @@ class Preparation(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.attempt, self.at, self.outcome, self.reason, self.private_ip)
+        return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip)
 
 
 class Notice(Fact):
