@@ -258,7 +258,9 @@ class NodeConfig(Wire):
         120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
     )
     identity_keys: str = Field(
-        "", description="public keys that sign identity documents; empty: nodes need not prove who they are"
+        "",
+        description="public keys that sign identity documents; empty or the word region: AWS's key of the region; the "
+        "word unverified: nodes need not prove who they are",
     )
     rebalance: Literal["leave", "ignore"] = Field(
         "leave", description="what a rebalance recommendation does, as in the policy, for what the node tells the job"

@@ -144,6 +144,7 @@ _BELIEVED = (
     ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
     ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
+    ("AWS's keys of the regions, which sign them", "AWSEC2/latest/UserGuide/regions-certs.html"),
     ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
     ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
     (
