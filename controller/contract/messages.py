@@ -118,6 +118,11 @@ class ClusterPolicy(Wire):
     terminate_orphans: bool = Field(
         False, description="terminate orphans that carry the ownership tag, rather than only report them"
     )
+    hold_endings: bool = Field(
+        True,
+        description="stop, and tell people, when more than five instances that never reported are to be ended within "
+        "ten minutes",
+    )
     after_job: Literal["keep", "stop", "terminate"] = Field(
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
     )
@@ -254,7 +259,9 @@ class NodeConfig(Wire):
         120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
     )
     identity_keys: str = Field(
-        "", description="public keys that sign identity documents; empty: nodes need not prove who they are"
+        "",
+        description="public keys that sign identity documents; empty or the word region: AWS's key of the region; the "
+        "word unverified: nodes need not prove who they are",
     )
     rebalance: Literal["leave", "ignore"] = Field(
         "leave", description="what a rebalance recommendation does, as in the policy, for what the node tells the job"

@@ -14,8 +14,8 @@ from pydantic import Field, WrapValidator
 
 
 class NodeReport(Wire):
-    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`. Repeated until
-    the node is listed.
+    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`; a word of a
+    later hour counts in any case. Repeated until the node is listed.
     """
 
     cluster: ClusterName

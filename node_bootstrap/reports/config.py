@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dyntrain.controller.contract.instance_identity import parse_keys
 from dyntrain.controller.contract.messages import CoordinatorEndpoint, NodeConfig, parameter
+from dyntrain.controller.contract.region_keys import trusted
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
 from dyntrain.node_bootstrap.job import fetch
 from dyntrain.training.protocol.clocks import Clocks
@@ -67,11 +67,10 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: fields liveness_seconds and progress_seconds: {error}"
         ) from error
-    if config.identity_keys:
-        try:
-            parse_keys(config.identity_keys)
-        except ValueError as error:
-            raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
+    try:
+        trusted(config.identity_keys, "")
+    except ValueError as error:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
     if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: "

@@ -148,6 +148,7 @@ _BELIEVED = (
     ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
     ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
+    ("AWS's keys of the regions, which sign them", "AWSEC2/latest/UserGuide/regions-certs.html"),
     ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
     ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
     (
@@ -160,6 +161,10 @@ _BELIEVED = (
     (
         "an update of a stack leaves a group's sizes that it does not change itself",
         "AWSCloudFormation/latest/UserGuide/aws-attribute-updatepolicy.html",
+    ),
+    (
+        "CloudFormation tags the groups that it makes, with tags that nobody else can write",
+        "AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html",
     ),
     ("the event of a tag", "tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"),
     ("the event of an instance's state", "AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"),

@@ -5,8 +5,10 @@ does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, WHY
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.acks import Announced
@@ -32,6 +34,7 @@ _METRICS = {
 METRICS = (
     *dict.fromkeys(_METRICS.values()),
     ORPHAN,
+    ENDINGS_HELD,
     RESYNC_HELD,
     READ_FAILED,
     LAUNCH_FAILED,
@@ -55,13 +58,18 @@ class Alarm:
         return tuple(self.about)
 
 
-def alarms_of(nodes: Sequence[NodeStatus], rules: Rules, now: float) -> tuple[Alarm, ...]:
+def alarms_of(
+    nodes: Sequence[NodeStatus], rules: Rules, now: float, stopped: AbstractSet[str] = frozenset()
+) -> tuple[Alarm, ...]:
+    """`stopped`: instances that the brake keeps from being ended."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         told = node.standing.line
         metric = _METRICS.get(node.standing.reason)
         if metric is not None:
             found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
+        if node.view.instance in stopped:
+            found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
             found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told

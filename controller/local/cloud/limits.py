@@ -4,6 +4,7 @@ code and wording.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from dyntrain.controller.contract.metadata_tags import PATTERN, refused_keys
@@ -13,6 +14,10 @@ from dyntrain.controller.local.errors import ApiError
 
 STANDARD_BYTES = 4096
 ADVANCED_BYTES = 8192
+# Tags that people may not write. The answer of Auto Scaling: believed, from
+# https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
+RESERVED = "aws:"
+_TAG_KEY = re.compile(r"Tags?\.(member\.)?\d+\.Key")
 # Refused with OperationNotPermitted: believed, from
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 PROTECTIONS = {
@@ -25,6 +30,8 @@ def check(account: Account, call: Call) -> None:
     """Raises ApiError when the call is not taken."""
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
+    if call.service in ("ec2", "autoscaling"):
+        _not_reserved(call)
     if call.service == "ssm" and call.action == "PutParameter":
         _parameter_size(call.document)
     elif call.service == "ec2" and call.action == "CreateTags":
@@ -45,6 +52,14 @@ def check(account: Account, call: Call) -> None:
 
 def _instances(account: Account) -> dict[str, Any]:
     return {one.id: one for reservation in account.ec2.reservations.values() for one in reservation.instances}
+
+
+def _not_reserved(call: Call) -> None:
+    for name, key in call.form.items():
+        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED):
+            code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
+            reason = f"Tag keys starting with '{RESERVED}' are reserved for internal use"
+            raise ApiError(code, f"Value ( {key} ) for parameter key is invalid. {reason}")
 
 
 def _known(account: Account, call: Call) -> None:
