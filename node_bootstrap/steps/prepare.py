@@ -31,6 +31,11 @@ from dyntrain.node_bootstrap.steps.volume import MountVolume
 KEPT_LOGS = 5
 MARKER_BYTES = 64 * 1024
 SCRIPT_BYTES = 64 * 1024 * 1024
+LEFT_RUNNING = (
+    "it ended with exit code 0 and left processes running, which were ended; wait for them in prepare-data, and give a "
+    "daemon a systemd unit of its own"
+)
+LEFT_CHARACTERS = 700
 log = logging.getLogger(__name__)
 
 
@@ -131,9 +136,10 @@ class Preparation:
         started, clock = time.time(), time.monotonic()
         user = self.config.prepare_user or self.user
         program = Program(command_of(script), self.environment, path, self.config.mount, user=user)
-        # ends also what a finished script left running
-        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds)
+        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds, alone=True)
         reason = explain(code, self.config.prepare_timeout_seconds)
+        if not reason and child.left:
+            reason = f"{LEFT_RUNNING}: {', '.join(child.left)}"[:LEFT_CHARACTERS]
         if reason and (output := child.last_words()):
             reason = f"{reason}; its last output:\n{output}"
         self._record(Try(self.attempt, number, started, round(time.monotonic() - clock, 3), code, reason))
