@@ -158,7 +158,10 @@ def test_an_invalid_policy_that_somebody_wrote_is_listed_with_what_is_wrong(run:
         Name="/dyntrain/bad/policy", Value='{"cluster": "bad", "max_workers": -1}', Type="String"
     )
     assert "max_workers" in run("cluster", "list").output
-    assert "max_workers" in run("cluster", "show", "bad").output
+    for told in (run("cluster", "show", "bad"), run("status"), run("status", "--cluster", "bad")):
+        assert "bad: its policy is invalid (max_workers: " in told.output
+        assert "dyntrain cluster create bad --config FILE --replace" in told.output
+    assert "max_workers" in json.loads(run("status", "--output", "json").output)["invalid"]["bad"]
 
 
 def test_a_cluster_with_nodes_is_not_forgotten_by_accident(run: Run, clients: Clients) -> None:

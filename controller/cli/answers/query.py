@@ -11,6 +11,7 @@ from typing import Any
 from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.told import told
+from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
@@ -64,9 +65,7 @@ def registered(registry: Registry, cluster: str) -> ClusterPolicy:
         problem = registry.problems().get(cluster)
         known = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            f"the policy of {cluster!r} is invalid: {problem}"
-            if problem
-            else f"no cluster {cluster!r} is registered (known: {known})"
+            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {known})"
         )
     return policy
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.doctor.gpus import judged
 from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
 from dyntrain.controller.contract.errors import Misconfigured
@@ -181,7 +182,7 @@ def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Findi
     try:
         policy = ClusterPolicy.model_validate_json(text)
     except ValidationError as error:
-        yield Finding(what, "wrong", f"/dyntrain/{name}/policy cannot be read: {wrong_fields(error, 'JSON')}")
+        yield Finding(what, "wrong", unmanaged(name, wrong_fields(error, "policy")))
         return None
     if policy.cluster != name:
         yield Finding(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")

@@ -19,6 +19,7 @@ READ_FAILED = "ReadFailed"
 LAUNCH_FAILED = "LaunchFailed"
 GIVEN_UP = "GivenUp"
 TARGET_DISPUTED = "TargetDisputed"
+POLICY_INVALID = "PolicyInvalid"
 _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
@@ -37,6 +38,7 @@ METRICS = (
     LAUNCH_FAILED,
     GIVEN_UP,
     TARGET_DISPUTED,
+    POLICY_INVALID,
 )
 
 
