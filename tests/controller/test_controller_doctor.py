@@ -145,6 +145,11 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         (with_group(hooks=frozenset([*BOTH][:1])), "demo: group demo-workers", "hook"),
         (with_group(in_service=1), "demo: group demo-workers", "1 of 2 are in service"),
         (
+            with_group(tags={"dyntrain:cluster": "demo", "dyntrain:base": "true"}, abandons=True),
+            "demo: group demo-workers",
+            "its launch hook ends a base node that says nothing",
+        ),
+        (
             with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
             "demo: policy",
             "invalid (max_workers: Value error, must not be below min_workers (20)), so the controller leaves",

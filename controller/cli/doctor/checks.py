@@ -265,6 +265,8 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     if missing:
         return f"it has no {missing[0]} hook, so instances {_without(missing[0])}: update the cluster's stack"
     base = is_base_value(group.tags.get(BASE_TAG))
+    if base and group.abandons:
+        return "its launch hook ends a base node that says nothing, and its group launches the next: update the stack"
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
         return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
     if group.in_service < group.desired:

@@ -233,6 +233,7 @@ _BELIEVED = (
         "AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html",
     ),
     ("three parameters a second are written", "general/latest/gr/ssm.html"),
+    ("what a machine wrote on its console can be read", "AWSEC2/latest/UserGuide/instance-console.html"),
     ("user data run once, as root", "AWSEC2/latest/UserGuide/user-data.html"),
     (
         "a rule refuses parameters before anything is made",
@@ -249,6 +250,10 @@ _BELIEVED = (
 )
 
 _BELIEVED_OF_OTHERS = (
+    (
+        "cloud-init keeps the user data's script where people can run it again",
+        "https://docs.cloud-init.io/en/latest/reference/faq.html",
+    ),
     ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
     (
         "how long a V100 computes a step, by default in the model of steps",

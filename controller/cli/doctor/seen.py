@@ -29,7 +29,9 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """`types`: of its instances, and those that it may launch besides its launch template's."""
+    """`types`: of its instances, and those that it may launch besides its launch template's. `abandons`: its launch
+    hook ends a launch that nobody answers.
+    """
 
     minimum: int
     maximum: int
@@ -38,6 +40,7 @@ class GroupSeen:
     tags: Mapping[str, str]
     hooks: frozenset[str]
     types: frozenset[str] = frozenset()
+    abandons: bool = False
 
 
 @dataclass(frozen=True)
