@@ -163,6 +163,10 @@ _BELIEVED = (
         "without HealthCheck and ReplaceUnhealthy a group replaces nothing that is stopped, and does the rest",
         "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
     ),
+    (
+        "a group whose Launch is suspended keeps what runs, and launches what it lacks once resumed",
+        "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
+    ),
     ("an instance that is rebooted stays the same one, and runs", "AWSEC2/latest/UserGuide/ec2-instance-reboot.html"),
     ("an instance that is started again has a later launch time", "AWSEC2/latest/APIReference/API_Instance.html"),
     (

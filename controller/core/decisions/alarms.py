@@ -20,6 +20,7 @@ LAUNCH_FAILED = "LaunchFailed"
 GIVEN_UP = "GivenUp"
 TARGET_DISPUTED = "TargetDisputed"
 POLICY_INVALID = "PolicyInvalid"
+LAUNCHES_HELD = "LaunchesHeld"
 BASE_PREPARE_FAILED = "BasePrepareFailed"
 _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
@@ -42,6 +43,7 @@ METRICS = (
     TARGET_DISPUTED,
     POLICY_INVALID,
     BASE_PREPARE_FAILED,
+    LAUNCHES_HELD,
 )
 
 
