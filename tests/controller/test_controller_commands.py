@@ -24,6 +24,7 @@ from dyntrain.controller.core.history.trail import ActionDone, Metered, StatusCh
 from dyntrain.controller.core.known.acks import Acks, Announced
 from dyntrain.controller.core.known.facts import (
     GroupEvent,
+    Heard,
     Hook,
     Named,
     NodeFacts,
@@ -220,6 +221,7 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
         group_event=GroupEvent(at=AT + 1, group="demo-workers", phase="launching"),
         hooks={"t": Hook(at=AT + 1, group="demo-workers", hook="up", transition="launch", token="t")},
         preparation=Preparation(attempt=2, at=AT + 9, outcome="prepare_failed", reason="exit 3"),
+        heard=Heard(at=AT + 4, doing="prepare-data runs"),
         notices=(Notice(kind="spot", deadline=AT + 100),),
         acks=Acks(mirror=Announced(at=AT + 10, value="PREPARE_FAILED")),
     )
@@ -230,6 +232,7 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
     origins = {origin["fact"]: (origin["where"], origin["at"]) for origin in found["origins"]}
     assert origins["tags_event"] == ("event Tag Change on Resource, version 4", AT + 5)
     assert origins["tags_read"] == ("DescribeInstances", AT + 8)
+    assert origins["heard"] == ("the node's own report", AT + 4)
     assert origins["preparation"] == ("the node's own report", AT + 9)
     assert {"named", "state_read", "group_event", "hooks.t", "notices", "acks.mirror"} <= set(origins)
     assert found["passed_over"] == ["tags_read: it began within 10 s after the event, which counts"]

@@ -182,8 +182,6 @@ def refused(made: dict[str, Any], **given: str) -> list[str]:
                 return values[asked]
             case "Not":
                 return not parts[0]
-            case "Or":
-                return any(parts)
             case "Equals":
                 return parts[0] == parts[1]
             case "Fn::Contains":

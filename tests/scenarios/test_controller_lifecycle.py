@@ -84,6 +84,21 @@ def test_a_base_node_that_cannot_be_prepared_stays_for_people_and_goes_on_when_i
     assert world.target().members == (base,)
 
 
+def test_a_node_whose_tags_may_not_all_show_yet_is_not_given_up() -> None:
+    """It may be the master: its base tag comes with the next read."""
+    world = World(settling_seconds=100.0)
+    instance = world.member(1, elastic=False)
+    world.hear(world.hook_event(instance, "launch", "t-1"))
+    world.resync()
+    world.wait(1)
+    world.hear(world.report(instance, "prepare_failed", reason="exit code 1"))
+    assert completions(world) == []
+    world.machines[instance].tags["dyntrain:base"] = "true"
+    world.wait(200)
+    world.resync()
+    assert completions(world) == [("t-1", "CONTINUE")]
+
+
 @pytest.mark.parametrize("base", [True, False])
 def test_a_node_that_was_never_heard_of_is_not_kept_alive_and_is_told(base: bool) -> None:
     """Its user data died: an elastic one was kept for six hours and a base one for a day, with nobody told."""
