@@ -1,5 +1,5 @@
-"""`python -m dyntrain.node_bootstrap run`: what systemd starts on each node. `signal-ready`: what user data starts
-besides. `plan` and `mark-prepared`: for people. `launched`: what `dyntrain launch` starts on each host.
+"""`python -m dyntrain.node_bootstrap run`: what systemd starts on each node. `signal-ready` and `tell`: what user
+data start besides. `plan` and `mark-prepared`: for people. `launched`: what `dyntrain launch` starts on each host.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dyntrain.missing import one_sentence
 from dyntrain.node_bootstrap.core.pacing import Timing
@@ -21,6 +21,8 @@ from dyntrain.training.host.reaper import run_below
 if TYPE_CHECKING:
     from dyntrain.node_bootstrap.steps.run import Dependencies
 
+TELL_SECONDS = 120.0
+TOLD_CHARACTERS = 1500
 READY_SECONDS = 3_300.0  # as long as the wait condition of the cluster's template waits
 
 
@@ -67,6 +69,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--volume", type=Path, help="where the shared volume is mounted, if not where the cluster's configuration says"
     )
     marked.set_defaults(marks=True)
+    told = commands.add_parser("tell", help="tell the controller how the user data get on, before there is a node")
+    told.add_argument("outcome", choices=["alive", "failed"], help="failed: the launch is given up, but of a base node")
+    told.add_argument("reason", help="what the user data do, or how they ended; lines of standard input are added")
+    told.add_argument("--root", type=Path, default=Path("/"), help="directory that prefixes every file of the host")
+    told.add_argument("--seconds", type=float, default=TELL_SECONDS, help="give up after so long")
     launched = commands.add_parser("launched", help="be a node of a launched job, as the line on standard input says")
     launched.set_defaults(launched=True)
     options = parser.parse_args(arguments)
@@ -74,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
         return be_launched()
     if "url" in options:
         return signal_ready(options.url, options.seconds)
+    if "outcome" in options:
+        return tell(Layout(options.root.absolute()), options.outcome, options.reason, options.seconds)
     if "only_look" in options:
         return show_plan(Layout(options.root.absolute()))
     if "marks" in options:
@@ -161,6 +170,25 @@ def signal_ready(url: str, seconds: float) -> int:
     return asyncio.run(
         ready.signal_ready(url, seconds, os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL)
     )
+
+
+def tell(layout: Layout, outcome: str, reason: str, seconds: float) -> int:
+    import asyncio
+    import logging
+
+    from dyntrain.node_bootstrap.core.pacing import Timing
+    from dyntrain.node_bootstrap.instance.metadata import DEFAULT_URL, MetadataClient
+    from dyntrain.node_bootstrap.reports import alive
+    from dyntrain.node_bootstrap.reports.aws import EventBridgeReports
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    text = layout.attempt.read_text(encoding="utf-8", errors="replace").strip() if layout.attempt.exists() else ""
+    attempt = int(text) if text.isascii() and text.isdigit() and int(text) else 1
+    said = "" if sys.stdin.isatty() else sys.stdin.read()
+    metadata = MetadataClient(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or DEFAULT_URL, Timing())
+    kind: Literal["alive", "prepare_failed"] = "alive" if outcome == "alive" else "prepare_failed"
+    words = f"{reason}; its last output:\n{said.strip()[-TOLD_CHARACTERS:]}" if said.strip() else reason
+    return asyncio.run(alive.tell(metadata, EventBridgeReports, attempt, kind, words, seconds))
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ class FakeGroups:
                 for member in self.world.membership.values()
             )
             minimum, maximum, desired = self.world.limits.get(group, (0, 100, running))
-            found[group] = GroupSize(minimum, maximum, desired, running)
+            found[group] = GroupSize(minimum, maximum, desired, running, launches=group not in self.world.suspended)
         return found
 
     def suspend_replacement(self, group: str) -> None:
@@ -239,6 +239,14 @@ class FakeGroups:
 
     def resume_replacement(self, group: str) -> None:
         self.world.called("groups.resume_replacement", group)
+
+    def suspend_launches(self, group: str) -> None:
+        self.world.called("groups.suspend_launches", group)
+        self.world.suspended.add(group)
+
+    def resume_launches(self, group: str) -> None:
+        self.world.called("groups.resume_launches", group)
+        self.world.suspended.discard(group)
 
     def set_desired(self, group: str, desired: int) -> None:
         self.world.called("groups.set_desired", group, str(desired))

@@ -23,6 +23,7 @@ REPLACING = ["HealthCheck", "ReplaceUnhealthy"]
 # On each group that CloudFormation makes, and on no other: the prefix is AWS's own, refused where people tag.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
 STACK_TAG = "aws:cloudformation:stack-name"
+LAUNCHING = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
 PROTECTED = 50  # ids of one SetInstanceProtection
 
 
@@ -133,6 +134,14 @@ class AutoScalingGroups:
         with translated(f"resuming the replacement of members of {group}"):
             self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=REPLACING)
 
+    def suspend_launches(self, group: str) -> None:
+        with translated(f"suspending the launches of {group}"):
+            self._clients.autoscaling().suspend_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCHING)
+
+    def resume_launches(self, group: str) -> None:
+        with translated(f"resuming the launches of {group}"):
+            self._clients.autoscaling().resume_processes(AutoScalingGroupName=group, ScalingProcesses=LAUNCHING)
+
     def set_desired(self, group: str, desired: int) -> None:
         with translated(f"setting the desired capacity of {group} to {desired}"):
             self._clients.autoscaling().set_desired_capacity(
@@ -145,7 +154,8 @@ def _size(group: AutoScalingGroupTypeDef) -> GroupSize:
     running = sum(not entry["LifecycleState"].startswith(leaving) for entry in group.get("Instances", []))
     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
     base = is_base_value(tags.get(BASE_TAG))
-    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, base)
+    launches = all(one.get("ProcessName") != "Launch" for one in group.get("SuspendedProcesses", []))
+    return GroupSize(group["MinSize"], group["MaxSize"], group["DesiredCapacity"], running, base, launches)
 
 
 def _about(instance: str, token: str | None) -> dict[str, Any]:

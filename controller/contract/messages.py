@@ -112,6 +112,12 @@ class ClusterPolicy(Wire):
     launch_cooldown_seconds: float = Field(
         300.0, gt=0, description="after failed launches, before capacity is asked for again; doubles with each failure"
     )
+    alike_failures: int = Field(
+        3,
+        ge=1,
+        description="after so many nodes of a group in a row that failed alike it launches no more, until "
+        "prepare-data has changed",
+    )
     orphan_grace_seconds: float = Field(
         3600.0, gt=0, description="an instance that nobody wants is reported after this long"
     )

@@ -12,20 +12,29 @@ from dyntrain.controller.contract.messages import ClusterName, InstanceId, Signe
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, WrapValidator
 
+MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
+
 
 class NodeReport(Wire):
     """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`; a word of a
-    later hour counts in any case. Repeated until the node is listed.
+    later hour counts in any case. Repeated until the node is listed. `alive` says nothing of the preparation: `reason`
+    is what the node does meanwhile.
     """
 
     cluster: ClusterName
     instance_id: InstanceId
     private_ip: str
     attempt: int = Field(ge=1, description="grows with every bootstrap of this instance, also over reboots")
-    outcome: Literal["prepared", "prepare_failed", "interrupted", "worker_failed"]
-    reason: str = Field("", max_length=2000)
+    outcome: Literal["alive", "prepared", "prepare_failed", "interrupted", "worker_failed"]
+    reason: str = Field("", max_length=MOST_TOLD)
     at: float
     deadline: float | None = Field(None, description="interrupted only: when the instance will be taken")
+    script: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="SHA-256 of the prepare-data that it ran, or, alive, sees",
+        exclude_if=lambda script: not script,
+    )
     identity: SignedDocument | None = Field(None, description="that the report is the instance's own")
 
     @property
@@ -34,6 +43,7 @@ class NodeReport(Wire):
 
 
 NODE_DETAIL_TYPES = {
+    "alive": "Node Alive",
     "prepared": "Node Prepared",
     "prepare_failed": "Node Prepare Failed",
     "interrupted": "Node Interrupted",
@@ -55,9 +65,6 @@ class JobMember(Wire):
     step_seconds: float | None = Field(
         None, ge=0, description="what a step takes this worker itself, without waiting for the others; null: not known"
     )
-
-
-MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
 
 
 class Unreachable(Wire):

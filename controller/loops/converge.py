@@ -26,6 +26,7 @@ from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
 from dyntrain.controller.loops.confirming import confirm, critical, ended, read_again
 from dyntrain.controller.loops.execute import perform
+from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
 from dyntrain.controller.loops.ports import Ports, StoredNode, Wake
 from dyntrain.controller.loops.publish import disputed, parameter_target
@@ -196,6 +197,7 @@ def _pass(
                 continue
         if foreign:  # known for sure only now: nobody had moved the membership on meanwhile
             _tell_foreign(ports, cluster, foreign)
+        settle_holds(ports, rules, decision, every=repair)
         _apply(ports, rules, own, nodes, turn)
         return own
     raise RetryLater(f"what is known of {cluster} was changed by others {ATTEMPTS} times in a row")

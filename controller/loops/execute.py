@@ -17,8 +17,10 @@ from dyntrain.controller.core.decisions.actions import (
     Action,
     CompleteLifecycle,
     HeartbeatLifecycle,
+    HoldLaunches,
     Protect,
     PublishTarget,
+    ReleaseLaunches,
     ResumeReplacement,
     SetDesiredCapacity,
     SetStatusTag,
@@ -142,6 +144,12 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
             ports.groups.set_desired(action.group, action.desired)
             entry = CapacitySet(group=action.group, value=action.desired, why=action.why, detail=action.detail)
             return _Effect(entries=(entry,))
+        case HoldLaunches():
+            ports.groups.suspend_launches(action.group)
+            return _Effect(entries=(ActionDone(kind="HoldLaunches", value=action.group, why=action.why),))
+        case ReleaseLaunches():
+            ports.groups.resume_launches(action.group)
+            return _Effect(entries=(ActionDone(kind="ReleaseLaunches", value=action.group, why=action.why),))
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():

@@ -269,6 +269,12 @@ class Groups(Protocol):
     def resume_replacement(self, group: str) -> None:
         """As before; a member that does not run now is replaced."""
 
+    def suspend_launches(self, group: str) -> None:
+        """From here on it launches nothing, whatever it lacks. What runs stays, and ends as it is told."""
+
+    def resume_launches(self, group: str) -> None:
+        """As before: it launches what it lacks."""
+
     def set_desired(self, group: str, desired: int) -> None:
         """At once, without the group's cool-down."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from contextlib import suppress
 
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.contract.stage import stage_names, unclear_owner
@@ -61,6 +63,8 @@ class Registry:
             try:
                 policy = ClusterPolicy.model_validate_json(text)
             except ValidationError as error:
+                if self._stage is not None and _stage_in(text) not in (None, self._stage):
+                    continue
                 problems[cluster] = wrong_fields(error, "policy")
                 continue
             if policy.cluster != cluster:
@@ -77,3 +81,12 @@ class Registry:
             if self._problems.get(cluster) != problem:
                 log.error("policy skipped", extra={"cluster": cluster, "problem": problem})
         self._policies, self._problems, self._read_at = policies, problems, now
+
+
+def _stage_in(text: str) -> str | None:
+    """Whose it is to tell that a policy is not valid; None: it does not say."""
+    with suppress(ValueError):
+        found = json.loads(text)
+        stage = found.get("stage") if isinstance(found, dict) else None
+        return stage if isinstance(stage, str) else None
+    return None

@@ -20,7 +20,7 @@ from dyntrain.controller.contract.messages import (
     ClusterPolicy,
     launch_template_name,
 )
-from dyntrain.controller.core.decisions.alarms import READ_FAILED
+from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
 from dyntrain.controller.core.heard.events import named_by, read_tags, wished_by
 from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
 from dyntrain.controller.core.known.facts import (
@@ -77,6 +77,8 @@ class ResyncReading:
 
 def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
     policies = registry.all()
+    for cluster in registry.problems():  # each time, so that the alarm stays for as long as nobody looks after it
+        ports.metrics.count(POLICY_INVALID, cluster)
     started = ports.clock()
     try:
         stored = {instance: node for cluster in policies for instance, node in ports.nodes.of_cluster(cluster).items()}

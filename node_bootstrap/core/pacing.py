@@ -71,6 +71,8 @@ class Timing:
         120.0  # a fork server that has not answered after this, import of MXNet included, is started again
     )
     notices: float = 5.0
+    alive: float = 300.0  # between signs of life of a node that prepares: a third of what its launch hook waits
+    script: float = 20.0  # how often a base node looks whether prepare-data is another one
     beat: float = 15.0  # of the unit's WatchdogSec a fourth
     logs: float = 5.0  # between looks at how long the logs are
     finish: float = 120.0  # for the script's own last lines, such as saving the model, once it has left the job

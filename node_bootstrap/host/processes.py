@@ -16,15 +16,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dyntrain.node_bootstrap.host.child_log import ChildLog
 from dyntrain.node_bootstrap.host.errors import Interrupted
-from dyntrain.training.host import exec_child
+from dyntrain.training.host import exec_child, reaper
+from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.timeouts import timeout
 
 MARK = "DYNTRAIN_SUPERVISED"
+LINGER_SECONDS = 2.0  # for what ends with its parent, such as the other end of a pipe
+COMMAND_CHARACTERS = 100
 KILL_SECONDS = 5.0  # for the kernel to take a killed process away; longer only in uninterruptible sleep
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,7 @@ class Child:
     log: ChildLog | None  # None: it writes where we write
     log_start: int  # a position in `log`
     process: asyncio.subprocess.Process
+    left: tuple[str, ...] = ()  # what still ran when it had ended, as commands
 
     @property
     def pid(self) -> int:
@@ -139,18 +144,28 @@ class Children:
         log.info("started", extra={"child": name, "pid": child.pid})
         return child
 
-    async def run(self, name: str, program: Program, seconds: float) -> tuple[int | None, Child]:
+    async def run(
+        self, name: str, program: Program, seconds: float, *, alone: bool = False
+    ) -> tuple[int | None, Child]:
         """`start`, and wait for its end: the exit code, None when it was killed after `seconds`. On return, however
         that comes, nothing that it started is left. Raises what `start` raises.
+
+        `alone`: nothing else is started meanwhile, so that daemons that hide are found too, and `left` of the child
+        names what it had left running.
         """
+        before = set(adopted()) if alone else set[int]()
         child = await self.start(name, program)
         code: int | None = None
         try:
             with contextlib.suppress(TimeoutError):
                 async with timeout(seconds):
                     code = await child.wait()
+            if code is not None and alone:
+                child.left = await left_by(child, before)
         finally:
             await child.stop()
+            if alone:
+                kill_all([pid for pid in adopted() if pid not in before])
         return code, child
 
     def _log(self, path: Path) -> tuple[ChildLog, int]:
@@ -217,6 +232,44 @@ async def _kill_where(matches: Callable[[str], bool]) -> int:
         killed |= found
         await asyncio.sleep(0.005)
     return len(killed)
+
+
+async def left_by(child: Child, before: AbstractSet[int]) -> tuple[str, ...]:
+    """What still runs of a child that has ended, as commands: of its group, with its mark, or adopted by the process
+    above us since, when only `before` was; what ends by itself within LINGER_SECONDS is not told.
+    """
+    until = time.monotonic() + LINGER_SECONDS
+    while True:
+        marked = {pid for pid, value in _marked() if value == child.mark}
+        found = {pid: command_line(pid) for pid in sorted(marked | _of_group(child.pid) | set(adopted()) - before)}
+        running = tuple(command for command in found.values() if command)
+        if not running or time.monotonic() > until:
+            return running
+        await asyncio.sleep(0.02)
+
+
+def adopted() -> list[int]:
+    """What lost its parent below us, whatever it did to its environment; none where no reaper is above us."""
+    above = reaper.above()
+    return sorted(set(descendants(above)) - set(descendants(os.getpid())) - {os.getpid()}) if above is not None else []
+
+
+def command_line(pid: int) -> str:
+    """As far as people need it to know it again; "" for one that is gone, or dead and not taken away yet."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:
+        return ""
+    return words.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
+
+
+def _of_group(leader: int) -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[2]) == leader:
+                found.add(int(entry.name))
+    return found
 
 
 def _marked() -> list[tuple[int, str]]:

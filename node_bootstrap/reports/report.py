@@ -67,6 +67,11 @@ class Reporter:
         self._changed = asyncio.Event()
 
     @property
+    def reports(self) -> Reports:
+        """Where it sends them."""
+        return self._reports
+
+    @property
     def report(self) -> NodeReport | None:
         return self._report
 
@@ -109,7 +114,7 @@ class ControllerStatus:
     def __init__(self, identity: Identity, attempt: int, reporter: Reporter) -> None:
         self._identity, self._attempt, self._reporter = identity, attempt, reporter
 
-    def report(self, outcome: str, reason: str, deadline: float | None = None) -> None:
+    def report(self, outcome: str, reason: str, deadline: float | None = None, script: str = "") -> None:
         identity = self._identity
         self._reporter.set(
             NodeReport.model_validate(
@@ -122,6 +127,7 @@ class ControllerStatus:
                     "reason": reason[:2000],
                     "at": time.time(),
                     "deadline": deadline,
+                    "script": script,
                     "identity": identity.signed,
                 }
             )

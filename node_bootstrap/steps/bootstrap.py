@@ -6,11 +6,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.core.plan import DONE, UNSEEN, Condition, Planned, Step, can_be_seen, done, plan
-from dyntrain.node_bootstrap.host.errors import Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
+from dyntrain.node_bootstrap.host.errors import GiveUp, Interrupted, MetadataUnavailable, RetryLater, ServiceUnavailable
+from dyntrain.node_bootstrap.reports.alive import report_of, until_taken
 from dyntrain.node_bootstrap.steps.discovery import ReadConfiguration, ReadIdentity
 from dyntrain.node_bootstrap.steps.environment import WriteEnvironment, process_environment
 from dyntrain.node_bootstrap.steps.packages import CheckPackages
@@ -21,6 +23,7 @@ from dyntrain.node_bootstrap.steps.sweep import Sweep
 from dyntrain.node_bootstrap.steps.volume import MountVolume
 from dyntrain.node_bootstrap.supervision.wiring import Ec2Node, wire
 from dyntrain.training.protocol.clocks import spread
+from dyntrain.training.timeouts import timeout
 
 STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are done
     Sweep,
@@ -35,6 +38,7 @@ STEPS: tuple[type[NodeStep], ...] = (  # in the order in which they are done
     Signal,
     Supervise,
 )
+END_SECONDS = 60.0  # for the last word of a node that a person must mend
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -49,8 +53,12 @@ class Bootstrap:
         """To the node's retirement. Raises NodeError when the host cannot be made ready."""
         # 1. the host
         timing = self._run.dependencies.timing
-        while (step := (await self._left())[0].step).host:
-            await persistently(lambda step=step: self._carry_out(step), timing)  # type: ignore[misc]
+        try:
+            while (step := (await self._left())[0].step).host:
+                await persistently(lambda step=step: self._carry_out(step), timing)  # type: ignore[misc]
+        except GiveUp as error:
+            await self._tell_end(str(error))
+            raise
         self._ready = True
         # 2. prepare, report, signal, supervise
         identity = self._run.configured.identity
@@ -67,6 +75,16 @@ class Bootstrap:
                 raise Interrupted("retired")  # ends the tasks
         except* Interrupted:
             pass
+
+    async def _tell_end(self, reason: str) -> None:
+        """A node that ends for good, before it could report anything, must not look as if it still prepared."""
+        if (identity := self._run.identity) is None:
+            return
+        with suppress(TimeoutError):
+            async with timeout(END_SECONDS):
+                report = report_of(identity, self._run.attempt, "prepare_failed", reason)
+                timing = self._run.dependencies.timing
+                await until_taken(self._run.dependencies.reports(identity.region), report, timing)
 
     async def read_only(self) -> tuple[Planned, ...]:
         """The plan, after no more than has to be read for it."""

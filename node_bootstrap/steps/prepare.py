@@ -24,6 +24,7 @@ from dyntrain.node_bootstrap.host.files import read_dated, read_regular, write_a
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.processes import Children, Program, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.reports.alive import report_of, told_alive
 from dyntrain.node_bootstrap.steps.environment import process_environment
 from dyntrain.node_bootstrap.steps.run import NodeStep, PrepareResult, Run
 from dyntrain.node_bootstrap.steps.volume import MountVolume
@@ -31,6 +32,11 @@ from dyntrain.node_bootstrap.steps.volume import MountVolume
 KEPT_LOGS = 5
 MARKER_BYTES = 64 * 1024
 SCRIPT_BYTES = 64 * 1024 * 1024
+LEFT_RUNNING = (
+    "it ended with exit code 0 and left processes running, which were ended; wait for them in prepare-data, and give a "
+    "daemon a systemd unit of its own"
+)
+LEFT_CHARACTERS = 700
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +80,7 @@ class Preparation:
         """Never raises for what the script does; the reason of a failure ends with the tail of its output."""
         path = self.marker_path
         await asyncio.to_thread(self._drop_old_logs)
-        reason = ""
+        reason, digest = "", None
         for number in range(1, self.config.prepare_attempts + 1):
             if number > 1:
                 await asyncio.sleep(self.timing.prepare.delay(number - 2))
@@ -93,9 +99,9 @@ class Preparation:
                 reason = await self._try(self.config.prepare_script, number)
                 if not reason:
                     await asyncio.to_thread(write_marker, path, self.marker(digest))
-                    return PrepareResult(True, number, f"prepared at try {number}")
+                    return PrepareResult(True, number, f"prepared at try {number}", digest or "")
             except OSError as error:
-                reason = _told(error, path)
+                reason, digest = _told(error, path), await self.seen()
             log.warning(
                 "prepare-data failed", extra={"try": number, "of": self.config.prepare_attempts, "reason": reason}
             )
@@ -103,18 +109,30 @@ class Preparation:
             False,
             self.config.prepare_attempts,
             f"prepare-data failed {self.config.prepare_attempts} times; the last: {reason}"[:2000],
+            digest or "",
         )
 
-    async def until_marked(self, tries: int) -> PrepareResult:
-        """Of a node that could not be prepared: returns once somebody says that it is. A volume that cannot be read is
-        looked at again.
+    async def until_mended(self, failed: PrepareResult) -> PrepareResult | None:
+        """Of a node that could not be prepared: returns once somebody says that it is, and None once the script is
+        another one than that which failed. A volume that cannot be read is looked at again.
         """
         while True:
             with contextlib.suppress(OSError):
                 digest, state = await self.look()
-                if (spared := await self._spared(digest, state, tries)) is not None:
+                if (spared := await self._spared(digest, state, failed.tries)) is not None:
                     return spared
+                if digest is not None and digest != failed.script:
+                    log.info("prepare-data is another one now: it is tried again", extra={"script": digest})
+                    return None
             await asyncio.sleep(self.timing.notices)
+
+    async def seen(self) -> str | None:
+        """The digest of the script that is there, whether it may run or not; None where none can be read."""
+        if self.config.prepare_script is None:
+            return None
+        with contextlib.suppress(OSError):
+            return await asyncio.to_thread(script_digest, self.config.prepare_script)
+        return None
 
     async def _spared(self, digest: str | None, state: MarkerState, tries: int) -> PrepareResult | None:
         """None: the node has to prepare. A marker made by hand becomes one that says whose it is. Raises OSError."""
@@ -123,7 +141,7 @@ class Preparation:
             log.warning("prepared by hand", extra={"marker": str(self.marker_path), "reason": state.value})
         elif not state.spares:
             return None
-        return PrepareResult(True, tries, state.value)
+        return PrepareResult(True, tries, state.value, digest or "")
 
     async def _try(self, script: str, number: int) -> str:
         """Run it once; the reason why it failed, or nothing."""
@@ -131,9 +149,10 @@ class Preparation:
         started, clock = time.time(), time.monotonic()
         user = self.config.prepare_user or self.user
         program = Program(command_of(script), self.environment, path, self.config.mount, user=user)
-        # ends also what a finished script left running
-        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds)
+        code, child = await self.children.run("prepare-data", program, self.config.prepare_timeout_seconds, alone=True)
         reason = explain(code, self.config.prepare_timeout_seconds)
+        if not reason and child.left:
+            reason = f"{LEFT_RUNNING}: {', '.join(child.left)}"[:LEFT_CHARACTERS]
         if reason and (output := child.last_words()):
             reason = f"{reason}; its last output:\n{output}"
         self._record(Try(self.attempt, number, started, round(time.monotonic() - clock, 3), code, reason))
@@ -222,7 +241,10 @@ class RunScript(NodeStep):
         return DONE if state.spares else left(state.value)
 
     async def do(self) -> None:
-        self.run.prepare_result = await (await preparation(self.run)).run()
+        parts, known = self.run.services.parts, self.run.configured
+        alive = report_of(known.identity, self.run.attempt, "alive", "prepare-data runs")
+        async with told_alive(parts.reporter.reports, alive, self.run.dependencies.timing):
+            self.run.prepare_result = await (await preparation(self.run)).run()
 
 
 class WriteMarker(NodeStep):

@@ -68,6 +68,8 @@ class PrepareResult:
     prepared: bool
     tries: int  # 0: a marker of this instance and script was there, or there is nothing to prepare
     reason: str
+    # digest of what ran last, or was found prepared; "" where there is none, or none could be read
+    script: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

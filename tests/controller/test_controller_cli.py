@@ -18,8 +18,9 @@ from dyntrain.controller.cli.text.status import cluster_lines, headline, straggl
 from dyntrain.controller.cli.text.words import span
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.core.history.trail import StatusChanged
+from dyntrain.controller.core.known.groups import GroupFacts, Hold
 from dyntrain.controller.local.pace import patient
-from dyntrain.controller.loops.ports import TrailEntry
+from dyntrain.controller.loops.ports import StoredGroup, TrailEntry
 from dyntrain.controller.loops.resync import resync
 from fakes import ELASTIC, World, running_cluster
 
@@ -163,6 +164,20 @@ def test_an_unknown_cluster_and_an_unknown_instance_are_one_clear_line() -> None
     with pytest.raises(GiveUp, match="nothing is known of i-00000000"):
         cluster_of_instance(world.ports, world.registry, "i-00000000")
     assert "nope" not in world.registry.all()
+
+
+def test_status_says_that_a_group_launches_no_more_with_the_last_line_and_how_to_go_on() -> None:
+    world, _, _ = story()
+    reason = "prepare-data failed 3 times; the last: exit code 2; its last output:\nno such bucket"
+    hold = Hold(at=world.now, held=True, script="", times=3, reason=reason, done=True)
+    world.ports.group_records.put(StoredGroup(GroupFacts(group="demo-workers", hold=hold), 0), wake=False)
+    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    lines = cluster_lines(found, None, None)
+    said = next(line for line in lines if "launches no more" in line)
+    assert said == "  demo-workers launches no more: 3 nodes in a row failed alike: no such bucket"
+    assert any(
+        "resume-processes --auto-scaling-group-name demo-workers --scaling-processes Launch" in one for one in lines
+    )
 
 
 def test_an_invalid_policy_is_named_when_its_cluster_is_asked_for() -> None:

@@ -24,6 +24,7 @@ from dyntrain.controller.core.history.trail import ActionDone, Metered, StatusCh
 from dyntrain.controller.core.known.acks import Acks, Announced
 from dyntrain.controller.core.known.facts import (
     GroupEvent,
+    Heard,
     Hook,
     Named,
     NodeFacts,
@@ -158,7 +159,10 @@ def test_an_invalid_policy_that_somebody_wrote_is_listed_with_what_is_wrong(run:
         Name="/dyntrain/bad/policy", Value='{"cluster": "bad", "max_workers": -1}', Type="String"
     )
     assert "max_workers" in run("cluster", "list").output
-    assert "max_workers" in run("cluster", "show", "bad").output
+    for told in (run("cluster", "show", "bad"), run("status"), run("status", "--cluster", "bad")):
+        assert "bad: its policy is invalid (max_workers: " in told.output
+        assert "dyntrain cluster create bad --config FILE --replace" in told.output
+    assert "max_workers" in json.loads(run("status", "--output", "json").output)["invalid"]["bad"]
 
 
 def test_a_cluster_with_nodes_is_not_forgotten_by_accident(run: Run, clients: Clients) -> None:
@@ -217,6 +221,7 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
         group_event=GroupEvent(at=AT + 1, group="demo-workers", phase="launching"),
         hooks={"t": Hook(at=AT + 1, group="demo-workers", hook="up", transition="launch", token="t")},
         preparation=Preparation(attempt=2, at=AT + 9, outcome="prepare_failed", reason="exit 3"),
+        heard=Heard(at=AT + 4, doing="prepare-data runs"),
         notices=(Notice(kind="spot", deadline=AT + 100),),
         acks=Acks(mirror=Announced(at=AT + 10, value="PREPARE_FAILED")),
     )
@@ -227,6 +232,7 @@ def test_explain_tells_each_fact_with_where_and_when_and_what_would_change_the_s
     origins = {origin["fact"]: (origin["where"], origin["at"]) for origin in found["origins"]}
     assert origins["tags_event"] == ("event Tag Change on Resource, version 4", AT + 5)
     assert origins["tags_read"] == ("DescribeInstances", AT + 8)
+    assert origins["heard"] == ("the node's own report", AT + 4)
     assert origins["preparation"] == ("the node's own report", AT + 9)
     assert {"named", "state_read", "group_event", "hooks.t", "notices", "acks.mirror"} <= set(origins)
     assert found["passed_over"] == ["tags_read: it began within 10 s after the event, which counts"]

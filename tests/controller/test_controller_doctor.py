@@ -151,6 +151,16 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "demo: launch template",
             "no instance can be launched with its tag 'team/owner'",
         ),
+        (
+            with_group(tags={"dyntrain:cluster": "demo", "dyntrain:base": "true"}, abandons=True),
+            "demo: group demo-workers",
+            "its launch hook ends a base node that says nothing",
+        ),
+        (
+            with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
+            "demo: policy",
+            "invalid (max_workers: Value error, must not be below min_workers (20)), so the controller leaves",
+        ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
             with_cluster(stack=StackSeen("UPDATE_COMPLETE", made={"WorkerGroup": "demo-workers", "NodeRole": "x"})),

@@ -15,6 +15,7 @@ from dyntrain.controller.core.known.facts import (
     BaseTag,
     GroupEvent,
     GroupRead,
+    Heard,
     Hook,
     Machine,
     Named,
@@ -27,7 +28,7 @@ from dyntrain.controller.core.known.facts import (
     TagsRead,
     join_all,
 )
-from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, LaunchFailure
+from dyntrain.controller.core.known.groups import Capacity, GroupFacts, GroupSize, Hold, LaunchFailure
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.planning import decide
 from dyntrain.controller.core.views.target import Membership
@@ -116,6 +117,7 @@ FACTS = st.builds(
             outcome=st.sampled_from(["prepared", "prepare_failed", "worker_failed"]),
         )
     ),
+    heard=maybe(st.builds(Heard, at=TIMES, doing=st.sampled_from(["", "waits"]), script=st.sampled_from(["", "a"]))),
     notices=st.lists(
         st.builds(
             Notice,
@@ -270,6 +272,17 @@ GROUPS = st.builds(
             wanted=st.integers(0, 3),
             desired=st.integers(0, 3),
             times=st.integers(1, 2),
+            done=st.booleans(),
+        )
+    ),
+    hold=maybe(
+        st.builds(
+            Hold,
+            at=TIMES,
+            held=st.booleans(),
+            script=st.sampled_from(["", "a"]),
+            times=st.integers(1, 2),
+            reason=st.just("exit code 1"),
             done=st.booleans(),
         )
     ),

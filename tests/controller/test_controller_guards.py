@@ -28,6 +28,7 @@ from dyntrain.controller.core.decisions.status import Standing
 from dyntrain.controller.core.known.acks import NONE, Acks, Announced, Answered, Done, Ended, Unseen
 from dyntrain.controller.core.known.facts import (
     GroupRead,
+    Heard,
     Hook,
     Named,
     NodeFacts,
@@ -142,6 +143,7 @@ def answered(status: Status, transition: Transition, age: float, phase: Any = No
 
 PREPARED = Preparation(attempt=1, at=NOW, outcome="prepared")
 FAILED = Preparation(attempt=1, at=NOW, outcome="prepare_failed")
+HEARD = Heard(at=NOW, doing="prepare-data runs")
 WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
 
 
@@ -157,13 +159,14 @@ WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
         ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Done(at=NOW)})}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "ABANDON"),
         ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
-        ("WAITING", 59.0, {}, ""),
-        ("WAITING", 60.0, {}, "beat"),
-        ("ADD_QUEUED", 60.0, {}, ""),
-        ("WAITING", 500.0, {"acks": Acks(heartbeats={"t": Done(at=NOW - 59)})}, ""),
-        ("WAITING", 500.0, {"acks": Acks(heartbeats={"t": Done(at=NOW - 60)})}, "beat"),
-        ("WAITING", 500.0, {"acks": Acks(answers={"t": Answered(at=NOW, result="refused")})}, ""),
-        ("WAITING", 500.0, {"group_read": seen("in_service")}, ""),
+        ("WAITING", 59.0, {"heard": HEARD}, ""),
+        ("WAITING", 60.0, {"heard": HEARD}, "beat"),
+        ("WAITING", 60.0, {}, ""),
+        ("ADD_QUEUED", 60.0, {"heard": HEARD}, ""),
+        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Done(at=NOW - 59)})}, ""),
+        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(heartbeats={"t": Done(at=NOW - 60)})}, "beat"),
+        ("WAITING", 500.0, {"heard": HEARD, "acks": Acks(answers={"t": Answered(at=NOW, result="refused")})}, ""),
+        ("WAITING", 500.0, {"heard": HEARD, "group_read": seen("in_service")}, ""),
     ],
 )
 def test_a_launch_goes_on_when_its_node_is_prepared_is_given_up_when_it_failed_and_is_kept_alive_until_then(

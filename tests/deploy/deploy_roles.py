@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deploy_iam import STAGE, Recording
 from deploy_packages import ROOT
@@ -74,14 +74,14 @@ class Controller:
             )
         self.stream()
 
-    def prepared(self, cluster: str, *instances: str) -> None:
+    def prepared(self, cluster: str, *instances: str, outcome: Literal["prepared", "alive"] = "prepared") -> None:
         for instance in instances:
             report = NodeReport(
                 cluster=cluster,
                 instance_id=instance,
                 private_ip="10.0.0.9",
                 attempt=1,
-                outcome="prepared",
+                outcome=outcome,
                 at=self.now(),
             )
             self.take_in("dyntrain.node", report.detail_type, report.model_dump(mode="json"))
@@ -212,6 +212,7 @@ def _the_registered_group(controller: Controller, cloud: Cloud, group: str) -> N
         "LifecycleTransition": events.LAUNCHING,
     }
     controller.take_in("aws.autoscaling", "EC2 Instance-launch Lifecycle Action", detail)
+    controller.prepared("demo", member, outcome="alive")
     controller.resync()
     controller.prepared("demo", member)
     wait_for(lambda: _members(cloud, group).get(member) == "InService", PATIENCE)

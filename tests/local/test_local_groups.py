@@ -300,6 +300,24 @@ def test_a_group_whose_processes_are_suspended_lets_a_member_be_stopped_and_star
         assert group.states() == {only: "InService"}
 
 
+def test_a_group_that_is_kept_from_launching_replaces_nothing_until_it_is_let_go_on(group: Group) -> None:
+    """How nodes that fail alike are kept from being launched for ever; what people want is left as it is."""
+    group.hook("demo-launch", "LAUNCHING", "ABANDON")
+    group.desire(1)
+    [first] = group.await_states("Pending:Wait")
+    clients: Any = SimpleNamespace(autoscaling=lambda: group.autoscaling)
+    groups = AutoScalingGroups(clients)
+    assert groups.sizes([GROUP])[GROUP].launches
+    groups.suspend_launches(GROUP)
+    assert not groups.sizes([GROUP])[GROUP].launches
+    group.complete("demo-launch", "ABANDON", InstanceId=first)
+    wait_for(lambda: group.toy.cloud.instance_state(first) == "terminated" and group.states() == {})
+    group.desire(2)
+    assert (groups.sizes([GROUP])[GROUP].desired, group.states()) == (2, {})
+    groups.resume_launches(GROUP)
+    assert len(group.await_states("Pending:Wait", "Pending:Wait")) == 2
+
+
 def test_refused_launches_are_reported_without_an_instance_and_tried_again(group: Group) -> None:
     """C17: the real event has an empty instance id."""
     group.toy.cloud.groups.refuse_launches(GROUP, ["We currently do not have sufficient capacity"])

@@ -27,6 +27,7 @@ from dyntrain.controller.contract.messages import (
     BASE_TAG,
     OWNER_TAG,
     ClusterPolicy,
+    NodeConfig,
     Target,
     launch_template_name,
     parameter,
@@ -207,6 +208,44 @@ def test_a_stack_of_machines_that_cannot_train_is_refused_before_anything_is_mad
         assert all(f"Take {better()}." in one for one in said)
     assert refused(made, Accelerator="None", InstanceType="p5.48xlarge") == []
     assert "for processors" in refused(made, Accelerator="Nvidia", InstanceType="g5.xlarge", MXNet="mxnet==1.9.1")[0]
+
+
+def test_a_minimum_above_the_maximum_is_refused_before_anything_is_made() -> None:
+    """The controller would leave the whole cluster alone, and its launches would be abandoned again and again."""
+    made = template()
+    assert refused(made, MinWorkers="20") == ["MinWorkers is above MaxWorkers."], "16 is the maximum by default"
+    for least in range(1, 40):
+        for most in range(1, 17):
+            said = refused(made, MinWorkers=str(least), MaxWorkers=str(most))
+            assert bool(said) == (least > most), (least, most)
+    assert refused(made, MinWorkers="20", MaxWorkers="64") == []
+
+
+@pytest.mark.parametrize(("parameter", "model"), [("PolicyFields", ClusterPolicy), ("NodeFields", NodeConfig)])
+def test_a_field_that_there_is_none_of_is_refused_before_anything_is_made(
+    parameter: str, model: type[ClusterPolicy | NodeConfig]
+) -> None:
+    """A typo makes the whole policy invalid, and nobody looks after the cluster; or no node starts."""
+    made = template()
+    pattern = made["Parameters"][parameter]["AllowedPattern"]
+    whole = str(made["Resources"][parameter.replace("Fields", "Parameter")]["Properties"]["Value"])
+    of_their_own = {name for name in model.model_fields if f'"{name}": ' in whole}
+    rest = set(model.model_fields) - of_their_own
+    assert len(rest) > 10
+    for name in model.model_fields:
+        for value in ("3", "1.5", "true", "null", '"a, \\"b\\""', "[1, 2]", '{"a": "b", "c": {"d": 1}}'):
+            one = f'"{name}": {value}'
+            assert bool(re.fullmatch(pattern, one)) == (name in rest), one
+    first, second = sorted(rest)[:2]
+    for good in ("", f'"{first}":1,"{second}" : {{"a": [1]}}', f'"{first}": 1 , "{second}": "x"'):
+        assert re.fullmatch(pattern, good), good
+    for bad in (f'"{first}": 1, "{second}s": 1', f'"{first}": 1,', f'"{first}" 1', f"{first}: 1", f'"{first}": 1 2"'):
+        assert not re.fullmatch(pattern, bad), bad
+
+
+def test_the_template_fits_into_the_call_that_makes_a_stack_of_it() -> None:
+    """`aws cloudformation deploy` would want a bucket for a longer one."""
+    assert len(template_text().encode()) <= 51_200
 
 
 def test_the_image_with_the_driver_has_room_and_a_size_of_ones_own_counts_more(stack: ToyCloud, advised: None) -> None:
@@ -397,7 +436,7 @@ def test_the_embedded_cloud_gives_a_stacks_groups_their_hooks_and_machines(stack
     for name in ("demo-master", "demo-base", "demo-workers"):
         found = autoscaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
         assert {(hook["LifecycleHookName"], hook["DefaultResult"]) for hook in found} == {
-            (f"{name}-launch", "ABANDON"),
+            (f"{name}-launch", "ABANDON" if name == "demo-workers" else "CONTINUE"),
             (f"{name}-terminate", "CONTINUE"),
         }
     members = [one["InstanceId"] for group in groups(stack).values() for one in group["Instances"]]

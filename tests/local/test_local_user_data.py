@@ -34,8 +34,9 @@ def test_every_group_has_both_hooks_from_its_first_instance_on() -> None:
         name: {hook["LifecycleTransition"]: hook["DefaultResult"] for hook in group["LifecycleHookSpecificationList"]}
         for name, group in found.items()
     }
-    both = {"autoscaling:EC2_INSTANCE_LAUNCHING": "ABANDON", "autoscaling:EC2_INSTANCE_TERMINATING": "CONTINUE"}
-    assert hooks == {"MasterGroup": both, "BaseGroup": both, "WorkerGroup": both}
+    launching, terminating = "autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"
+    base, elastic = ({launching: result, terminating: "CONTINUE"} for result in ("CONTINUE", "ABANDON"))
+    assert hooks == {"MasterGroup": base, "BaseGroup": base, "WorkerGroup": elastic}, "a base node stays for people"
 
 
 def test_the_network_lets_in_only_nodes_and_ssh_from_where_it_was_allowed() -> None:
@@ -57,6 +58,39 @@ def shell_lines(beginning: str) -> str:
     first = next(at for at, line in enumerate(lines) if line.startswith(beginning))
     last = next(at for at in range(first, len(lines)) if not lines[at].endswith("\\"))
     return "\n".join(lines[first : last + 1])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("false", "exit code 1 at line 4: false"),
+        ("cat /no/such | grep -q x", "exit code 1 at line 4: "),
+        ('test -e /no/such || { echo "this node cannot train" >&2; exit 3; }', "exit code 3"),
+        ("echo $NOT_THERE", "exit code 1"),
+        ("(exit 7)", "exit code 7 at line 4: "),
+        ("true", ""),
+    ],
+)
+def test_user_data_that_die_say_so_on_the_console_and_to_the_controller(tmp_path: Path, line: str, said: str) -> None:
+    """The machine was kept alive for hours, and nothing said why it did not come."""
+    python, told = tmp_path / "python", tmp_path / "told"
+    python.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" > {told}\n')
+    python.chmod(0o755)
+    watch = template()["Mappings"]["Node"]["Watch"]["Text"].replace("/opt/dyntrain/bin/python", str(python))
+    number = len(watch.splitlines()) + 2
+    program = "\n".join(["set -euo pipefail", watch.rstrip(), line, "echo goes on"])
+    done = subprocess.run(["bash", "-c", program], check=False, capture_output=True, text=True, timeout=patient(20))
+    said = said.replace("line 4", f"line {number}")
+    if not said:
+        assert (done.returncode, told.exists()) == (0, False)
+        assert done.stdout == "goes on\n"
+        return
+    assert done.returncode != 0
+    assert said in done.stdout, done.stdout + done.stderr
+    words = told.read_text().splitlines()
+    assert words[:4] == ["-m", "dyntrain.node_bootstrap", "tell", "failed"]
+    assert said in words[4]
+    assert "as root: bash /var/lib/cloud/instance/scripts/part-001" in words[4]
 
 
 @pytest.mark.parametrize(

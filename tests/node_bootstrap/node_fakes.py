@@ -189,14 +189,17 @@ class MemoryParameters:
 
 @dataclass
 class MemoryReports:
+    """Signs of life apart from what is told of the preparation."""
+
     sent: list[NodeReport] = field(default_factory=list)
+    alive: list[NodeReport] = field(default_factory=list)
     failures: int = 0
 
     def put(self, report: NodeReport) -> None:
         if self.failures:
             self.failures -= 1
             raise ServiceUnavailable("cannot report: the test says so")
-        self.sent.append(report)
+        (self.alive if report.outcome == "alive" else self.sent).append(report)
 
     def outcomes(self) -> set[str]:
         return {report.outcome for report in self.sent}

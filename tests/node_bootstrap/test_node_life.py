@@ -11,10 +11,10 @@ import pytest
 from dyntrain.controller.contract.messages import parameter
 from dyntrain.node_bootstrap.core.marker import Marker, MarkerState
 from dyntrain.node_bootstrap.node import CONFIGURATION, RETIRED, TRY_AGAIN, mark_prepared, run_node
-from dyntrain.node_bootstrap.steps.prepare import marker_path
+from dyntrain.node_bootstrap.steps.prepare import marker_path, script_digest
 from dyntrain.training.protocol.node_messages import Listed, NodeNotice, Workers
 from node_coordinator import start_coordinator, training_node
-from node_fakes import INSTANCE, living, processes_of, wait_until, world
+from node_fakes import BASE_TAGS, INSTANCE, living, processes_of, wait_until, world
 
 
 def test_whole_life_from_preparation_to_retirement(tmp_path: Path) -> None:
@@ -182,6 +182,77 @@ def test_a_node_whose_preparation_failed_joins_once_a_person_marks_it(
             assert here.reports.sent[-1].outcome == "prepared"
             by = MarkerState.MARKED if way == "the command" else MarkerState.BY_HAND
             assert here.reports.sent[-1].reason == by.value
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("base", [False, True], ids=["elastic", "base"])
+def test_a_node_whose_preparation_failed_goes_on_when_its_script_is_mended(tmp_path: Path, base: bool) -> None:
+    """People mend the file on the volume; to look for each node that had failed, and to reboot it, was theirs too."""
+
+    async def scenario() -> None:
+        with world(tmp_path, **(BASE_TAGS if base else {})) as here:
+            coordinator = await start_coordinator(tmp_path)
+            here.publish(coordinator.endpoint)
+            broken = here.script("raise SystemExit(9)")
+            digest = script_digest(broken)
+            here.configure(prepare_script=broken, prepare_attempts=1)
+            async with living(here.dependencies()):
+                await wait_until(lambda: len(here.reports.sent) > 2, "the failure is reported, and nothing is tried")
+                assert {(one.outcome, one.script) for one in here.reports.sent} == {("prepare_failed", digest)}
+                assert len(here.layout.tries.read_text().splitlines()) == 1
+                mended = script_digest(here.script("print('mended')"))
+                await wait_until(here.workers_started, "the worker is started")
+                assert here.reports.sent[-1].outcome == "prepared"
+                assert here.reports.sent[-1].script == mended
+            await coordinator.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_base_node_says_when_prepare_data_is_another_one_and_elastic_nodes_leave_that_to_it(tmp_path: Path) -> None:
+    """By that the controller lets a group launch again whose nodes had failed alike: none of those is there to look."""
+
+    async def scenario(**tags: str) -> list[str]:
+        (place := tmp_path / ("base" if tags else "elastic")).mkdir()
+        with world(place, **tags) as here:
+            coordinator = await start_coordinator(tmp_path)
+            here.publish(coordinator.endpoint)
+            first = here.script("print('one')")
+            digests = [script_digest(first)]
+            here.configure(prepare_script=first)
+            async with living(here.dependencies(script=0.05)):
+                await wait_until(here.workers_started, "the worker is started")
+                if tags:
+                    await wait_until(lambda: any(one.script for one in here.reports.alive), "it says which there is")
+                digests.append(script_digest(here.script("print('two')")))
+                if tags:
+                    await wait_until(lambda: here.reports.alive[-1].script == digests[1], "it says that it is another")
+                assert {one.outcome for one in here.reports.sent} == {"prepared"}, "it is prepared all the while"
+            await coordinator.stop()
+            told = [one.script for one in here.reports.alive if one.script]
+            assert told == (digests if tags else [])
+            return told
+
+    asyncio.run(scenario(**BASE_TAGS))
+    asyncio.run(scenario())
+
+
+def test_a_node_that_prepares_gives_signs_of_life_again_and_again(tmp_path: Path) -> None:
+    """Its launch is kept alive only once it was heard of: one lost event must not cost a download of hours."""
+
+    async def scenario() -> None:
+        with world(tmp_path) as here:
+            go = tmp_path / "go"
+            here.configure(
+                prepare_script=here.script(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
+            )
+            async with living(here.dependencies(alive=0.05)):
+                await wait_until(lambda: len(here.reports.alive) > 2, "it says that it lives")
+                assert len({one.at for one in here.reports.alive}) == 1, "a repetition is no news"
+                assert here.reports.alive[0].reason == "prepare-data runs"
+                go.touch()
+                await wait_until(lambda: here.reports.sent, "it is prepared")
 
     asyncio.run(scenario())
 

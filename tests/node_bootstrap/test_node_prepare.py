@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import pwd
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from dyntrain.node_bootstrap.host.processes import Children, explain
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.steps.prepare import Preparation, marker_path, read_marker, script_digest
 from dyntrain.node_bootstrap.steps.run import PrepareResult
+from dyntrain.training.host.reaper import run_below
 from node_fakes import INSTANCE, QUICK, processes_of
 
 IP = "10.0.0.7"
@@ -89,6 +92,53 @@ time.sleep(600)
     assert "started both" in outcome.reason  # otherwise this test shows nothing
     assert processes_of(tmp_path) == []
     assert not marker(tmp_path).exists()
+
+
+LEAVES = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+subprocess.Popen([*sleep, "fetches-the-rest"])
+subprocess.Popen([*sleep, "serves"], start_new_session=True)
+print("both run", flush=True)
+"""
+
+
+def test_a_script_that_leaves_processes_and_exits_0_is_not_prepared_and_is_told_by_their_names(tmp_path: Path) -> None:
+    """What fetched the data in the background was killed: the node would train on half of them, and nobody knew why."""
+    outcome = prepare(tmp_path, script(tmp_path, LEAVES), prepare_attempts=1)
+    assert not outcome.prepared
+    assert not marker(tmp_path).exists()
+    first = outcome.reason.splitlines()[0]
+    assert "left processes running, which were ended" in first
+    assert first.count("time.sleep(600)") == 2, first
+    assert "fetches-the-rest" in first
+    assert "serves" in first
+    assert "wait for them" in first
+
+
+def test_what_ends_with_the_script_is_not_left_by_it(tmp_path: Path) -> None:
+    """The other end of a shell's pipe ends a moment later than the script."""
+    text = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(0.2)'])"
+    assert prepare(tmp_path, script(tmp_path, text), prepare_attempts=1).prepared
+
+
+def test_a_daemon_that_hides_from_its_group_and_its_environment_is_found_by_who_adopts_it(tmp_path: Path) -> None:
+    """As real ones do: they make a session of their own, and write their title over their environment."""
+    hidden = [sys.executable, "-c", "import time; time.sleep(600)", "hides"]
+    text = f"import subprocess; subprocess.Popen({hidden!r}, start_new_session=True, env={{}})"
+    path, said = script(tmp_path, text), tmp_path / "said"
+
+    def below() -> int:
+        outcome = prepare(tmp_path, path, prepare_attempts=1)
+        said.write_text(f"{outcome.prepared} {outcome.reason}")
+        return 0
+
+    process = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(run_below(below)))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert said.read_text().startswith("False ")
+    assert "hides" in said.read_text()
 
 
 def test_n3_marker_of_an_earlier_life_of_the_address_is_ignored(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def job(elastic: int, **policy: object) -> tuple[World, str, list[str]]:
 def launching(**policy: object) -> tuple[World, str]:
     world = World(**policy)
     instance = world.member(1)
-    world.hear(world.hook_event(instance, "launch", "t-1"))
+    world.hear(world.hook_event(instance, "launch", "t-1"), world.report(instance, "alive"))
     return world, instance
 
 
@@ -53,6 +53,7 @@ def test_c8_an_unknown_instance_is_asked_for_with_growing_delay_reported_and_wel
     assert not any(call[0].startswith("instances.") and unknown in call for call in world.calls)
     world.launch(77)
     world.wait(3600)
+    world.hear(world.report(unknown, "alive"))
     world.resync()
     assert world.standing(unknown) == ("WAITING", "PREPARING")
 
@@ -240,6 +241,7 @@ def test_base_nodes_in_a_group_stay_protected_though_somebody_takes_it_away() ->
 def test_an_orphan_is_reported_once_after_the_grace_period_and_left_running_by_default() -> None:
     world = World(orphan_grace_seconds=600.0)
     orphan = world.launch(1)
+    world.hear(world.report(orphan, "alive"))
     world.resync()
     for _ in range(9):
         world.wait(60)

@@ -14,7 +14,7 @@ KEY = ELASTIC.of("demo")
 def launching() -> tuple[World, str]:
     world = World()
     instance = world.member(1)
-    world.hear(world.hook_event(instance, "launch", "t-1"))
+    world.hear(world.hook_event(instance, "launch", "t-1"), world.report(instance, "alive"))
     return world, instance
 
 
@@ -55,6 +55,77 @@ def test_n2_a_failed_preparation_shows_with_its_reason_and_abandons_the_hook() -
     assert world.mirror(instance) == "PREPARE_FAILED"
     node = world.decision().nodes[0]
     assert node.standing.detail == "exit 1: no such file"
+
+
+def starting(*, base: bool) -> tuple[World, str]:
+    """Its user data run, and nothing has been heard of it."""
+    world = World()
+    instance = world.member(1, base=base)
+    world.hear(world.state_event(instance, "pending"), world.hook_event(instance, "launch", "t-1"))
+    world.wait(1)
+    return world, instance
+
+
+def test_a_base_node_that_cannot_be_prepared_stays_for_people_and_goes_on_when_it_is_mended() -> None:
+    """Whoever was logged in to mend it lost the machine, and its group launched the next one, which failed as well."""
+    world, base = starting(base=True)
+    world.hear(world.report(base, "prepare_failed", reason="prepare-data failed 3 times; the last: exit code 2"))
+    assert completions(world) == [("t-1", "CONTINUE")]
+    world.membership[base].phase, world.membership[base].waits = "in_service", None
+    for _ in range(3):
+        world.wait(60)
+        world.resync()
+    assert world.standing(base) == ("PREPARE_FAILED", "PREPARE_FAILED")
+    assert (world.count("groups.terminate"), world.count("instances.terminate")) == (0, 0)
+    assert world.metrics.count(("BasePrepareFailed", "demo", 1)) == 1
+    (told,) = [entry["detail"] for entry in world.trail if entry["kind"] == "BasePrepareFailed"]
+    assert "exit code 2" in told, "the last lines"
+    world.hear(world.report(base, "prepared"))
+    assert world.target().members == (base,)
+
+
+def test_a_node_whose_tags_may_not_all_show_yet_is_not_given_up() -> None:
+    """It may be the master: its base tag comes with the next read."""
+    world = World(settling_seconds=100.0)
+    instance = world.member(1, elastic=False)
+    world.hear(world.hook_event(instance, "launch", "t-1"))
+    world.resync()
+    world.wait(1)
+    world.hear(world.report(instance, "prepare_failed", reason="exit code 1"))
+    assert completions(world) == []
+    world.machines[instance].tags["dyntrain:base"] = "true"
+    world.wait(200)
+    world.resync()
+    assert completions(world) == [("t-1", "CONTINUE")]
+
+
+@pytest.mark.parametrize("base", [True, False])
+def test_a_node_that_was_never_heard_of_is_not_kept_alive_and_is_told(base: bool) -> None:
+    """Its user data died: an elastic one was kept for six hours and a base one for a day, with nobody told."""
+    world, instance = starting(base=base)
+    for _ in range(16):
+        world.wait(60)
+        world.resync()
+    assert world.count("groups.heartbeat") == 0, "the hook ends by itself"
+    assert world.standing(instance) == ("WAITING", "NEVER_HEARD")
+    assert world.metrics == [("NeverHeard", "demo", 1)]
+    assert completions(world) == ([("t-1", "CONTINUE")] if base else []), "a base node stays for people"
+    world.hear(world.report(instance, "alive", reason="it waits for /myEFSvolume/prepare-data.py"))
+    assert world.standing(instance) == ("WAITING", "PREPARING")
+    assert world.decision().nodes[0].standing.detail == "it waits for /myEFSvolume/prepare-data.py"
+
+
+def test_a_sign_of_life_keeps_the_launch_alive_and_one_of_an_earlier_life_does_not() -> None:
+    world, instance = starting(base=False)
+    world.hear(world.report(instance, "alive", at=world.now - 500))
+    world.wait(60)
+    world.resync()
+    assert world.count("groups.heartbeat") == 0
+    world.hear(world.report(instance, "alive"))
+    assert world.count("groups.heartbeat") == 1
+    world.wait(1)
+    world.hear(world.report(instance, "prepare_failed", reason="the user data ended with exit code 1 at line 9"))
+    assert completions(world) == [("t-1", "ABANDON")], "given up at once, not after hours"
 
 
 def test_n1_a_later_attempt_that_succeeds_overrules_the_failed_one() -> None:

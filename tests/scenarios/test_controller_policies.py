@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.decisions.alarms import POLICY_INVALID
 from dyntrain.controller.loops.registry import KEEP_SECONDS, MISS_SECONDS, Registry
 from fakes import World
 
@@ -71,3 +72,25 @@ def test_a_policy_of_another_stage_is_not_there_and_one_of_none_is_there_for_the
     assert "theirs" not in seen.all()
     assert "theirs" not in seen.problems()
     assert set(world.registry.all()) == {"demo", "mine", "theirs"}, "who asks for no stage sees all of them"
+
+
+def test_a_cluster_that_nobody_looks_after_is_an_alarm_for_as_long_as_that_lasts() -> None:
+    """Its launches are abandoned every quarter of an hour, and who looked at the alarms saw none."""
+    world = World("demo")
+    world.parameters["/dyntrain/bad/policy"] = '{"cluster": "bad", "min_workers": 20, "max_workers": 16}'
+    for _ in range(2):
+        world.resync()
+        world.wait(60)
+    assert world.metrics.count((POLICY_INVALID, "bad", 1)) == 2
+    world.parameters["/dyntrain/bad/policy"] = '{"cluster": "bad", "min_workers": 2, "max_workers": 16}'
+    world.resync()
+    assert world.metrics.count((POLICY_INVALID, "bad", 1)) == 2
+
+
+def test_an_invalid_policy_of_another_stage_is_that_ones_to_tell() -> None:
+    world = World("demo")
+    world.parameters["/dyntrain/theirs/policy"] = '{"cluster": "theirs", "stage": "dev", "min_workers": 0}'
+    world.parameters["/dyntrain/torn/policy"] = '{"cluster": '
+    assert set(Registry(world.ports.parameters, world.ports.clock, "prod").problems()) >= {"torn"}
+    assert "theirs" not in Registry(world.ports.parameters, world.ports.clock, "prod").problems()
+    assert "theirs" in Registry(world.ports.parameters, world.ports.clock, "dev").problems()

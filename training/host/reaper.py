@@ -20,6 +20,12 @@ from dyntrain.training.host.parentage import adopt_orphans, descendants, die_wit
 KILL_SECONDS = 5.0
 FORWARDED = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = {*FORWARDED, signal.SIGCHLD, signal.SIGUSR1}
+_reapers: list[int] = []
+
+
+def above() -> int | None:
+    """The process that adopts what loses its parent below this one; None: there is none."""
+    return _reapers[-1] if _reapers and _reapers[-1] == os.getppid() else None
 
 
 def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = None) -> int:
@@ -36,6 +42,7 @@ def run_below(program: Callable[[], int], on_beat: Callable[[], None] | None = N
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         die_with_parent(parent, signal.SIGTERM)
+        _reapers.append(parent)
         os._exit(program())
     code = _await(child, on_beat or (lambda: None))
     _clear()

@@ -68,6 +68,9 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
         says = f"attempt {facts.preparation.attempt}: {facts.preparation.outcome}"
         says += f", {why.splitlines()[0]}" if (why := facts.preparation.reason) else ""
         yield Origin("preparation", says, "the node's own report", facts.preparation.at)
+    if facts.heard is not None:
+        seen = f", sees prepare-data {facts.heard.script[:12]}" if facts.heard.script else ""
+        yield Origin("heard", f"it lives: {facts.heard.doing}{seen}", "the node's own report", facts.heard.at)
     for notice in facts.notices:
         says = "called off" if notice.closed else f"taken at {notice.deadline:.0f}"
         yield Origin("notices", says, _NOTICES.get(notice.kind, notice.kind), notice.said_at or notice.deadline)

@@ -5,18 +5,20 @@ that decides; an instance's status as they were told it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
 from dyntrain.controller.cli.answers.told import told
+from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
 from dyntrain.controller.contract.messages import ClusterPolicy
 from dyntrain.controller.core.decisions.actions import instances
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.facts import NodeFacts
+from dyntrain.controller.core.known.groups import Hold
 from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.known.registers import Fact
 from dyntrain.controller.core.planning import Decision, decide
@@ -34,6 +36,7 @@ class Snapshot:
     heard: JobFacts | None
     at: float
     rules: Rules
+    held: Mapping[str, Hold] = field(default_factory=dict)  # by group
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
@@ -48,12 +51,15 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     nodes = [node.facts for node in {**indexed, **ports.nodes.get_many(changing)}.values()]
     now = ports.clock()
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
+    records = {group: record for group in rules.groups if (record := ports.group_records.get(group)) is not None}
+    held = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
     return Snapshot(
         cluster,
         decide(nodes, stored.membership, heard, rules, now, stored.published),
         heard,
         now,
         rules,
+        {group: hold for group, hold in held.items() if hold.held},
     )
 
 
@@ -64,9 +70,7 @@ def registered(registry: Registry, cluster: str) -> ClusterPolicy:
         problem = registry.problems().get(cluster)
         known = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            f"the policy of {cluster!r} is invalid: {problem}"
-            if problem
-            else f"no cluster {cluster!r} is registered (known: {known})"
+            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {known})"
         )
     return policy
 
@@ -80,6 +84,10 @@ def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
         "job": _job(seen),
         "stays": stays(seen.decision, seen.heard, seen.rules) if seen.decision.job.over else None,
         "closing": closing(seen.decision),
+        "held": [
+            {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
+            for group, hold in sorted(seen.held.items())
+        ],
         "again": _again(seen) if seen.decision.job.over else "",
         "ended": ended_with(seen.decision, seen.heard),
         "target": {

@@ -22,7 +22,7 @@ from dyntrain.controller.contract.errors import GiveUp
 def index(files: tuple[Path, ...], force: bool) -> None:
     """Write FILE.idx beside each FILE.rec: a line for each record, with its number and where it begins."""
     with one_clear_line():
-        from dyntrain.training.worker.channel.framing import write_index
+        from dyntrain.training.worker.channel.framing import index_of
 
         for file in files:
             beside = file.with_suffix(".idx")
@@ -31,7 +31,10 @@ def index(files: tuple[Path, ...], force: bool) -> None:
             if beside.exists() and not force:
                 raise GiveUp(f"{beside} is there already; give --force to replace it")
             try:
-                count = write_index(file, beside)
+                lines = index_of(file)
+                whole = beside.with_name(f"{beside.name}.new")
+                whole.write_text("".join(lines), encoding="utf-8")
+                whole.replace(beside)
             except (OSError, ValueError) as error:
                 raise GiveUp(f"{file} is no RecordIO file: {error}") from error
-            click.echo(printable(f"{beside}: {count} records"))
+            click.echo(printable(f"{beside}: {len(lines)} records"))

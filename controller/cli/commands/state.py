@@ -18,7 +18,7 @@ from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.instances import only_ids
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import asking, waiting
-from dyntrain.controller.cli.text.words import moment, printable_lines
+from dyntrain.controller.cli.text.words import moment, printable, printable_lines
 
 if TYPE_CHECKING:
     from dyntrain.controller.contract.stage import Stage
@@ -42,7 +42,7 @@ COLOUR = click.option(
 @click.option("--cluster", type=CLUSTER, help="Only this cluster; default: all that are registered.")
 @click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
 @output_options(
-    '{"clusters": [...]}, one line each time with --watch',
+    '{"clusters": [...], "invalid": {name: problem}}, one line each time with --watch',
     "as many columns as the terminal has room for",
     "all there are",
 )
@@ -55,11 +55,16 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             stage = stage_of_command()
             ports, registry, elastic = connect(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
+            from dyntrain.controller.cli.answers.unmanaged import unmanaged
+
+            invalid: dict[str, str] = {}
 
             doubt = _unverified(stage)
 
             def read() -> Clusters:
                 names = [cluster] if cluster else sorted(registry.all())
+                invalid.clear()
+                invalid.update({} if cluster else registry.problems())
                 seen = (snapshot(ports, registry, name, elastic) for name in names)
                 return [{**summary(one, gone=gone), "unverified": doubt} for one in seen]
 
@@ -70,7 +75,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
         readings = chain([first], _again(read) if watch else ())
         if output == "json":
             for found in readings:
-                click.echo(json.dumps({"clusters": found}))
+                click.echo(json.dumps({"clusters": found, "invalid": invalid}))
             return
 
         def page(clusters: Clusters) -> str:
@@ -82,6 +87,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             texts = [
                 "\n".join(cluster_lines(one, now, width, wide=wide, colour=colour, log_of=log_of)) for one in clusters
             ]
+            texts += [printable(unmanaged(name, problem)) for name, problem in sorted(invalid.items())]
             return "\n\n".join(texts) or "no cluster is registered"
 
         if watch and sys.stdout.isatty():

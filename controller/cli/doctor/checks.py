@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.doctor.gpus import judged
 from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
 from dyntrain.controller.contract.errors import Misconfigured
@@ -200,7 +201,7 @@ def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Findi
     try:
         policy = ClusterPolicy.model_validate_json(text)
     except ValidationError as error:
-        yield Finding(what, "wrong", f"/dyntrain/{name}/policy cannot be read: {wrong_fields(error, 'JSON')}")
+        yield Finding(what, "wrong", unmanaged(name, wrong_fields(error, "policy")))
         return None
     if policy.cluster != name:
         yield Finding(what, "wrong", f"/dyntrain/{name}/policy says it is of {policy.cluster}")
@@ -280,6 +281,8 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
     if missing:
         return f"it has no {missing[0]} hook, so instances {_without(missing[0])}: update the cluster's stack"
     base = is_base_value(group.tags.get(BASE_TAG))
+    if base and group.abandons:
+        return "its launch hook ends a base node that says nothing, and its group launches the next: update the stack"
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
         return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
     if refused := refused_keys(group.handed_on):

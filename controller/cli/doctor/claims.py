@@ -172,6 +172,10 @@ _BELIEVED = (
         "without HealthCheck and ReplaceUnhealthy a group replaces nothing that is stopped, and does the rest",
         "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
     ),
+    (
+        "a group whose Launch is suspended keeps what runs, and launches what it lacks once resumed",
+        "autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html",
+    ),
     ("an instance that is rebooted stays the same one, and runs", "AWSEC2/latest/UserGuide/ec2-instance-reboot.html"),
     ("an instance that is started again has a later launch time", "AWSEC2/latest/APIReference/API_Instance.html"),
     (
@@ -242,6 +246,7 @@ _BELIEVED = (
         "AWSEC2/latest/UserGuide/ec2-instance-network-bandwidth.html",
     ),
     ("three parameters a second are written", "general/latest/gr/ssm.html"),
+    ("what a machine wrote on its console can be read", "AWSEC2/latest/UserGuide/instance-console.html"),
     ("user data run once, as root", "AWSEC2/latest/UserGuide/user-data.html"),
     (
         "a rule refuses parameters before anything is made",
@@ -258,6 +263,10 @@ _BELIEVED = (
 )
 
 _BELIEVED_OF_OTHERS = (
+    (
+        "cloud-init keeps the user data's script where people can run it again",
+        "https://docs.cloud-init.io/en/latest/reference/faq.html",
+    ),
     ("nvidia-smi loads the driver, and names each GPU", "https://docs.nvidia.com/deploy/nvidia-smi/index.html"),
     (
         "how long a V100 computes a step, by default in the model of steps",

@@ -39,6 +39,7 @@ from pydantic import ValidationError
 SECONDS = 30.0  # after these nothing more is asked; the last call may take another 26
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
 _ROLE = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.*")
+_LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 _TABLES = "-FactsTable-*"
 _ALARM = "AWS::CloudWatch::Alarm"
 _ALARMS = 100  # that one call takes by name
@@ -241,7 +242,12 @@ class Reader:
         kinds = (*group.get("Instances", ()), *template.get("Overrides", ()))
         types = frozenset(one["InstanceType"] for one in kinds if one.get("InstanceType"))
         handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
-        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types, handed_on)
+        abandons = any(
+            hook["LifecycleTransition"] == _LAUNCHING and hook["DefaultResult"] == "ABANDON" for hook in hooks
+        )
+        return GroupSeen(
+            *sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types, handed_on, abandons
+        )
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:

@@ -302,6 +302,12 @@ class _Groups:
     def resume_replacement(self, group: str) -> None:
         """Recorded as an action."""
 
+    def suspend_launches(self, group: str) -> None:
+        """Recorded as an action."""
+
+    def resume_launches(self, group: str) -> None:
+        """Recorded as an action."""
+
     def set_desired(self, group: str, desired: int) -> None:
         """Recorded as an action."""
 

@@ -94,7 +94,20 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
     doubt = cluster.get("unverified")
     said = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
-    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *said]
+    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *said, *_held(cluster)]
+
+
+def _held(cluster: dict[str, Any]) -> list[str]:
+    """Groups that launch no more, with the last lines of what failed there and what somebody may do."""
+    lines: list[str] = []
+    for held in cluster.get("held") or []:
+        last = held["reason"].strip().splitlines()[-1:]
+        lines += [
+            f"  {held['group']} launches no more: {held['times']} nodes in a row failed alike: {''.join(last)}",
+            "  mend prepare-data on the volume, and it goes on; or by hand: aws autoscaling resume-processes "
+            f"--auto-scaling-group-name {held['group']} --scaling-processes Launch",
+        ]
+    return lines
 
 
 def _after(cluster: dict[str, Any]) -> list[str]:

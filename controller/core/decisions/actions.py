@@ -116,6 +116,22 @@ class ResumeReplacement:
 
 
 @dataclass(frozen=True)
+class HoldLaunches:
+    """Keep the group from launching, whatever its desired capacity. What runs stays; what is ended is not replaced."""
+
+    group: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ReleaseLaunches:
+    """Take that back: the group launches what it lacks."""
+
+    group: str
+    why: str
+
+
+@dataclass(frozen=True)
 class StopBase:
     """Base nodes of a cluster that is closed; `closes` says why."""
 
@@ -157,13 +173,14 @@ LifecycleAnswer = CompleteLifecycle | HeartbeatLifecycle
 Ending = TerminateInGroup | Terminate | StopBase
 NodeAction = StampOwner | SetStatusTag | Protect | LifecycleAnswer | Ending | SuspendReplacement | ResumeReplacement
 PoolAction = StartInstances | StopInstances | TagElastic | UntagElastic
-Action = PublishTarget | SetDesiredCapacity | NodeAction | PoolAction
+GroupAction = SetDesiredCapacity | HoldLaunches | ReleaseLaunches
+Action = PublishTarget | GroupAction | NodeAction | PoolAction
 
 
 def instances(action: Action) -> tuple[str, ...]:
     """The instances an action is about."""
     match action:
-        case PublishTarget() | SetDesiredCapacity():
+        case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
             return ()
         case CompleteLifecycle() | HeartbeatLifecycle() | TerminateInGroup():
             return (action.instance,)
@@ -195,9 +212,9 @@ def acknowledgement(action: Action, at: float) -> Acks:
             return Acks(resumed={action.group: Done(at=at)})
         case StopBase():
             return Acks(closed=_closed(action.closes, at))
-        case (
-            PublishTarget() | SetDesiredCapacity() | StartInstances() | StopInstances() | TagElastic() | UntagElastic()
-        ):
+        case PublishTarget() | SetDesiredCapacity() | HoldLaunches() | ReleaseLaunches():
+            return NONE
+        case StartInstances() | StopInstances() | TagElastic() | UntagElastic():
             return NONE
         case _:
             assert_never(action)

@@ -21,6 +21,9 @@ READ_FAILED = "ReadFailed"
 LAUNCH_FAILED = "LaunchFailed"
 GIVEN_UP = "GivenUp"
 TARGET_DISPUTED = "TargetDisputed"
+POLICY_INVALID = "PolicyInvalid"
+LAUNCHES_HELD = "LaunchesHeld"
+BASE_PREPARE_FAILED = "BasePrepareFailed"
 _METRICS = {
     Reason.HELD_BY_MINIMUM: "HeldByMinimum",
     Reason.BASE_PROTECTED: "BaseNodeAway",
@@ -30,6 +33,7 @@ _METRICS = {
     Reason.UNKNOWN_TO_EC2: "UnknownInstance",
     Reason.HOOK_CAP: "PreparationAbandoned",
     Reason.WORKER_FAILED: "WorkerFailed",
+    Reason.NEVER_HEARD: "NeverHeard",
 }
 METRICS = (
     *dict.fromkeys(_METRICS.values()),
@@ -40,6 +44,9 @@ METRICS = (
     LAUNCH_FAILED,
     GIVEN_UP,
     TARGET_DISPUTED,
+    POLICY_INVALID,
+    BASE_PREPARE_FAILED,
+    LAUNCHES_HELD,
 )
 
 
@@ -70,6 +77,9 @@ def alarms_of(
             found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
         if node.view.instance in stopped:
             found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
+        if node.view.base and node.standing.status == "PREPARE_FAILED":
+            sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
+            found.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = told
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
             found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told

@@ -13,6 +13,8 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
+FIRST_WORD_SECONDS = 780.0  # after its launch a node has been heard of: before the template's launch hooks end
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -95,7 +97,7 @@ def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: flo
     if node.terminated:
         return Standing("GONE", Reason.TERMINATED, detail=_failure(node))
     if node.base:
-        return _wanted(node, membership, job, reason)
+        return _wanted(node, membership, job, now, reason)
     if node.terminate_issued:
         return Standing("REMOVED", Reason.TERMINATE_ISSUED)
     if hook_capped(node, rules, now) and not job.member(node.instance):
@@ -108,16 +110,16 @@ def _derive(node: View, membership: Membership, job: Job, rules: Rules, now: flo
         return _admitted(node, membership, job, reason)
     if node.tags is None and node.going is None:
         return Standing("WAITING", Reason.UNKNOWN_TO_EC2 if node.unseen else Reason.TAGS_UNKNOWN)
-    return _wanted(node, membership, job, reason) if node.wanted else _unwanted(node, membership, job)
+    return _wanted(node, membership, job, now, reason) if node.wanted else _unwanted(node, membership, job)
 
 
-def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
+def _wanted(node: View, membership: Membership, job: Job, now: float, reason: Reason | None) -> Standing:
     preparation = node.preparation
     if preparation is None:
         if node.unseen:
             return Standing("WAITING", Reason.UNKNOWN_TO_EC2)
         expected = node.owned or node.base or node.group is not None
-        return Standing("WAITING", Reason.PREPARING if expected else Reason.NO_BOOTSTRAP, node.settles_at)
+        return _unprepared(node, now) if expected else Standing("WAITING", Reason.NO_BOOTSTRAP, node.settles_at)
     if preparation.outcome == "prepare_failed":
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=preparation.reason)
     if preparation.outcome == "worker_failed":
@@ -131,6 +133,16 @@ def _wanted(node: View, membership: Membership, job: Job, reason: Reason | None)
     elif node.base and node.tags is not None and not node.base_tagged:
         reason = Reason.BASE_UNTAGGED
     return _admitted(node, membership, job, reason)
+
+
+def _unprepared(node: View, now: float) -> Standing:
+    if node.heard is not None:
+        return Standing("WAITING", Reason.PREPARING, node.settles_at, node.heard.doing)
+    until = node.started + FIRST_WORD_SECONDS if node.started is not None else None
+    if until is not None and now >= until and node.state in (None, "running") and node.phase != "warm":
+        return Standing("WAITING", Reason.NEVER_HEARD, node.settles_at)
+    times = [time for time in (until, node.settles_at) if time is not None and time > now]
+    return Standing("WAITING", Reason.PREPARING, min(times, default=None))
 
 
 def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:

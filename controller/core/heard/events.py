@@ -47,6 +47,7 @@ from dyntrain.controller.core.heard.payloads import (
 )
 from dyntrain.controller.core.known.facts import (
     GroupEvent,
+    Heard,
     Hook,
     Named,
     NodeFacts,
@@ -294,12 +295,16 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
         deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS
         kind = report.reason if report.reason in (RECOMMENDED, GROUP_ENDS) else "node"
         return NodeFacts(instance=report.instance_id, named=named, notices=(Notice(kind=kind, deadline=deadline),))
+    if report.outcome == "alive":
+        heard = Heard(at=report.at, doing=report.reason.strip(), script=report.script)
+        return NodeFacts(instance=report.instance_id, named=named, heard=heard)
     preparation = Preparation(
         attempt=report.attempt,
         at=report.at,
         outcome=report.outcome,
         reason=report.reason.strip(),
         private_ip=report.private_ip,
+        script=report.script,
     )
     return NodeFacts(instance=report.instance_id, named=named, preparation=preparation)
 

@@ -171,10 +171,23 @@ class Preparation(Fact):
     outcome: Literal["prepared", "prepare_failed", "worker_failed"]
     reason: str = ""
     private_ip: str = ""
+    script: str = ""
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip)
+        return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
+
+
+class Heard(Fact):
+    """The node lives, and does what `doing` says; `script` is the digest of the prepare-data that it sees."""
+
+    at: float
+    doing: str = ""
+    script: str = ""
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.doing, self.script)
 
 
 class Notice(Fact):
@@ -218,6 +231,7 @@ class NodeFacts(Fact):
     group_read: GroupRead | None = None
     hooks: dict[str, Hook] = Field({})
     preparation: Preparation | None = None
+    heard: Heard | None = None
     notices: tuple[Notice, ...] = ()
     acks: Acks = Field(default_factory=lambda: NONE)  # a plain default is copied deeply for each node
 
@@ -242,6 +256,7 @@ class NodeFacts(Fact):
             group_read=latest(self.group_read, other.group_read),
             hooks=union(self.hooks, other.hooks),
             preparation=latest(self.preparation, other.preparation),
+            heard=latest(self.heard, other.heard),
             notices=_notices(self.notices, other.notices),
             acks=self.acks.join(other.acks),
         )
@@ -252,7 +267,16 @@ class NodeFacts(Fact):
         return any(theirs is not None and theirs != ours for ours, theirs in pairs)
 
 
-_REGISTERS = ("tags_event", "tags_read", "state_event", "state_read", "group_event", "group_read", "preparation")
+_REGISTERS = (
+    "tags_event",
+    "tags_read",
+    "state_event",
+    "state_read",
+    "group_event",
+    "group_read",
+    "preparation",
+    "heard",
+)
 
 
 def join_all(first: NodeFacts, rest: Iterable[NodeFacts]) -> NodeFacts:

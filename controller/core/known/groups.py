@@ -15,7 +15,7 @@ from dyntrain.controller.core.known.registers import Fact, latest
 class GroupSize:
     """A group's limits and what it has, as just read: `running` counts the members that are not on their way out.
 
-    `base`: its tags say that it launches base nodes.
+    `base`: its tags say that it launches base nodes. `launches` False: that is suspended, by whomever.
     """
 
     minimum: int
@@ -23,6 +23,7 @@ class GroupSize:
     desired: int
     running: int
     base: bool = False
+    launches: bool = True
 
 
 class LaunchFailure(Fact):
@@ -56,6 +57,23 @@ class Capacity(Fact):
         return (self.at, self.failure, self.times, self.done, self.wanted, self.desired)
 
 
+class Hold(Fact):
+    """Whether the controller keeps the group from launching, as `times` nodes in a row failed alike with the
+    prepare-data `script`, the last of them in the words of `reason`. Written before and after the effect.
+    """
+
+    at: float
+    held: bool
+    script: str
+    times: int
+    reason: str
+    done: bool
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return (self.at, self.done, self.held, self.times, self.script, self.reason)
+
+
 class GroupFacts(Fact):
     """As NodeFacts: every field has a join of its own. `named.cluster` "" says that the group is no longer
     one that a cluster's stack made.
@@ -65,6 +83,7 @@ class GroupFacts(Fact):
     named: Named | None = None
     failed: LaunchFailure | None = None
     capacity: Capacity | None = None
+    hold: Hold | None = None
 
     def join(self, other: GroupFacts) -> GroupFacts:
         """The facts of both. Raises ValueError for two different groups."""
@@ -75,4 +94,5 @@ class GroupFacts(Fact):
             named=latest(self.named, other.named),
             failed=latest(self.failed, other.failed),
             capacity=latest(self.capacity, other.capacity),
+            hold=latest(self.hold, other.hold),
         )

@@ -12,6 +12,7 @@ class Reason(StrEnum):
     NOT_LOOKED_AT = "NOT_LOOKED_AT"
     NO_BOOTSTRAP = "NO_BOOTSTRAP"
     PREPARING = "PREPARING"
+    NEVER_HEARD = "NEVER_HEARD"
     IN_WARM_POOL = "IN_WARM_POOL"
     PREPARE_FAILED = "PREPARE_FAILED"
     WORKER_FAILED = "WORKER_FAILED"
@@ -69,9 +70,13 @@ _SENTENCES = {
     Reason.NOT_LOOKED_AT: "the controller has not looked at it yet",
     Reason.NO_BOOTSTRAP: "it was tagged by hand and no bootstrap has been heard of on it; start node_bootstrap there",
     Reason.PREPARING: "it has not reported that it is prepared",
+    Reason.NEVER_HEARD: (
+        "nothing has been heard of it since it was launched: its user data died, or it cannot reach EventBridge; "
+        "`aws ec2 get-console-output` has why"
+    ),
     Reason.IN_WARM_POOL: "it waits in the group's warm pool",
     Reason.PREPARE_FAILED: (
-        "its preparation failed; see the detail, mend the script, then reboot or replace the instance"
+        "its preparation failed; see the detail and mend the script: it tries again by itself, or when it is rebooted"
     ),
     Reason.WORKER_FAILED: (
         "its worker process failed again and again and was given up; see the detail and the node's log"
@@ -117,8 +122,9 @@ _WOULD_CHANGE = {
     Reason.NOT_LOOKED_AT: "the controller's next pass: at once, or at the next resync",
     Reason.NO_BOOTSTRAP: "a report of node_bootstrap that it is prepared; or removing its elastic tag",
     Reason.PREPARING: "its report that it is prepared, or that preparing failed",
+    Reason.NEVER_HEARD: "its first report; or its replacement",
     Reason.IN_WARM_POOL: "its group takes it out of the warm pool",
-    Reason.PREPARE_FAILED: "a later bootstrap that succeeds (reboot it), or its replacement",
+    Reason.PREPARE_FAILED: "another prepare-data on the volume, mark-prepared on the node, a reboot; its replacement",
     Reason.WORKER_FAILED: "a reboot, after which its bootstrap reports again; or its replacement",
     Reason.WAITS_FOR_TARGET: "the next pass puts it into the target",
     Reason.ABOVE_MAXIMUM: "another worker leaves, or a higher max_workers in the policy",

@@ -16,7 +16,7 @@ from dyntrain.controller.contract.messages import (
 )
 from dyntrain.controller.contract.notices import GROUP_ENDS, Rebalance
 from dyntrain.controller.core.known.acks import NO_HEARTBEAT
-from dyntrain.controller.core.known.facts import Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
+from dyntrain.controller.core.known.facts import Heard, Hook, InstanceState, NodeFacts, Notice, Phase, Preparation
 from dyntrain.controller.core.views.arbitration import RUNNING, reads_that_count
 from dyntrain.controller.core.views.reasons import Reason
 
@@ -69,6 +69,7 @@ class View:
     group: str | None
     phase: Phase | None
     preparation: Preparation | None
+    heard: Heard | None
     leave_by: float | None
     going: Reason | None
     mirror: str | None
@@ -91,9 +92,7 @@ class View:
     @property
     def started(self) -> float | None:
         """When this life of the machine began; None where nothing has told."""
-        read = self.facts.state_read
-        launched = read.launched_at if read is not None else None
-        return max(self.facts.started_at, launched or 0.0) or None
+        return _life_began(self.facts) or None
 
     @property
     def closed(self) -> Reason | None:
@@ -104,6 +103,11 @@ class View:
         if mark is None or not self.base or (self.started or 0.0) > mark.at:
             return None
         return Reason(mark.value) if mark.value in set(Reason) else Reason.STOPPED  # a later version knows more reasons
+
+    @property
+    def alive(self) -> bool:
+        """Whether the node itself has said anything in this life of it."""
+        return self.heard is not None or self.preparation is not None
 
     @property
     def terminate_issued(self) -> bool:
@@ -151,6 +155,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         group=group,
         phase=phase,
         preparation=preparation,
+        heard=facts.heard if facts.heard is not None and facts.heard.at >= _life_began(facts) else None,
         leave_by=leave_by,
         going=_going(facts, state, phase, preparation, leave_by, unseen),
         mirror=_mirror(facts, settling),
@@ -202,9 +207,13 @@ def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tupl
 
 def _preparation(facts: NodeFacts) -> Preparation | None:
     """A word from before the machine's last start is about an earlier life of it."""
-    launched = facts.state_read.launched_at if facts.state_read is not None else None
-    start = max(facts.started_at, launched or 0.0)
+    start = _life_began(facts)
     return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
+
+
+def _life_began(facts: NodeFacts) -> float:
+    launched = facts.state_read.launched_at if facts.state_read is not None else None
+    return max(facts.started_at, launched or 0.0)
 
 
 def _elastic(

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from dyntrain.training.coordinator.whole_file import write_whole
-
 MAGIC = 0xCED7230A
 HEADER = struct.Struct("<II")
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
@@ -58,11 +56,9 @@ def starts_in(file: BinaryIO) -> Iterator[int]:
         raise ValueError("its last record is not whole")
 
 
-def write_index(data: Path, index: Path) -> int:
-    """Writes what MXNet's writer keeps beside its records, with their numbers for keys, and returns how many there are.
-    Raises OSError and ValueError, and has written nothing then.
+def index_of(data: Path) -> list[str]:
+    """The lines that MXNet's writer keeps beside its records, with their numbers for keys. Raises OSError and
+    ValueError.
     """
     with data.open("rb") as file:
-        lines = [f"{number}\t{start}\n" for number, start in enumerate(starts_in(file))]
-    write_whole(index, "".join(lines).encode())
-    return len(lines)
+        return [f"{number}\t{start}\n" for number, start in enumerate(starts_in(file))]

@@ -1,0 +1,113 @@
+"""Elastic groups whose nodes fail alike again and again: the group launches no more until prepare-data has changed.
+
+Without this a mistake in prepare-data has a group launch, and give up, machine after machine for as long as nobody
+looks. Alike are failures of one prepare-data with one end (exit code, signal, time-out), whatever its last lines say;
+and machines of which nothing was ever heard. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dyntrain.controller.contract.messages import ClusterPolicy
+from dyntrain.controller.core.decisions.status import NodeStatus
+from dyntrain.controller.core.known.groups import GroupFacts, Hold
+from dyntrain.controller.core.views.view import View
+
+SILENT_SECONDS = 600.0  # a launch that ended sooner without a word was ended by somebody
+_NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
+
+
+@dataclass(frozen=True)
+class Streak:
+    """The latest failures in a row: how many, of which prepare-data, and what the last one said."""
+
+    times: int
+    script: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class HoldPlan:
+    """`memory` is to be written before anything is done (`do` None: nothing is)."""
+
+    memory: Hold
+    do: Literal["hold", "release"] | None
+    why: Literal["FAILED_ALIKE", "SCRIPT_CHANGED", "REPEATED", "RESUMED_BY_OTHERS"]
+
+
+def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
+    """Of what the group launched and heard of after `since`; None: the latest of it succeeded, or there is nothing."""
+    results = sorted(
+        (result for node in nodes if (result := _result(node.view, group)) is not None and result[0] > since),
+        key=lambda result: result[0],
+    )
+    if not results or results[-1][1] is None:
+        return None
+    times = 0
+    for _at, kind, *_ in reversed(results):
+        if kind != results[-1][1]:
+            break
+        times += 1
+    return Streak(times, results[-1][2], results[-1][3])
+
+
+def script_now(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
+    """Which prepare-data is on the volume, and since when that is known, as a node that is there sees it."""
+    seen = [
+        (node.view.heard.at, node.view.heard.script)
+        for node in nodes
+        if not node.view.terminated and node.view.heard is not None and node.view.heard.script
+    ]
+    return max(seen, default=None)
+
+
+def plan_hold(
+    facts: GroupFacts, nodes: Sequence[NodeStatus], policy: ClusterPolicy, now: float, launches: bool | None = None
+) -> HoldPlan | None:
+    """None: nothing is to be done about the group. `launches`: whether it does, as just read; None: not read, which is
+    needed only where this returns something, or the group is held.
+    """
+    memory, seen = facts.hold, script_now(nodes)
+    if memory is not None and not memory.done:
+        return HoldPlan(memory.model_copy(update={"at": now}), "hold" if memory.held else "release", "REPEATED")
+    if memory is not None and memory.held:
+        if seen is not None and _mended(memory, seen):
+            return HoldPlan(
+                memory.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
+            )
+        if launches:
+            return HoldPlan(memory.model_copy(update={"at": now, "held": False}), None, "RESUMED_BY_OTHERS")
+        return None
+    failing = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
+    if failing is None or failing.times < policy.alike_failures or launches is False:
+        return None
+    if seen is not None and failing.script and seen[1] != failing.script:
+        return None  # mended meanwhile: the next launch has the new one
+    held = Hold(at=now, held=True, script=failing.script, times=failing.times, reason=failing.reason, done=False)
+    return HoldPlan(held, "hold", "FAILED_ALIKE")
+
+
+def _mended(memory: Hold, seen: tuple[float, str]) -> bool:
+    """Where nothing is known of what failed, another one is what was seen since."""
+    return seen[1] != memory.script if memory.script else seen[0] > memory.at
+
+
+def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
+    """When, how (None: it was prepared), with which script, and in whose words a launch of the group has ended."""
+    hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
+    if node.base or not hooks:
+        return None
+    preparation = node.facts.preparation
+    if preparation is not None and preparation.outcome == "prepare_failed":
+        kind = _NUMBERS.sub("#", preparation.reason.partition("\n")[0])
+        return preparation.at, (preparation.script, kind), preparation.script, preparation.reason
+    if preparation is not None:
+        return preparation.at, None, "", ""
+    ends = [node.facts.state_event.at] if node.terminated and node.facts.state_event is not None else []
+    if ends and node.facts.heard is None and ends[0] - min(hook.at for hook in hooks) >= SILENT_SECONDS:
+        return ends[0], ("", "silent"), "", "nothing was heard of its last nodes: their user data died"
+    return None

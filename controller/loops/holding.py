@@ -1,0 +1,77 @@
+"""Keeps elastic groups whose nodes fail alike from launching, and lets them go on (the decisions are in `holding` of
+the core).
+
+1. gather: the group's facts; whether it launches, only when something may have to be decided
+2. decide: pure
+3. apply: remember what is about to be done, do it, remember that it was done
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from dyntrain.controller.contract.errors import Conflict, RetryLater
+from dyntrain.controller.core.decisions.actions import HoldLaunches, ReleaseLaunches
+from dyntrain.controller.core.decisions.alarms import LAUNCHES_HELD
+from dyntrain.controller.core.decisions.holding import HoldPlan, plan_hold, streak
+from dyntrain.controller.core.history.trail import AlarmRaised
+from dyntrain.controller.core.known.groups import GroupFacts
+from dyntrain.controller.core.planning import Decision
+from dyntrain.controller.core.views.view import Rules
+from dyntrain.controller.loops.execute import perform
+from dyntrain.controller.loops.ports import Ports, StoredGroup
+
+log = logging.getLogger("dyntrain.holding")
+
+
+def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, every: bool) -> None:
+    """Groups whose nodes have just failed alike, or `every` group of the cluster. To be called before their launches
+    are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left to its winner.
+    """
+    for group in rules.groups:
+        failing = streak(decision.nodes, group)
+        if not every and (failing is None or failing.times < rules.policy.alike_failures):
+            continue
+        stored = ports.group_records.get(group) or StoredGroup(GroupFacts(group=group), 0)
+        held = stored.facts.hold is not None and stored.facts.hold.held
+        if not held and plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock()) is None:
+            continue
+        size = ports.groups.sizes([group]).get(group)
+        if size is None or size.base:
+            continue
+        plan = plan_hold(stored.facts, decision.nodes, rules.policy, ports.clock(), size.launches)
+        if plan is not None:
+            _apply(ports, rules, stored, plan)
+        elif held:
+            ports.metrics.count(LAUNCHES_HELD, rules.policy.cluster)
+
+
+def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> None:
+    group, cluster = stored.facts.group, rules.policy.cluster
+    try:
+        before = replace(stored, facts=stored.facts.model_copy(update={"hold": plan.memory}))
+        ports.group_records.put(before, wake=False)
+        if plan.do is None:
+            return
+        action = HoldLaunches(group, plan.why) if plan.do == "hold" else ReleaseLaunches(group, plan.why)
+        performed = perform(ports, cluster, [action])
+        if performed.failures:
+            raise RetryLater("; ".join(performed.failures))
+        if performed.refused:
+            ports.clusters.record(cluster, ports.clock(), performed.refused)
+            return
+        after = before.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
+        ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
+    except Conflict:
+        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        return
+    told = [*performed.trail]
+    if plan.do == "hold":
+        ports.metrics.count(LAUNCHES_HELD, cluster)
+        told.append(AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}"))
+    ports.clusters.record(cluster, ports.clock(), told)
+    log.error(
+        f"a group is {'kept from launching' if plan.do == 'hold' else 'let go on'}",
+        extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},
+    )
