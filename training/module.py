@@ -35,7 +35,7 @@ from dyntrain.training.worker.loop.agreed.gradient_scale import GradientScale
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE, sum_up
 from dyntrain.training.worker.loop.agreed.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.membership.module_store import ModuleStore, create, is_elastic
+from dyntrain.training.worker.membership.module_store import ModuleStore, create
 from dyntrain.training.worker.script.fit import named
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
@@ -74,7 +74,7 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         """MXNet's arguments, by place or by name. A worker that is asked to leave ends here with SystemExit(0)."""
         arguments = named(args, kwargs)
         store = arguments.get("kvstore", "local")
-        if isinstance(store, str) and is_elastic(store):
+        if isinstance(store, str) and "dist" in store.lower():
             arguments["kvstore"] = store = create(store)
         if not isinstance(store, ModuleStore):
             super().fit(train_data, eval_data, **arguments)

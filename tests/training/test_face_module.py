@@ -96,7 +96,7 @@ def _one_file_an_epoch(bed: JobBed, prefix: Path, epochs: int) -> None:
 
 
 def test_face_module_a_killed_worker_costs_the_epoch_and_no_survivor(make_module_bed: Callable[..., JobBed]) -> None:
-    bed = make_module_bed("--epochs", "30", "--kv-store", "dist_sync")
+    bed = make_module_bed("--epochs", "30", "--kv-store", "dist_sync_device")  # as the fork's run.sh spells it
     bed.begin("ABC")
     bed.wait_for_epoch(2)
     bed.kill_worker("C", signal.SIGKILL)

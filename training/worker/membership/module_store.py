@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.engine import STORES, store_named
+from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.refused import Refused
 
 from mxnet.kvstore import KVStoreBase  # isort: skip
 from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be the one below
 
-ELASTIC = ("dist_sync", "dist_device_sync")
+NOT_ELASTIC = "kvstore {name!r} is not elastic: there are {stores}, whose updates all workers make"
 
 
 class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
@@ -53,10 +56,13 @@ class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
         )
 
 
-def is_elastic(name: str) -> bool:
-    return name in ELASTIC
-
-
 def create(name: str = "local") -> Any:
-    """`mx.kvstore.create`, elastic for dist_sync and dist_device_sync."""
-    return ModuleStore(Membership.join(name), name) if is_elastic(name) else create_of_mxnet(name)
+    """`mx.kvstore.create`, elastic for dist_sync, dist_device_sync and dist_sync_device. Raises Refused on a worker for
+    MXNet's other distributed ones, which would wait for servers that no launcher starts.
+    """
+    if (elastic := store_named(name)) is not None:
+        return ModuleStore(Membership.join(elastic), elastic)
+    if "dist" in str(name).lower() and read_control_file() is not None:
+        Membership.join(STORES[0])  # which tells whoever started this worker what it raises
+        raise Refused(NOT_ELASTIC.format(name=name, stores=" and ".join(STORES)))
+    return create_of_mxnet(name)
