@@ -70,6 +70,16 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         self._scale: GradientScale | None = None
         self._batch = self._global_batch = 0  # samples of a step: of this worker, and of all
 
+    @staticmethod
+    def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
+        """As MXNet's; `kwargs` are those of a Module, `data_iterator` among them."""
+        symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
+        module = Module(symbol=symbol, **kwargs)
+        module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
+        if load_optimizer_states:
+            module._preload_opt_states = f"{prefix}-{epoch:04d}.states"
+        return module
+
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
         """MXNet's arguments, by place or by name. A worker that is asked to leave ends here with SystemExit(0)."""
         arguments = named(args, kwargs)
@@ -177,13 +187,12 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             force_rebind=arguments.pop("force_rebind", False),
         )
         self._batch = self._global_batch = self._exec_group.batch_size
-        self.init_params(
-            initializer=arguments.pop("initializer", mx.init.Uniform(0.01)),
-            arg_params=arguments.pop("arg_params", None),
-            aux_params=arguments.pop("aux_params", None),
-            allow_missing=arguments.pop("allow_missing", False),
-            force_init=arguments.pop("force_init", False),
-        )
+        force = arguments.pop("force_init", False)
+        given = {name: arguments.pop(name, None) for name in ("arg_params", "aux_params")}
+        initial = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **given}
+        initial["allow_missing"] = arguments.pop("allow_missing", False)
+        if force or any(given.values()) or not self.params_initialized:  # else MXNet warns of what was loaded
+            self.init_params(**initial, force_init=force)
         self.init_optimizer(
             kvstore=store,
             optimizer=arguments.pop("optimizer", "sgd"),

@@ -5,7 +5,7 @@ has to come to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -17,6 +17,7 @@ from conducted import Conductor, Death
 from dyntrain.training.module import Module, ModuleStore
 from dyntrain.training.worker.loop.agreed.gradient_scale import GradientScale
 from dyntrain.training.worker.refused import RefusedByAll
+from dyntrain.training.worker.state.saved_model import WRITER
 from mxnet.module.module import Module as ModuleOfMxnet
 
 SAMPLES, BATCH, EPOCHS = 48, 12, 6
@@ -31,6 +32,13 @@ NETS: dict[str, Callable[[Any, Any], Any]] = {
         -mx.sym.pick(mx.sym.log_softmax(x), y), name="softmax", normalization="valid"
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def writer_again() -> Iterator[None]:
+    """Which is one for all workers of the test's process."""
+    yield
+    WRITER.chosen = True
 
 
 def parts(number: int, workers: int, uneven: bool = False) -> list[int]:
