@@ -7,6 +7,7 @@ every other import the comparison of a name. Not covered: a Python that is told 
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False  # typing would be most of the cost
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 WANTING = "mxnet"
+WORKER = "DYNTRAIN_CONTROL_FILE"  # a job's process has it
 NAMES = {"bool": bool, "int": int, "float": float, "object": object}
 
 
@@ -59,6 +61,10 @@ def _precede(spec: ModuleSpec) -> None:
         with suppress(ImportError):  # MXNet says itself what it lacks
             put_back()
         execute(module)
+        if WORKER in os.environ:  # without the face of `dyntrain.training.dt_scripts`, which goes past this finder
+            from dyntrain.training.dt_scripts.wanted import tell
+
+            tell(module)
 
     loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # of this object, made for this import
 
