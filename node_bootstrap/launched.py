@@ -33,7 +33,7 @@ from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once,
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
-from dyntrain.node_bootstrap.supervision.wiring import joining, make_isolation, make_worker
+from dyntrain.node_bootstrap.supervision.wiring import joining, make_isolation, make_worker, own_programs_first
 from dyntrain.training.dt_scripts import environment
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.node_spec import NodeSpec
@@ -99,7 +99,9 @@ def wire(
         master=False,
         tags={},
     )
-    variables = environment(spec.worker_environment, os.environ) if spec.dt_scripts else spec.worker_environment
+    # whoever launches says `python` and means the one that has MXNet, from whichever shell
+    variables = {**spec.worker_environment, **own_programs_first(spec.worker_environment)}
+    variables = environment(variables, os.environ) if spec.dt_scripts else variables
     program = Program(spec.command, variables, None, str(Path.cwd()))
     worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
     isolation = make_isolation(worker, _wanted, status, clocks.patience, timing)

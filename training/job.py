@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
-from dyntrain.training.engine import STORES
+from dyntrain.training.engine import STORES, store_named
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.whole import whole
@@ -71,9 +71,11 @@ class ElasticJob:
         with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
         there. Raises ValueError, and ImportError with advice where this Python has no such engine.
         """
-        if kvstore not in STORES:
+        store = store_named(kvstore)
+        membership = Membership.join(store or STORES[0], engine)  # first: it tells of what is raised here
+        if store is None:
             raise ValueError(f"kvstore={kvstore!r}: there are {' and '.join(STORES)}, whose updates all workers make")
-        return cls(Membership.join(kvstore, engine), whole("size", size))
+        return cls(membership, whole("size", size))
 
     @property
     def size(self) -> int:

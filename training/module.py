@@ -10,7 +10,8 @@
 
 The user's iterators cannot be repositioned: membership changes at epoch ends only, the audit does not cover such jobs,
 and after a loss the epoch is repeated from the weights as they are. Each worker must have as many batches an epoch as
-the others.
+the others. How large those are is the script's: as many samples a worker however many there are, or one batch over all,
+divided by `kv.num_workers`. Gradients are divided by the batch over all workers, and schedules count its samples.
 
 At an epoch's end BatchNorm's statistics are averaged first, then come the script's callbacks, then the validation: the
 parameters that these see are the same on all workers. Of checkpoints (`do_checkpoint`, `module_checkpoint`,
@@ -23,7 +24,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -31,15 +31,17 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.protocol.messages import MODULE, Position
 from dyntrain.training.worker.data.randomness import seed_generators
+from dyntrain.training.worker.loop.agreed.gradient_scale import GradientScale
+from dyntrain.training.worker.loop.agreed.reduction import REDUCE, sum_up
 from dyntrain.training.worker.loop.agreed.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.membership.module_store import ModuleStore, create
+from dyntrain.training.worker.script.fit import named
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole
-from mxnet.kvstore import KVStoreBase
-from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be the one below
-from mxnet.module.module import Module as ModuleOfMxnet  # likewise
+from mxnet.module.module import Module as ModuleOfMxnet  # mx.module.Module may be the one below
 
-ELASTIC = ("dist_sync", "dist_device_sync")
+__all__ = ["BaseDataIterator", "Module", "ModuleStore", "create"]
 log = logging.getLogger(__name__)
 
 
@@ -53,74 +55,36 @@ class BaseDataIterator:
         raise NotImplementedError(f"{type(self).__name__} must define get_data_iterator(kv)")
 
 
-class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
-    """The script's `kv`. Before `fit` it is worker 0 of 1, on every worker alike: the membership is not known until the
-    model is.
-    """
-
-    type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
-
-    def __init__(self, membership: Membership, kind: str) -> None:
-        self.membership, self.type = membership, kind
-
-    @property
-    def rank(self) -> int:
-        return self.membership.kvstore.rank
-
-    @property
-    def num_workers(self) -> int:
-        return self.membership.kvstore.num_workers
-
-    def init(self, key: Any, value: Any) -> None:
-        """Nothing to do: the workers' parameters are made equal when a generation forms."""
-
-    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """A Gluon Trainer begins with it, Module never asks for it."""
-        raise NotImplementedError(
-            "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
-        )
-
-    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        self.membership.kvstore.pushpull(key, value, out, priority)
-
-    @staticmethod
-    def is_capable(capability: str) -> bool:
-        return False  # above all not of the optimizer: its state on servers could reach no joiner
-
-    def set_gradient_compression(self, compression_params: Any) -> None:
-        raise NotImplementedError(
-            "gradient compression leaves a residue on each worker that no joiner has: train without it (--gc-type none)"
-        )
-
-
-def create(name: str = "local") -> Any:
-    """`mx.kvstore.create`, elastic for dist_sync and dist_device_sync."""
-    return ModuleStore(Membership.join(name), name) if name in ELASTIC else create_of_mxnet(name)
-
-
 class _MemberLost(Exception):
     """Another worker is gone, in the middle of the epoch or at its end. Never leaves `fit`."""
 
 
 class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
-    """mx.mod.Module with `data_iterator=`. With another kvstore than dist_sync and dist_device_sync it is MXNet's
-    own.
-    """
+    """mx.mod.Module with `data_iterator=`. With a kvstore that is not elastic (`create`) it is MXNet's own."""
 
     def __init__(self, *args: Any, data_iterator: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._data_iterator = data_iterator
         self._membership: Membership | None = None  # while an elastic fit runs
         self._position = Position(epoch=0, offset=0, step=0)
-        self._schedule: SampleSchedule | None = None
-        self._own_rescale = False
-        self._batch = 0
+        self._scale: GradientScale | None = None
+        self._batch = self._global_batch = 0  # samples of a step: of this worker, and of all
+
+    @staticmethod
+    def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
+        """As MXNet's; `kwargs` are those of a Module, `data_iterator` among them."""
+        symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
+        module = Module(symbol=symbol, **kwargs)
+        module._arg_params, module._aux_params, module.params_initialized = arg_params, aux_params, True
+        if load_optimizer_states:
+            module._preload_opt_states = f"{prefix}-{epoch:04d}.states"
+        return module
 
     def fit(self, train_data: Any, eval_data: Any = None, *args: Any, **kwargs: Any) -> None:
         """MXNet's arguments, by place or by name. A worker that is asked to leave ends here with SystemExit(0)."""
-        arguments = _named(args, kwargs)
+        arguments = named(args, kwargs)
         store = arguments.get("kvstore", "local")
-        if isinstance(store, str) and store in ELASTIC:
+        if isinstance(store, str) and "dist" in store.lower():
             arguments["kvstore"] = store = create(store)
         if not isinstance(store, ModuleStore):
             super().fit(train_data, eval_data, **arguments)
@@ -147,17 +111,23 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
         generation = 0
         try:
             self._position = membership.enter(
-                ModuleState(self), epochs=epochs, samples=1, global_batch=self._batch, seed=0, batching=MODULE
+                ModuleState(self),
+                epochs=epochs,
+                samples=1,
+                global_batch=self._batch,
+                seed=0,
+                batching=MODULE,
+                keys=[REDUCE],
             )
             self._membership = membership
             while self._position.epoch < epochs:
-                if membership.generation != generation:
-                    generation = membership.generation
-                    train, evaluation = self._divide(store, evaluation is not None)
                 epoch = begin + self._position.epoch
                 WRITER.chosen = store.rank == 0
                 seed_generators(0, self._position.step, store.rank)
                 try:
+                    if membership.generation != generation:
+                        train, evaluation = self._divide(store, evaluation is not None)
+                        generation = membership.generation
                     super().fit(
                         train,
                         evaluation,
@@ -176,9 +146,9 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
                     else:
                         log.warning("epoch %d is begun again: a worker was lost", epoch)
                 else:
-                    _record(membership, "", metric)
+                    _record(membership, "", metric, self._batch)
                     if evaluation is not None:
-                        _record(membership, "val_", validation)
+                        _record(membership, "val_", validation, 1)
                     end = self._position
                     self._position = membership.rejoin(end) if membership.broken else membership.boundary(end)
             membership.finished(self._position)
@@ -216,30 +186,39 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             for_training=True,
             force_rebind=arguments.pop("force_rebind", False),
         )
-        self._batch = self._exec_group.batch_size
-        self.init_params(
-            initializer=arguments.pop("initializer", mx.init.Uniform(0.01)),
-            arg_params=arguments.pop("arg_params", None),
-            aux_params=arguments.pop("aux_params", None),
-            allow_missing=arguments.pop("allow_missing", False),
-            force_init=arguments.pop("force_init", False),
+        self._batch = self._global_batch = self._exec_group.batch_size
+        force = arguments.pop("force_init", False)
+        given = {name: arguments.pop(name, None) for name in ("arg_params", "aux_params")}
+        initial = {"initializer": arguments.pop("initializer", mx.init.Uniform(0.01)), **given}
+        initial["allow_missing"] = arguments.pop("allow_missing", False)
+        if force or any(given.values()) or not self.params_initialized:  # else MXNet warns of what was loaded
+            self.init_params(**initial, force_init=force)
+        self.init_optimizer(
+            kvstore=store,
+            optimizer=arguments.pop("optimizer", "sgd"),
+            optimizer_params=arguments.pop("optimizer_params", (("learning_rate", 0.01),)),
         )
-        optimizer = arguments.pop("optimizer", "sgd")
-        parameters = dict(arguments.pop("optimizer_params", (("learning_rate", 0.01),)))
-        self._own_rescale = "rescale_grad" in parameters
-        if parameters.get("lr_scheduler") is not None:
-            parameters["lr_scheduler"] = SampleSchedule(parameters["lr_scheduler"], self._batch)
-        self.init_optimizer(kvstore=store, optimizer=optimizer, optimizer_params=parameters)
-        if not isinstance(optimizer, str) and optimizer.lr_scheduler is not None:
-            optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch)
-        schedule = self._optimizer.lr_scheduler
-        self._schedule = schedule if isinstance(schedule, SampleSchedule) else None
+        self._optimizer = optimizer = self._updater.optimizer  # a file of states may have brought another
+        self._scale = GradientScale(optimizer.rescale_grad, self._batch, self.symbol)
+        if optimizer.lr_scheduler is not None and not isinstance(optimizer.lr_scheduler, SampleSchedule):
+            optimizer.lr_scheduler = SampleSchedule(optimizer.lr_scheduler, self._batch, optimizer.num_update)
 
     def _divide(self, store: ModuleStore, validate: bool) -> tuple[Any, Any]:
+        """Raises _MemberLost, and RefusedByAll where batches of these sizes could not add up to one process's."""
+        assert self._scale is not None
         train, evaluation = self._data_iterator.get_data_iterator(store)
-        log.info("worker %d of %d: the training data is divided anew", store.rank, store.num_workers)
-        if not self._own_rescale:
-            self._optimizer.rescale_grad = 1.0 / (self._batch * store.num_workers)
+        self.reshape(train.provide_data, train.provide_label)
+        self._batch = self._exec_group.batch_size
+        batch = float(self._batch)
+        sums = sum_up(store.membership, self._position, "the workers' batches", batch, batch * batch)
+        if sums is None:
+            raise _MemberLost
+        self._global_batch = round(sums[0])
+        log.info(
+            "worker %d of %d: the training data is divided anew, %d of %d samples in a batch",
+            store.rank, store.num_workers, self._batch, self._global_batch,
+        )  # fmt: skip
+        self._optimizer.rescale_grad = self._scale.divided(*sums, store.num_workers)
         return train, evaluation if validate else None
 
     # ---- MXNet's fit calls these for each epoch; they were done before the first
@@ -284,8 +263,8 @@ class Module(ModuleOfMxnet):  # type: ignore[misc]  # mxnet has no types
             self._kvstore.pushpull(str(i), gradients, priority=-i)
 
     def _apply(self, pairs: list[tuple[int, list[Any], list[Any]]]) -> None:
-        if self._schedule is not None:
-            self._schedule.advance(self._batch * self._kvstore.num_workers)
+        if isinstance(schedule := self._optimizer.lr_scheduler, SampleSchedule):
+            schedule.advance(self._global_batch)
         contexts = len(self._context)
         for context in range(contexts):
             updates = [(i * contexts + context, g[context], w[context]) for i, w, g in pairs]
@@ -300,24 +279,8 @@ def _listed(callbacks: Any) -> list[Callback]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
 
 
-def _record(membership: Membership, prefix: str, metric: Any) -> None:
-    """The epoch's value of each metric; workers count alike, as they have as many batches each."""
+def _record(membership: Membership, prefix: str, metric: Any, weight: int) -> None:
+    """The epoch's value of each metric. The workers have as many batches each."""
     for name, value in metric.get_global_name_value():
         if math.isfinite(value):
-            membership.record(prefix + name, value, 1.0)
-
-
-_FIT = (
-    "eval_metric", "epoch_end_callback", "batch_end_callback", "kvstore", "optimizer", "optimizer_params",
-    "eval_end_callback", "eval_batch_end_callback", "initializer", "arg_params", "aux_params", "allow_missing",
-    "force_rebind", "force_init", "begin_epoch", "num_epoch", "validation_metric", "monitor", "sparse_row_id_fn",
-)  # fmt: skip  # MXNet's order after train_data and eval_data
-
-
-def _named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    if len(args) > len(_FIT) or set(_FIT[: len(args)]) & set(kwargs):
-        raise TypeError("fit() got an argument too many, or one of them twice")
-    unknown = set(kwargs) - set(_FIT)
-    if unknown:
-        raise TypeError(f"fit() got an unexpected argument {sorted(unknown)[0]!r}")
-    return {**dict(zip(_FIT, args, strict=False)), **kwargs}
+            membership.record(prefix + name, value * weight, float(weight))

@@ -1,5 +1,5 @@
-"""Import this before mxnet: it puts back the names that MXNet 1.9.1 takes from NumPy and that NumPy 1.24 removed, and
-says what to install where training's packages are absent. It imports MXNet, without `scipy.stats` where SciPy is there:
+"""Import this before mxnet: it puts back the names of NumPy that MXNet takes (`dyntrain.numpy_names`), and says what to
+install where training's packages are absent. It imports MXNet, without `scipy.stats` where SciPy is there:
 MXNet's test utilities and its quantization ask for that and nothing else does, and it is a third of what the import
 costs every worker and every ps-lite server. They get it when they first use it.
 """
@@ -18,7 +18,7 @@ from dyntrain.missing import TRAINING, require
 
 require(TRAINING)
 
-import numpy as np  # noqa: E402
+from dyntrain.numpy_names import put_back  # noqa: E402
 
 DEFERRED = "scipy.stats"
 
@@ -45,9 +45,6 @@ def deferred(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-for _name, _type in {"bool": bool, "int": int, "float": float, "object": object}.items():
-    if _name not in vars(np):
-        setattr(np, _name, _type)
-
+put_back()
 with deferred(DEFERRED):
     import mxnet  # noqa: F401

@@ -222,7 +222,12 @@ def _path(config: NodeConfig) -> dict[str, str]:
     """Whose code comes from S3, and who launches, says `python` and means the one that has MXNet."""
     if config.code is None and config.training_cmd:
         return {}
-    given = config.environment.get("PATH", os.environ.get("PATH", os.defpath))
+    return own_programs_first(config.environment)
+
+
+def own_programs_first(environment: Mapping[str, str]) -> dict[str, str]:
+    """The PATH of a process that has these variables, with the programs of this environment before all others."""
+    given = environment.get("PATH", os.environ.get("PATH", os.defpath))
     return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), given])}
 
 

@@ -19,10 +19,11 @@ from dyntrain.node_bootstrap.host.errors import NodeError
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
 from dyntrain.node_bootstrap.supervision.spares import Spares
 from dyntrain.training.host.safe_memory import SafeMemory
-from dyntrain.training.protocol.node_messages import WorkerExited, WorkerStarted
+from dyntrain.training.protocol.node_messages import FACE_WANTED, WorkerExited, WorkerStarted
 from dyntrain.training.protocol.wire import FromNode
 from dyntrain.training.timeouts import timeout
 
+FACE_WANTED_SAID = f"the script is of AWS Dynamic Training: launch it with --dt-scripts (exit code {FACE_WANTED})"
 log = logging.getLogger(__name__)
 
 
@@ -215,7 +216,7 @@ class Worker:
                 log.info("the worker left", extra={"pid": child.pid})
                 return
             self.state, self._crashed_at = WorkerState.CRASHED, time.monotonic()
-            reason = explain(code, 0.0)
+            reason = FACE_WANTED_SAID if code == FACE_WANTED else explain(code, 0.0)
             if output := child.last_words(limit=1000):
                 reason = f"{reason}; its last output:\n{output}"
             self._exit = WorkerExited(pid=child.pid, code=code, reason=reason)

@@ -317,6 +317,19 @@ class ConductedMembership(Membership):
     def writes(self) -> bool:
         return self.kvstore.rank == 0 and self in self.conductor.members
 
+    @property
+    def generation(self) -> int:
+        return self.conductor.reformed
+
+    def step(
+        self, after: Position, push: Callable[[], None], gradients: Sequence[Any], update: Callable[[], None]
+    ) -> bool:
+        """A Module's, whose store numbers its keys; what was summed before the epoch was of no step."""
+        self._exchanges, self._at = 0, after.model_copy(update={"step": after.step - 1})
+        return self.exchange([key for key, _, _ in self.state.gradient_keys], push, gradients) and self.apply(
+            after, update
+        )
+
     def intend(self, position: Position, indices: Any) -> None:
         self._exchanges, self._at = 0, position
         with self.conductor.changed:

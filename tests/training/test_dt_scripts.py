@@ -26,8 +26,9 @@ assert mx.model.save_checkpoint is saved_model.save_checkpoint
 assert mx.callback.Speedometer.__module__ == "mxnet.callback"
 assert BucketingModule.__module__ == "mxnet.module.bucketing_module"
 assert mx.kv.create("local").type == "local"
-store = mx.kvstore.create("dist_device_sync")
-assert (store.type, store.rank, store.num_workers) == ("dist_device_sync", 0, 1)
+for name in ("dist_sync", "dist_device_sync", "dist_sync_device", "Dist_Sync_Device"):
+    store = mx.kvstore.create(name)
+    assert (store.type, store.rank, store.num_workers) == (name.lower(), 0, 1)
 net = gluon.nn.Dense(1, in_units=1)
 net.initialize()
 trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore="dist_sync")

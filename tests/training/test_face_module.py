@@ -22,8 +22,9 @@ TINY_MODULE = str(Path(__file__).parent / "tiny_module.py")
 def make_module_bed(tmp_path: Path) -> Iterator[Callable[..., JobBed]]:
     beds: list[JobBed] = []
 
-    def make(*arguments: str) -> JobBed:
-        beds.append(JobBed(tmp_path, [sys.executable, TINY_MODULE, "--hold", str(tmp_path / HOLD), *arguments]))
+    def make(*arguments: str, **options: int) -> JobBed:
+        command = [sys.executable, TINY_MODULE, "--hold", str(tmp_path / HOLD), *arguments]
+        beds.append(JobBed(tmp_path, command, **options))
         return beds[-1]
 
     yield make
@@ -95,7 +96,7 @@ def _one_file_an_epoch(bed: JobBed, prefix: Path, epochs: int) -> None:
 
 
 def test_face_module_a_killed_worker_costs_the_epoch_and_no_survivor(make_module_bed: Callable[..., JobBed]) -> None:
-    bed = make_module_bed("--epochs", "30", "--kv-store", "dist_sync")
+    bed = make_module_bed("--epochs", "30", "--kv-store", "dist_sync_device")  # as the fork's run.sh spells it
     bed.begin("ABC")
     bed.wait_for_epoch(2)
     bed.kill_worker("C", signal.SIGKILL)
@@ -105,3 +106,28 @@ def test_face_module_a_killed_worker_costs_the_epoch_and_no_survivor(make_module
     assert [len(bed.supervisors[instance(letter)].pids) for letter in "AB"] == [1, 1], "no survivor was restarted"
     assert "is begun again: a worker was lost" in _log(bed, "A")
     assert bed.events("finished")
+
+
+@pytest.mark.jobs
+def test_face_a_module_whose_script_divides_its_batch_trains_to_the_weights_of_one_process(
+    make_module_bed: Callable[..., JobBed], tmp_path: Path
+) -> None:
+    bed = make_module_bed("--divided", "--epochs", "60", "--model-prefix", str(tmp_path / "model"), workers=1)
+    bed.begin("A")
+    for letters, of in (("AB", "B"), ("ABC", "C")):
+        bed.add_node(of)
+        bed.want(letters)
+        bed.wait_for(bed.saw("joined", of), 60, f"{of} joins at an epoch's end")
+    bed.want("A")
+    for letter in "BC":
+        bed.wait_for(bed.saw("left", letter), 60, f"{letter} leaves")
+    bed.finish()
+    counts = re.findall(r"EPOCH \d+ rank 0 of (\d) rescale ([0-9.]+)", _log(bed, "A"))
+    assert [number for i, (number, _) in enumerate(counts) if i == 0 or counts[i - 1][0] != number] == list("1231")
+    assert {rescale for _, rescale in counts} == {f"{1 / 12:.6f}"}, "the batch over all workers is always the same"
+    alone = [sys.executable, TINY_MODULE, "--divided", "--epochs", "60", "--model-prefix", str(tmp_path / "alone")]
+    subprocess.run(alone, capture_output=True, timeout=patient(60), check=True)
+    _, found, _ = mx.model.load_checkpoint(str(tmp_path / "model"), 60)
+    _, expected, _ = mx.model.load_checkpoint(str(tmp_path / "alone"), 60)
+    for name, value in expected.items():
+        assert abs(found[name].asnumpy() - value.asnumpy()).max() < 1e-4, name

@@ -145,6 +145,48 @@ def test_t8_a_script_that_one_node_refuses_and_another_runs_is_tried_again(drive
     assert driver.session.report(driver.now).state != "failed"
 
 
+def ends(driver: Driver, name: str, pid: int, started: bool = True) -> list[Order]:
+    """As a script does that is asked for its help, or knows nothing of the job."""
+    if started:
+        driver.do("worker_started", name, WorkerStarted(pid=pid))
+        driver.now += 1
+    return driver.do("worker_exited", name, WorkerExited(pid=pid, code=0, reason="the script has ended"))
+
+
+def test_t8_a_script_that_ends_well_on_every_node_and_never_joins_is_not_tried_again() -> None:
+    driver = Driver(workers=2)
+    driver.node(A)
+    driver.want(A, B)
+    assert restarted(ends(driver, A, 50)) == {A}
+    assert lost(driver, A) == ["it ended after 1 s, with exit code 0"]
+    driver.node(B)
+    orders = ends(driver, B, 60)
+    assert not restarted(orders)
+    (failed,) = announced(orders, Failed)
+    assert failed.reason.startswith("no worker joined: the script runs no epochs of ElasticJob.join()")
+    assert "--dt-scripts; on i-" in failed.reason
+    assert len(failed.reason.split()) <= 30
+
+
+def test_t12_a_script_that_ends_before_it_joins_on_one_node_is_tried_again_and_cools_down(driver: Driver) -> None:
+    driver.node(C, base=False)
+    driver.want(A, B, C)
+    assert [bool(restarted(ends(driver, C, pid))) for pid in range(50, 56)] == [True] * 5 + [False]
+    assert cool_downs(driver) == [60.0]
+    assert driver.session.report(driver.now).state != "failed"
+
+
+def test_a_worker_that_had_joined_and_ends_well_is_not_taken_for_one_that_never_did(driver: Driver) -> None:
+    """Its connection, or the word that it was started, may be lost when its node says that it has ended."""
+    driver.node(C, base=False)
+    assert not restarted(ends(driver, C, 50, started=False))
+    driver.do("worker_started", C, WorkerStarted(pid=51))
+    driver.worker(C, pid=51)
+    driver.do("worker_disconnected", C, 51)
+    assert not restarted(ends(driver, C, 51, started=False))
+    assert driver.session.report(driver.now).state != "failed"
+
+
 def test_t8_restarts_without_a_new_commit_come_to_an_end() -> None:
     driver = Driver(recovery="restart", budget=Budget(restarts=1000))
     driver.train(A, B)

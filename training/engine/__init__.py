@@ -75,6 +75,11 @@ class Engine(Protocol):
 STORES = ("dist_sync", "dist_device_sync", "dist_sync_device")  # of MXNet's, that a script may name
 
 
+def store_named(name: Any) -> str | None:
+    """As MXNet reads it, without regard to capitals. None: it is not one of `STORES`."""
+    return name.lower() if isinstance(name, str) and name.lower() in STORES else None
+
+
 def engine_name(given: str | None, environment: Mapping[str, str] = os.environ) -> EngineName:
     """What the script says, else what whoever started it says, else ps-lite. Raises ValueError for an unknown one."""
     name = given or environment.get(VARIABLE) or "pslite"

@@ -22,7 +22,7 @@ _WHOLE_KEYS = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(2**31 - 1)}  # see dyntrain.t
 
 
 class PsLite:
-    """`kind` is the store's type, `dist_sync` or `dist_device_sync`; `host` is the address that this worker's ps-lite
+    """`kind` is the store's type, one of `STORES`; `host` is the address that this worker's ps-lite
     listens on.
     """
 

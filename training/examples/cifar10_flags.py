@@ -47,7 +47,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kv-store", default="device", help="dist_sync and dist_device_sync are elastic")
+    parser.add_argument(
+        "--kv-store", default="device", help="dist_sync, dist_device_sync and dist_sync_device are elastic"
+    )
     # What `seq` prints is empty where there are no GPUs.
     parser.add_argument("--gpus", type=_numbers, nargs="?", const=[], default=[], help="as in 0,1; default: the CPU")
     parser.add_argument("--num-epochs", type=int, default=300)

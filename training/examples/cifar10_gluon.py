@@ -14,6 +14,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.engine import STORES
 from dyntrain.training.examples.cifar10_data import SIDE, load_binary
 from dyntrain.training.examples.cifar10_net import resnet
 from dyntrain.training.job import ElasticJob
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--gpus", help="numbers, as in 0,1; default: as many as DEEPLEARNING_WORKER_GPU_COUNT says, or the CPU"
     )
-    parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    parser.add_argument("--kv-store", default="dist_sync", choices=STORES)
     parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

@@ -19,6 +19,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.engine import STORES
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import ENDLESS
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
@@ -96,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--width", type=int, default=20, help="filters of the first layer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="the .npz that prepare-data wrote; default: from scikit-learn")
-    parser.add_argument("--kv-store", default="dist_sync", choices=["dist_sync", "dist_device_sync"])
+    parser.add_argument("--kv-store", default="dist_sync", choices=STORES)
     parser.add_argument("--engine", choices=["pslite", "horovod"], help="default: as the launch says, else pslite")
     args = parser.parse_args(argv)
     if args.size < 16 or args.size % 8:

@@ -5,9 +5,10 @@ Names are imported when they are first used: `import dyntrain` costs neither MXN
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing would be imported by every Python that starts (`dyntrain.numpy_names`)
 if TYPE_CHECKING:
+    from typing import Any
+
     from dyntrain.training.job import ElasticJob
     from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
     from dyntrain.training.worker.data.shards import Shards

@@ -12,7 +12,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDERS = ("controller", "node_bootstrap", "training")
-FACE = ("__init__.py", "__main__.py", "missing.py", "py.typed")
+FACE = ("__init__.py", "__main__.py", "missing.py", "numpy_names.py", "py.typed")
+AT_START = "dyntrain-numpy-names.pth"  # beside the package; sorted behind what an editable install puts on the path
 LAMBDAS = (
     "app.py",
     ".chalice/config.json",
@@ -23,9 +24,12 @@ LAMBDAS = (
 
 class OnePackage(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        start = {f"training/face/{AT_START}": AT_START}
         if version == "editable":
+            build_data["force_include_editable"].update(start)
             link(Path(self.root))
         else:
+            build_data["force_include"].update(start)
             build_data["force_include"].update({f"training/face/{name}": f"dyntrain/{name}" for name in FACE})
             found = [path.relative_to(self.root) for name in LAMBDAS for path in sorted(Path(self.root).glob(name))]
             build_data["force_include"].update({str(name): f"dyntrain/controller/local/app/{name}" for name in found})

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,7 +264,8 @@ def _command(args: argparse.Namespace) -> tuple[str, ...]:
     if not args.command:
         raise LaunchError(NO_COMMAND)
     try:
-        return command_words(args.command, lambda name: shutil.which(name) is not None or Path(name).is_file())
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        return command_words(args.command, lambda name: bool(shutil.which(name, path=path)) or Path(name).is_file())
     except Misconfigured as error:
         raise LaunchError(str(error)) from error
 

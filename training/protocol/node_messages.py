@@ -62,6 +62,7 @@ class WorkerStarted(Message):
 
 
 REFUSED = 78  # the exit code of a worker whose script the job refuses before it has joined: EX_CONFIG of sysexits.h
+FACE_WANTED = 79  # likewise, of one that wants --dt-scripts; above what sysexits.h has
 
 
 class WorkerExited(Message):

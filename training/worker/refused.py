@@ -20,7 +20,8 @@ class RefusedByAll(Refused, PastHelp):
 
 
 OURS = "dyntrain."
-FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ("loop", "script", "data", "state")))
+ROOMS = ("loop", "script", "data", "state", "membership.module_store")
+FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ROOMS))
 
 
 def by_the_job(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.protocol.node_messages import (
+    FACE_WANTED,
     REFUSED,
     GroupFailed,
     GroupReady,
@@ -18,7 +19,7 @@ from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.handlers.workers import script_ended
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToNode
-from dyntrain.training.session.phases.decisions import advance, call_back, refused_everywhere
+from dyntrain.training.session.phases.decisions import advance, call_back, joined_nowhere, refused_everywhere
 from dyntrain.training.session.phases.ending import close_when_all_left, fail
 from dyntrain.training.session.phases.formation import start_group_again
 from dyntrain.training.session.phases.wanted import wanted
@@ -77,7 +78,7 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
     # it has left, which it said itself; or its script has ended in a way that lets nothing be said
     if message.code == 0 and job.phase is not Phase.OVER:
         if known != message.pid:
-            return []
+            return [] if known is not None else _ended_without_joining(job, instance, message.pid, now)
         if job.between:
             return script_ended(job, instance, now)
         return _ended_too_early(job, instance, message.pid, now) if instance in job.roster.members else []
@@ -88,7 +89,7 @@ def worker_exited(job: JobState, instance: str, message: WorkerExited, now: floa
         return close_when_all_left(job)
     if known is not None:
         return []
-    if message.code == REFUSED:
+    if message.code in (REFUSED, FACE_WANTED):
         job.roster.refused[instance] = message.reason
         if over := refused_everywhere(job, now):
             return over
@@ -108,6 +109,21 @@ def _ended_too_early(job: JobState, instance: str, pid: int, now: float) -> list
     if job.trouble.script_raised(instance, at.step, error, job.round.instances):
         orders = fail(job, f"{error}: on every worker, and so it did before", now)
     return orders or worker_lost(job, instance, pid, error, now)
+
+
+def _ended_without_joining(job: JobState, instance: str, pid: int, now: float) -> list[Order]:
+    """A process that never connected has ended well: a script that does not know of the job, or was asked for its help.
+    To wait for its connection would be in vain. Who was a member when another coordinator was there may have trained.
+    """
+    away = job.roster.unconnected.get(instance)
+    if away is None or away.pid != pid or away.stood_by or pid == job.round.pids.get(instance):
+        return []
+    reason = f"it ended after {now - away.since:.0f} s, with exit code 0"
+    job.roster.never_joined[instance] = reason
+    lost: list[Order] = [Announce(events.WorkerLost(instance=instance, pid=pid, reason=reason, at=now))]
+    if over := joined_nowhere(job, now):
+        return lost + over
+    return [*lost, *replace_worker(job, instance, pid, reason, now), *advance(job, now)]
 
 
 def _died_before_it_came(job: JobState, instance: str, message: WorkerExited, now: float) -> list[Order]:

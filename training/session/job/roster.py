@@ -82,6 +82,7 @@ class Roster:
     unconnected: dict[str, Unconnected] = field(default_factory=dict)
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
+    never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script ended well, and never connected
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving, self.passing):
@@ -103,6 +104,7 @@ class Roster:
         self.passing.pop(hello.instance_id, None)
         self.unconnected.pop(hello.instance_id, None)
         self.refused.pop(hello.instance_id, None)
+        self.never_joined.pop(hello.instance_id, None)
         self.any_stood_by = True
 
     def ready(self, loop: int | None = None) -> list[str]:

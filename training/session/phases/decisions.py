@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from dyntrain.training import events
 from dyntrain.training.journal import MembersGivenUp
@@ -20,6 +20,11 @@ from dyntrain.training.session.phases.formation import form, go_when_prepared, p
 from dyntrain.training.session.phases.loops import between, bring_to, finish_loop
 from dyntrain.training.session.phases.rollback import go_back, restart
 from dyntrain.training.session.phases.wanted import servers, wanted, wanted_next
+
+NEVER_JOINED = (
+    "no worker joined: the script runs no epochs of ElasticJob.join(), or is of AWS Dynamic Training and wants "
+    "--dt-scripts"
+)
 
 
 def advance(job: JobState, now: float) -> list[Order]:
@@ -48,14 +53,29 @@ def call_back(job: JobState) -> list[Order]:
 
 
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
-    """One node's data may be to blame; where every node's worker says it, the script is, and no other try will help."""
+    if (said := _of_every_node(job, job.roster.refused)) is None:
+        return []
+    instance, last = said
+    return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {last}", now)
+
+
+def joined_nowhere(job: JobState, now: float) -> list[Order]:
+    if (said := _of_every_node(job, job.roster.never_joined)) is None:
+        return []
+    instance, last = said
+    return fail(job, f"{NEVER_JOINED}; on {instance} {last}", now)
+
+
+def _of_every_node(job: JobState, said: Mapping[str, str]) -> tuple[str, str] | None:
+    """A node, and what is said of its worker, where it is said of all that are wanted. One node's data may be to blame;
+    where it is every node's worker, the script is, and no other try will help.
+    """
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
     waits = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
-    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(roster.refused):
-        return []
-    last = roster.refused[nodes[0]]
-    return fail(job, f"the job refuses the script on every node, and its output says why; on {nodes[0]}: {last}", now)
+    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(said):
+        return None
+    return nodes[0], said[nodes[0]]
 
 
 def _start(job: JobState, now: float) -> list[Order]:

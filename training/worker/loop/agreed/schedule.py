@@ -24,15 +24,15 @@ class SampleSchedule(LRScheduler):  # type: ignore[misc]  # mxnet has no types
     """`inner` was made to count updates of `unit` samples; it is asked with the samples trained on so far in such
     units.
 
-    `samples` is part of the training state. `inner` must follow from the count alone, as all of MXNet's do: a joiner
-    asks its own fresh one.
+    `samples` is part of the training state; `updates` were made before. `inner` must follow from the count alone, as
+    all of MXNet's do: a joiner asks its own fresh one.
     """
 
-    def __init__(self, inner: Any, unit: int) -> None:
+    def __init__(self, inner: Any, unit: int, updates: int = 0) -> None:
         if unit < 1:
             raise ValueError(f"a unit of {unit} samples: must be at least 1")
         self._inner, self.unit = inner, unit
-        self.samples = 0
+        self.samples = updates * unit
 
     @property
     def base_lr(self) -> float:
@@ -96,7 +96,8 @@ class WorkerRates:
             if trainer.worker_rate is not None and trainer.worker_rate.unit != unit:
                 raise ValueError(ANOTHER_BATCHING)
             if unit is not None and trainer.worker_rate is None:
-                trainer.worker_rate = WorkerRate(unit)
+                made = trainer._optimizer.num_update  # as the script says: begin_num_update, load_states
+                trainer.worker_rate = WorkerRate(unit, made * unit)
 
     def head_for(self, workers: int) -> None:
         """From here on to the rates of so many workers."""

@@ -1,0 +1,75 @@
+"""`import mxnet` in whatever program: MXNet 1.9.1 takes names from NumPy that NumPy 1.24 took away.
+
+Python reads `dyntrain-numpy-names.pth` when it starts, in every environment in which dyntrain is installed: in
+notebooks, in evaluations, on nodes that prepare data. So nothing is imported here: a finder waits for MXNet, and costs
+every other import the comparison of a name. Not covered: a Python that is told to leave out its site (-S).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # typing would be most of the cost
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+WANTING = "mxnet"
+WORKER = "DYNTRAIN_CONTROL_FILE"  # a job's process has it
+NAMES = {"bool": bool, "int": int, "float": float, "object": object}
+
+
+def put_back() -> None:
+    """Raises ImportError where there is no NumPy."""
+    import numpy as np
+
+    for name, kind in NAMES.items():
+        if name not in vars(np):
+            setattr(np, name, kind)
+
+
+class Finder:
+    """Finds what the others find; of MXNet's module the execution is preceded by `put_back`."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != WANTING:
+            return None
+        for finder in sys.meta_path:
+            if finder is cls or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                _precede(spec)
+                return spec
+        return None
+
+
+def _precede(spec: ModuleSpec) -> None:
+    loader = spec.loader
+    if loader is None or not hasattr(loader, "exec_module"):
+        return
+    execute = loader.exec_module
+
+    def put_back_and_execute(module: ModuleType) -> None:
+        from contextlib import suppress
+
+        with suppress(ImportError):  # MXNet says itself what it lacks
+            put_back()
+        execute(module)
+        if WORKER in os.environ:  # without the face of `dyntrain.training.dt_scripts`, which goes past this finder
+            from dyntrain.training.dt_scripts.wanted import tell
+
+            tell(module)
+
+    loader.exec_module = put_back_and_execute  # type: ignore[method-assign]  # of this object, made for this import
+
+
+def wait_for_mxnet() -> None:
+    """Of this process."""
+    if WANTING not in sys.modules and Finder not in sys.meta_path:
+        sys.meta_path.insert(0, Finder)

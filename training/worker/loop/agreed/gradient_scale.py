@@ -1,0 +1,58 @@
+"""What a Module's optimizer multiplies the summed gradients with, so that they are those of one process, however its
+script divides the batch: as many samples for each worker, or one batch over all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dyntrain.training.worker.refused import RefusedByAll
+
+NORMALISED = ("batch", "valid")
+MEANS_OF_UNEQUAL = (
+    "{op}(normalization={how!r}) takes the mean of each worker's own batch, and these have different sizes: give all "
+    "workers the same batch, or leave normalization out"
+)
+SUMS_AND_MEANS = (
+    "one output has normalization={how!r} and another has not: a batch that is divided among the workers changes "
+    "their parts. Give each worker the batch of one process, or leave normalization out"
+)
+
+
+class GradientScale:
+    """`said` is what one process multiplies with, whose batch has `batch` samples. Its gradients are sums over samples,
+    but for outputs whose `normalization` makes means of them.
+    """
+
+    def __init__(self, said: float, batch: int, symbol: Any) -> None:
+        self._said, self._batch = said, batch
+        self._normalised, self._plain = _outputs(symbol)
+
+    def divided(self, total: float, squares: float, workers: int) -> float:
+        """For workers whose batches have `total` samples, and `squares` as the sum of their squares. Raises
+        RefusedByAll, on all workers alike.
+        """
+        of_sums = self._said * (self._batch / total)
+        if self._normalised is None:
+            return of_sums
+        op, how = self._normalised
+        if squares * workers != total * total:
+            raise RefusedByAll(MEANS_OF_UNEQUAL.format(op=op, how=how))
+        if self._plain and total != self._batch * workers:
+            raise RefusedByAll(SUMS_AND_MEANS.format(how=how))
+        return self._said / workers
+
+
+def _outputs(symbol: Any) -> tuple[tuple[str, str] | None, bool]:
+    """An output that normalises its gradient, as (operator, how), and whether there is one that does not."""
+    graph = json.loads(symbol.tojson())
+    normalised, plain = None, False
+    for number, *_ in graph["heads"]:
+        node = graph["nodes"][number]
+        how = node.get("attrs", {}).get("normalization")
+        if how in NORMALISED:
+            normalised = (node["op"], how)
+        elif node["op"] != "BlockGrad":
+            plain = True
+    return normalised, plain

@@ -1,0 +1,68 @@
+"""The kvstore of a script for AWS Dynamic Training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.engine import STORES, store_named
+from dyntrain.training.worker.membership.client import read_control_file
+from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.refused import Refused
+
+from mxnet.kvstore import KVStoreBase  # isort: skip
+from mxnet.kvstore.base import create as create_of_mxnet  # mx.kvstore.create may be the one below
+
+NOT_ELASTIC = "kvstore {name!r} is not elastic: there are {stores}, whose updates all workers make"
+
+
+class ModuleStore(KVStoreBase):  # type: ignore[misc]  # mxnet has no types
+    """The script's `kv`. Before `fit` it is worker 0 of 1, on every worker alike: the membership is not known until the
+    model is.
+    """
+
+    type = ""  # the kind that the script asked for; MXNet looks for "dist" and "_sync" in it
+
+    def __init__(self, membership: Membership, kind: str) -> None:
+        self.membership, self.type = membership, kind
+
+    @property
+    def rank(self) -> int:
+        return self.membership.kvstore.rank
+
+    @property
+    def num_workers(self) -> int:
+        return self.membership.kvstore.num_workers
+
+    def init(self, key: Any, value: Any) -> None:
+        """Nothing to do: the workers' parameters are made equal when a generation forms."""
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """A Gluon Trainer begins with it, Module never asks for it."""
+        raise NotImplementedError(
+            "this kvstore is for Module.fit; a Gluon script trains elastically with job.trainer (training/GUIDE.md)"
+        )
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        self.membership.kvstore.pushpull(key, value, out, priority)
+
+    @staticmethod
+    def is_capable(capability: str) -> bool:
+        return False  # above all not of the optimizer: its state on servers could reach no joiner
+
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        raise NotImplementedError(
+            "gradient compression leaves a residue on each worker that no joiner has: train without it (--gc-type none)"
+        )
+
+
+def create(name: str = "local") -> Any:
+    """`mx.kvstore.create`, elastic for dist_sync, dist_device_sync and dist_sync_device. Raises Refused on a worker for
+    MXNet's other distributed ones, which would wait for servers that no launcher starts.
+    """
+    if (elastic := store_named(name)) is not None:
+        return ModuleStore(Membership.join(elastic), elastic)
+    if "dist" in str(name).lower() and read_control_file() is not None:
+        Membership.join(STORES[0])  # which tells whoever started this worker what it raises
+        raise Refused(NOT_ELASTIC.format(name=name, stores=" and ".join(STORES)))
+    return create_of_mxnet(name)

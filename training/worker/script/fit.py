@@ -1,0 +1,22 @@
+"""The arguments of `Module.fit`, by place or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_FIT = (
+    "eval_metric", "epoch_end_callback", "batch_end_callback", "kvstore", "optimizer", "optimizer_params",
+    "eval_end_callback", "eval_batch_end_callback", "initializer", "arg_params", "aux_params", "allow_missing",
+    "force_rebind", "force_init", "begin_epoch", "num_epoch", "validation_metric", "monitor", "sparse_row_id_fn",
+)  # fmt: skip  # MXNet's order after train_data and eval_data
+
+
+def named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """All by name. Raises TypeError, as the call of a function would."""
+    if len(args) > len(_FIT) or set(_FIT[: len(args)]) & set(kwargs):
+        raise TypeError("fit() got an argument too many, or one of them twice")
+    unknown = set(kwargs) - set(_FIT)
+    if unknown:
+        raise TypeError(f"fit() got an unexpected argument {sorted(unknown)[0]!r}")
+    return {**dict(zip(_FIT, args, strict=False)), **kwargs}
