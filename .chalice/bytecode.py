@@ -7,7 +7,7 @@ files say that they need no check against their source (PEP 552), whose dates do
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import pkgutil
 import py_compile
@@ -34,9 +34,12 @@ def compiled(folder: Path, modules: set[str]) -> None:
         for source in (folder / f"{name.replace('.', '/')}.py", folder / name.replace(".", "/") / "__init__.py"):
             if source.exists():
                 shown = TASK / source.relative_to(folder)
+                ours = name == "app" or name.startswith("dyntrain")
                 py_compile.compile(
                     str(source),
+                    cfile=importlib.util.cache_from_source(str(source)),  # the name that an ordinary start looks for
                     dfile=str(shown),
+                    optimize=0 if ours else 2,  # the packages' docstrings are a fifth of their bytecode
                     doraise=True,
                     invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )

@@ -21,6 +21,9 @@ from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.adapters.account import account_and_region
+from dyntrain.controller.adapters.aws import Clients
+from dyntrain.controller.contract.errors import ControllerError
 
 WAIT_SECONDS = 1200.0
 POLL_SECONDS = 2.0
@@ -41,6 +44,7 @@ def up(
     archive = package / "deployment.zip"
     if not archive.is_file() or not (package / template).is_file():
         raise DeployFailed(f"there is no package in {package}: run make package first")
+    _say_where(stack)
     account, bucket = code_bucket(stack)
     key = f"{hashlib.sha256(archive.read_bytes()).hexdigest()}.zip"
     _ensure_bucket(bucket, account)
@@ -56,12 +60,17 @@ def up(
 
 def down(stack: str, wait_seconds: float = WAIT_SECONDS) -> str:
     """Returns deleted, or absent. Raises DeployFailed when something keeps the stack."""
+    _say_where(stack)
     found = _stack(stack)
     if found is not None:
         _delete(stack, found["StackId"], time.monotonic() + wait_seconds)
     account, bucket = code_bucket(stack)
     _delete_bucket(bucket, account)
     return "deleted" if found is not None else "absent"
+
+
+def _say_where(stack: str) -> None:
+    sys.stderr.write(f"{account_and_region(Clients())}: stack {stack}\n")
 
 
 def code_bucket(stack: str) -> tuple[str, str]:
@@ -208,7 +217,7 @@ def main() -> int:
             if arguments.what == "up"
             else down(arguments.stack)
         )
-    except (DeployFailed, BotoCoreError, ClientError) as error:
+    except (DeployFailed, ControllerError, BotoCoreError, ClientError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 1
     sys.stdout.write(f"stack {arguments.stack}: {done}\n")

@@ -40,6 +40,7 @@ NOT_DEPLOYED = (
     "dashboard",
     "local",
     "jobs/submission",
+    "adapters/account.py",
     "adapters/stacks.py",
     "adapters/submission.py",
     "adapters/board_bucket.py",

@@ -216,6 +216,12 @@ class FakeGroups:
         self.world.called("groups.tagged", key)
         return dict(self.world.group_tags) if key == OWNER_TAG else {}
 
+    def of_own_stacks(self, key: str) -> Mapping[str, str]:
+        self.world.called("groups.of_own_stacks", key)
+        if key != OWNER_TAG:
+            return {}
+        return {group: of for group, of in self.world.group_tags.items() if self.world.group_stacks.get(group) == of}
+
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         self.world.called("groups.sizes", *groups)
         found = {}

@@ -65,6 +65,7 @@ class World:
         self.limits: dict[str, tuple[int, int, int]] = {}
         self.group_tags: dict[str, str] = {}
         self.suspended: set[str] = set()
+        self.group_stacks: dict[str, str] = {}
         self.metrics: list[tuple[str, str, int]] = []
         self.gauges: dict[str, dict[str, float]] = {}
         self.hidden: set[str] = set()

@@ -21,6 +21,9 @@ NAMES = 50
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
 REPLACING = ["HealthCheck", "ReplaceUnhealthy"]
 LAUNCHING = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
+# On each group that CloudFormation makes, and on no other: the prefix is AWS's own, refused where people tag.
+# https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
+STACK_TAG = "aws:cloudformation:stack-name"
 PROTECTED = 50  # ids of one SetInstanceProtection
 
 
@@ -96,14 +99,21 @@ class AutoScalingGroups:
                 )
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        found: dict[str, str] = {}
+        return {group: tags[key] for group, tags in self._tags(key).items()}
+
+    def of_own_stacks(self, key: str) -> Mapping[str, str]:
+        return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
+
+    def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
+        """Of the groups that carry the tag key."""
+        found: dict[str, dict[str, str]] = {}
         with translated(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
             for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
                 for group in page["AutoScalingGroups"]:
                     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
                     if key in tags:
-                        found[group["AutoScalingGroupName"]] = tags[key]
+                        found[group["AutoScalingGroupName"]] = tags
         return found
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:

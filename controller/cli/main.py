@@ -42,6 +42,7 @@ COMMANDS = {
         "cli.commands.generate_trainer:generate_trainer", "Scripts that start a distributed TensorFlow training."
     ),
     "job": Lazy("cli.commands.job.command:job", "Any framework's command on machines of its own, which end with it."),
+    "index": Lazy("cli.commands.index:index", "Write the index that a channel wants beside RecordIO files."),
     "launch": Lazy("cli.commands.launch:launch", "Train without a cloud, on hosts that you name."),
     "local": Lazy("local.command:local", "The embedded cloud: AWS on this machine, for trying things out."),
     "logs": Lazy("cli.commands.logs:logs", "What the workers wrote, also on machines that are gone."),

@@ -48,6 +48,7 @@ CLUSTER_NAME = (
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
 S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: rights are given by it
+S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
 MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
 
@@ -122,6 +123,11 @@ class ClusterPolicy(Wire):
     )
     terminate_orphans: bool = Field(
         False, description="terminate orphans that carry the ownership tag, rather than only report them"
+    )
+    hold_endings: bool = Field(
+        True,
+        description="stop, and tell people, when more than five instances that never reported are to be ended within "
+        "ten minutes",
     )
     after_job: Literal["keep", "stop", "terminate"] = Field(
         "keep", description="what becomes of base nodes ten minutes after the job is over, and at the limits below"
@@ -239,7 +245,7 @@ class NodeConfig(Wire):
     )
     output_location: str | None = Field(
         None,
-        pattern=S3_LOCATION,
+        pattern=S3_FOLDER,
         description="s3://BUCKET/PREFIX: commits, output/ and TensorBoard's curves go there when an epoch ends",
     )
     state_transfer: Literal["encrypted", "clear"] = Field(
@@ -259,7 +265,9 @@ class NodeConfig(Wire):
         120.0, gt=0, description="without a coordinator for so long, a node stops its worker and asks the controller"
     )
     identity_keys: str = Field(
-        "", description="public keys that sign identity documents; empty: nodes need not prove who they are"
+        "",
+        description="public keys that sign identity documents; empty or the word region: AWS's key of the region; the "
+        "word unverified: nodes need not prove who they are",
     )
     rebalance: Literal["leave", "ignore"] = Field(
         "leave", description="what a rebalance recommendation does, as in the policy, for what the node tells the job"

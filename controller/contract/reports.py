@@ -16,8 +16,9 @@ MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`. Repeated until
-    the node is listed. `alive` says nothing of the preparation: `reason` is what the node does meanwhile.
+    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`; a word of a
+    later hour counts in any case. Repeated until the node is listed. `alive` says nothing of the preparation: `reason`
+    is what the node does meanwhile.
     """
 
     cluster: ClusterName

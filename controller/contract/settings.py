@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG, ElasticTag
 from dyntrain.controller.contract.errors import Misconfigured
-from dyntrain.controller.contract.instance_identity import Keys, parse_keys
+from dyntrain.controller.contract.instance_identity import Keys
+from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, trusted
 from dyntrain.controller.contract.stage import Stage
 
-UNVERIFIED = "unverified"
 IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"
 
 
@@ -28,21 +28,21 @@ class Settings:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """From `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and `DYNTRAIN_IDENTITY_KEYS` (public keys,
-        or the word unverified).
+        the word unverified, or the word region, which is the default: AWS's key of `AWS_REGION`, if it is known).
 
         Raises Misconfigured, naming the variable, for an empty one and for keys that are none.
         """
         table, stage = environment.get("DYNTRAIN_TABLE"), environment.get("DYNTRAIN_STAGE")
         suffix = environment.get("DYNTRAIN_ELASTIC_SUFFIX", cls.elastic.suffix)
-        keys = environment.get(IDENTITY_KEYS, UNVERIFIED)
+        keys, region = environment.get(IDENTITY_KEYS, REGION), environment.get("AWS_REGION", "")
         given = {"DYNTRAIN_TABLE": table, "DYNTRAIN_ELASTIC_SUFFIX": suffix, "DYNTRAIN_STAGE": stage}
         for name, value in {**given, IDENTITY_KEYS: keys}.items():
             if value is not None and not value.strip():
                 raise Misconfigured(f"{name} is empty; unset it for the default or give it a value")
         try:
-            return cls(table, ElasticTag(suffix), () if keys.strip() == UNVERIFIED else parse_keys(keys), stage)
+            return cls(table, ElasticTag(suffix), trusted(keys, region), stage)
         except ValueError as error:
-            raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {UNVERIFIED}") from error
+            raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {REGION} or {UNVERIFIED}") from error
 
     def of_function(self) -> Stage:
         """What a Lambda function works on; its stack names the table. Raises Misconfigured without."""

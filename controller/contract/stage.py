@@ -21,14 +21,17 @@ StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 
 @dataclass(frozen=True)
 class Stage:
-    """`name` None: the table was named by hand, and every cluster is served."""
+    """`name` None: the table was named by hand, and every cluster is served. `identity`: whose signatures its functions
+    believe, in a word of `region_keys`; "": it does not say.
+    """
 
     name: str | None
     table: str
     elastic: ElasticTag
+    identity: str = ""
 
 
-def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix"]) -> str:
+def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix", "identity"]) -> str:
     """`tables` is a pattern: what CloudFormation calls the stage's tables, the one that is there and its successors."""
     return f"{STAGES}{stage}/{leaf}"
 
@@ -60,7 +63,8 @@ def chosen_stage(parameters: Mapping[str, str], wanted: str | None) -> Stage:
         raise Misconfigured(
             f"stage {name!r} has no parameter {STAGES}{name}/{missing[0]}: deploy it again, or delete what is left"
         )
-    return Stage(name, str(found["table"]), ElasticTag(str(found["suffix"])))
+    identity = parameters.get(stage_parameter(name, "identity"), "")
+    return Stage(name, str(found["table"]), ElasticTag(str(found["suffix"])), identity)
 
 
 def unclear_owner(named: str | None, stages: Collection[str]) -> str:

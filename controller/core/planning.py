@@ -24,6 +24,7 @@ from dyntrain.controller.core.decisions.actions import (
     instances,
 )
 from dyntrain.controller.core.decisions.alarms import Alarm, alarms_of
+from dyntrain.controller.core.decisions.brake import WHY, held, without_endings
 from dyntrain.controller.core.decisions.closing import Closing, closed, closing, refused_lately, resumed
 from dyntrain.controller.core.decisions.leaving import waiting
 from dyntrain.controller.core.decisions.orphans import orphaned_since
@@ -95,10 +96,16 @@ def decide(
         for node in views
     )
     actions: tuple[Action, ...] = plan_actions(nodes, rules, now, ending)
+    if stopped := held(nodes, actions, rules, now):
+        actions = tuple(without_endings(actions, stopped))
+        nodes = tuple(
+            replace(node, standing=replace(node.standing, detail=WHY)) if node.view.instance in stopped else node
+            for node in nodes
+        )
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
     news = nomination if nomination.term != old.term else None
-    told = alarms_of(nodes, rules, now)
+    told = alarms_of(nodes, rules, now, stopped)
     changes, bill = tuple(_changes(nodes)), metered(views, rules, now)
     return Decision(membership, job, nodes, actions, changes, told, news, bill, ending)
 
@@ -220,7 +227,7 @@ def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
             elif seen.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
                 # it stays, for people to mend what is wrong; whoever is logged in there would lose it
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "PREPARE_FAILED" and seen.settles_at is None:
+            elif status == "PREPARE_FAILED" and seen.asked and seen.settles_at is None:
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
             elif status == "WAITING" and seen.alive and _due(seen, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
@@ -260,8 +267,9 @@ def _asked_for(node: NodeStatus) -> bool:
 
 
 def _to_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
-    """Only what the cluster launched, or what took part in its job: the ownership tag alone, which people can set, ends
-    nothing. What a person merely stopped, with its tag still on it, may be started again."""
+    """Only what the cluster launched, and what somebody asked for as an elastic node or what took part in its job:
+    neither the ownership tag alone, which people can set, nor the group ends anything. What a person merely stopped,
+    with its tag still on it, may be started again."""
     seen = node.view
     if seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down" or seen.unseen:
         return False
@@ -274,4 +282,4 @@ def _to_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
         return False
     if refused_lately(seen, now):
         return False
-    return seen.proven and (seen.owned or _to_stamp(seen, rules))
+    return seen.asked and seen.proven and (seen.owned or _to_stamp(seen, rules))

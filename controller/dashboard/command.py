@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.missing import require
@@ -112,6 +113,8 @@ def serve(
     with waiting("looking for the controller's stage"):
         stage = stage_of_command()
         connection = connect(stage)
+    if allow_changes:
+        say_where("what the page may change")
 
     def log(cluster: str, instance: str, kind: str) -> Source:
         return log_of(cluster, instance, kind, time.time(), directory)

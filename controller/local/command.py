@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+from dyntrain.controller.contract.folders import not_local
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.listening import must_be_free
 from dyntrain.controller.local.signals import Ended, ended_by_signals
 from dyntrain.controller.local.up import Up, serve
 from dyntrain.missing import TRAINING, require
+
+
+def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Raises click.BadParameter for an address."""
+    if path is not None and (problem := not_local(path)):
+        raise click.BadParameter(f"{path} {problem}", param=parameter)
+    return path
+
 
 HOST = "127.0.0.1"
 PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING)
@@ -44,6 +53,7 @@ def local() -> None:
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
+    callback=local_path,
     help="Where to keep files, and leave them; default: a temporary folder.",
 )
 @click.option(
@@ -148,6 +158,7 @@ def demo(epochs: int, report: Path, port: int, picture: Path | None, stay: bool)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
+    callback=local_path,
     help="Where to keep files, and leave them; default: a temporary folder.",
 )
 @click.option(

@@ -76,7 +76,7 @@ def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) 
 
 
 def found_groups(ports: Ports, registry: Registry, cluster: str) -> tuple[str, ...]:
-    """Groups that carry the cluster's ownership tag; what another cluster has registered is that one's."""
+    """Groups that the cluster's own stack made; what another cluster has registered is that one's."""
     found = sorted(ports.group_records.of_cluster(cluster))
     return tuple(group for group in found if registry.of_group(group) in (None, cluster))
 
@@ -102,7 +102,7 @@ def cluster_of(ports: Ports, facts: NodeFacts, registry: Registry) -> str | None
 
 
 def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
-    """By registration, else by the tag that the resync found on the group."""
+    """By registration, else by the stack that made the group, as the resync found."""
     registered = registry.of_group(group)
     if registered is not None:
         return registered

@@ -16,6 +16,7 @@ from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.contract.instance_identity import Keys
 from dyntrain.controller.contract.reports import JobReport
+from dyntrain.controller.core.heard.bounds import unlikely
 from dyntrain.controller.core.heard.events import Dropped, Observation, Several, observe
 from dyntrain.controller.core.known.facts import NodeFacts
 from dyntrain.controller.core.known.groups import GroupFacts
@@ -86,7 +87,10 @@ def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
 
 def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
-    before = merge(ports, news, wake=True)
+    known = ports.nodes.get(news.instance) if news.preparation is not None else None
+    if known is not None and news.preparation is not None and (reason := unlikely(known.facts, news.preparation)):
+        return IntakeOutcome("quarantined", reason, news.instance, cluster)
+    before = merge(ports, news, wake=True, known=known)
     if before is None:
         return IntakeOutcome("applied", instance=news.instance, cluster=cluster)
     if before.supersedes(news):

@@ -255,7 +255,10 @@ class Groups(Protocol):
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The groups that carry the tag key, with its value."""
+        """The groups that carry the tag key, with its value. Whoever may tag a group decides that."""
+
+    def of_own_stacks(self, key: str) -> Mapping[str, str]:
+        """Those of `tagged` that the CloudFormation stack made whose name is the value. That nobody can write."""
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         """Groups that do not exist are left out."""

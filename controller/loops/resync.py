@@ -21,7 +21,7 @@ from dyntrain.controller.contract.messages import (
     launch_template_name,
 )
 from dyntrain.controller.core.decisions.alarms import POLICY_INVALID, READ_FAILED
-from dyntrain.controller.core.heard.events import named_by, read_tags
+from dyntrain.controller.core.heard.events import named_by, read_tags, wished_by
 from dyntrain.controller.core.known.acks import NO_HEARTBEAT, NONE, Acks, Doubt, Unseen
 from dyntrain.controller.core.known.facts import (
     GroupRead,
@@ -62,8 +62,8 @@ class Resynced:
 
 @dataclass(frozen=True)
 class ResyncReading:
-    """Everything that one resync read. `owners`: the cluster of each group, registered or found by its tag; `asked`: by
-    id, seen or not; `templates`: the cluster from whose launch template an instance came.
+    """Everything that one resync read. `owners`: the cluster of each group, registered or made by its stack;
+    `asked`: by id, seen or not; `templates`: the cluster from whose launch template an instance came.
     """
 
     started: float
@@ -119,6 +119,7 @@ def facts_of_instance(
         named=Named(at=started, cluster=cluster) if cluster else None,
         template=Named(at=started, cluster=template) if template else None,
         based=base_tag(seen.tags, started),
+        wished=wished_by(seen.tags, (), elastic, started),
         tags_read=TagsRead(started=started, tags=read_tags(seen.tags, elastic)),
         state_read=StateRead(
             started=started, state=seen.state, launched_at=seen.launched_at, private_ip=seen.private_ip
@@ -153,7 +154,7 @@ def _read(
     elastic: ElasticTag,
 ) -> ResyncReading:
     owners = (
-        {group: cluster for group, cluster in ports.groups.tagged(OWNER_TAG).items() if cluster in policies}
+        {group: cluster for group, cluster in ports.groups.of_own_stacks(OWNER_TAG).items() if cluster in policies}
         if policies
         else {}
     )
@@ -186,12 +187,12 @@ def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy],
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
-    """Which groups carry a cluster's tag, for those who have only a group's name. Written when it changes."""
+    """Which groups the clusters' own stacks made, for those who have only a group's name. Written when it changes."""
     registered = {group for policy in policies.values() for group in policy.groups}
-    tagged = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
+    made = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
     known = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
-    for group in sorted(tagged.keys() | known.keys()):
-        cluster = tagged.get(group, "")
+    for group in sorted(made.keys() | known.keys()):
+        cluster = made.get(group, "")
         if known.get(group, "") != cluster:
             merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
 
@@ -279,6 +280,7 @@ class _Appearance:
     base: bool
     state: InstanceState | None
     terminated: bool
+    asked: bool
     group: str | None
     phase: Phase | None
     mirror: str | None
@@ -299,6 +301,7 @@ def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
         base=seen.base,
         state=seen.state,
         terminated=seen.terminated,
+        asked=seen.asked,
         group=seen.group,
         phase=seen.phase,
         mirror=seen.mirror,

@@ -25,7 +25,7 @@ def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], d
             after=change.standing.line,
             detail=change.standing.detail,
         )
-        joined = {cluster: Done(at=now)} if change.standing.status == "ADDED" else {}
+        joined = {cluster: Done(at=now)} if change.standing.in_job else {}
         acks[change.instance] = Acks(status=Announced(at=now, value=change.standing.line), joined=joined)
         trail.append(changed)
         log.info("status", extra={"cluster": cluster, "revision": decision.membership.revision, **changed.fields()})

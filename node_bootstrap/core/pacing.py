@@ -17,6 +17,25 @@ class Backoff:
         return min(self.limit, self.first * 2.0 ** min(tries, 32))
 
 
+# Of the 10 requests that the nodes of one cluster without a coordinator make of Parameter Store in a second, of the 40
+# that it answers a whole account (docs.aws.amazon.com/general/latest/gr/ssm.html); 2 are for four base nodes, which
+# look for their nomination every `succession` seconds.
+REQUESTS_PER_SECOND = 8.0
+
+
+def period(nodes: int, longest: float | None = None) -> float:
+    """Seconds in which each of the cluster's nodes has one turn to ask; `longest`: at most this many, for the few on
+    whom the others wait.
+    """
+    seconds = nodes / REQUESTS_PER_SECOND
+    return seconds if longest is None else min(seconds, longest)
+
+
+def until_turn(now: float, period: float, share: float) -> float:
+    """Seconds from `now` (of a clock that the nodes have in common) to the turn at `share` (0 to 1) of each period."""
+    return (share * period - now) % period if period > 0 else 0.0
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds, except where a name says tries."""

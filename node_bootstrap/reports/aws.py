@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,17 +23,14 @@ class SsmParameters:
         self._region = region
         self._client: SSMClient | None = None
 
-    def get(self, name: str, *, secret: bool = False) -> str | None:
+    def get(self, *names: str) -> Mapping[str, str]:
         try:
             if self._client is None:
                 self._client = session(self._region).client("ssm", config=SETTINGS)
-            return self._client.get_parameter(Name=name, WithDecryption=secret)["Parameter"]["Value"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "ParameterNotFound":
-                return None
-            raise ServiceUnavailable(f"cannot read the parameter {name}: {error}") from error
-        except BotoCoreError as error:
-            raise ServiceUnavailable(f"cannot read the parameter {name}: {error}") from error
+            answer = self._client.get_parameters(Names=list(names), WithDecryption=True)
+            return {entry["Name"]: entry["Value"] for entry in answer["Parameters"]}
+        except (BotoCoreError, ClientError) as error:
+            raise ServiceUnavailable(f"cannot read the parameters {', '.join(names)}: {error}") from error
 
 
 class EventBridgeReports:

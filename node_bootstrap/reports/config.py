@@ -1,15 +1,16 @@
-"""The node's configuration and the coordinator's whereabouts, from the cluster's parameters."""
+"""The node's configuration, from its cluster's parameter."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from dyntrain.controller.contract.instance_identity import parse_keys
-from dyntrain.controller.contract.messages import CoordinatorEndpoint, NodeConfig, Target, parameter
+from dyntrain.controller.contract.messages import CoordinatorEndpoint, NodeConfig, parameter
+from dyntrain.controller.contract.region_keys import trusted
 from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
 from dyntrain.node_bootstrap.job import fetch
 from dyntrain.training.protocol.clocks import Clocks
@@ -22,8 +23,8 @@ _NOT_IN_FSTAB = re.compile(r"[\s\\]")
 class Parameters(Protocol):
     """The call blocks, and is made in a thread of its own."""
 
-    def get(self, name: str, *, secret: bool = False) -> str | None:
-        """The parameter's value (`secret`: decrypted), or None when it does not exist. Raises ServiceUnavailable."""
+    def get(self, *names: str) -> Mapping[str, str]:
+        """The values, decrypted, of those that exist, in one request for up to ten. Raises ServiceUnavailable."""
         ...
 
 
@@ -41,7 +42,7 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
     try:
         config = NodeConfig.model_validate_json(text)
     except ValidationError as error:
-        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: {_fields(error)}") from error
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: {wrong_fields(error)}") from error
     if config.cluster != cluster:
         raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field cluster says {config.cluster!r}")
     if config.training_cmd and not config.training_cmd[0]:
@@ -66,11 +67,10 @@ def parse_node_config(cluster: str, text: str) -> NodeConfig:
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: fields liveness_seconds and progress_seconds: {error}"
         ) from error
-    if config.identity_keys:
-        try:
-            parse_keys(config.identity_keys)
-        except ValueError as error:
-            raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
+    try:
+        trusted(config.identity_keys, "")
+    except ValueError as error:
+        raise InvalidConfiguration(f"parameter {name} of cluster {cluster}: field identity_keys {error}") from error
     if wrong := sorted(key for key in config.environment if not _VARIABLE.fullmatch(key)):
         raise InvalidConfiguration(
             f"parameter {name} of cluster {cluster}: field environment has names that are no variable names: "
@@ -114,7 +114,7 @@ def clocks_of(config: NodeConfig) -> Clocks:
 async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
     """Raises ServiceUnavailable (also while the parameter does not exist) or InvalidConfiguration."""
     name = parameter(cluster, "node")
-    text = await asyncio.to_thread(parameters.get, name)
+    text = (await asyncio.to_thread(parameters.get, name)).get(name)
     if text is None:
         raise ServiceUnavailable(
             f"the parameter {name} does not exist: is {cluster} the name of a cluster in this region?"
@@ -122,47 +122,7 @@ async def read_node_config(parameters: Parameters, cluster: str) -> NodeConfig:
     return parse_node_config(cluster, text)
 
 
-async def read_target(parameters: Parameters, cluster: str) -> Target | None:
-    """None while none was published. Raises ServiceUnavailable, also for one that cannot be read."""
-    name = parameter(cluster, "target")
-    text = await asyncio.to_thread(parameters.get, name)
-    try:
-        return Target.model_validate_json(text) if text is not None else None
-    except ValidationError as error:
-        raise ServiceUnavailable(
-            f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for the controller to write it anew"
-        ) from error
-
-
-async def read_wanted(parameters: Parameters, cluster: str, instance: str) -> bool:
-    """Whether the controller's target lists the instance. Raises ServiceUnavailable, also for a target that cannot be
-    read.
-
-    A list that outgrew the parameter is not read: the coordinator does that, and admits nobody who is not on it.
-    """
-    target = await read_target(parameters, cluster)
-    return target is not None and (target.members is None or instance in target.members)
-
-
-async def read_access(parameters: Parameters, cluster: str) -> Access | None:
-    """None while no coordinator has published itself. Raises ServiceUnavailable, also for an endpoint that cannot be
-    read.
-    """
-    name = parameter(cluster, "coordinator")
-    text = await asyncio.to_thread(parameters.get, name)
-    token = await asyncio.to_thread(lambda: parameters.get(parameter(cluster, "token"), secret=True))
-    if text is None or token is None:
-        return None
-    try:
-        endpoint = CoordinatorEndpoint.model_validate_json(text)
-    except ValidationError as error:
-        raise ServiceUnavailable(
-            f"parameter {name} of cluster {cluster}: {_fields(error)}; waiting for a coordinator to write it anew"
-        ) from error
-    return Access(endpoint, SecretStr(token))
-
-
-def _fields(error: ValidationError) -> str:
+def wrong_fields(error: ValidationError) -> str:
     """Each wrong field and why; without the input, which may be long or secret."""
     return "; ".join(
         f"field {'.'.join(str(part) for part in item['loc']) or '(all)'}: {item['msg']}"

@@ -86,18 +86,20 @@ class ControlChannel:
         self.hang_up()
 
     async def run(self, receiver: Receiver) -> None:
-        """Connects, and connects again, until cancelled or left. A new coordinator publishes another address and token,
-        so both are read anew each time.
+        """Connects, and connects again, until cancelled or left. A new coordinator publishes another address and token:
+        whoever does not reach the old one any more, or is refused there, reads both anew.
         """
         failures = refusals = 0
+        access: Access | None = None
         while not self._left:
-            access = await self._published()
+            access = access or await self._published()
             try:
                 ending = await self._converse(access, receiver)
             except (OSError, TimeoutError, ValueError, WebSocketException) as error:
                 # ValueError: a certificate or address that is none, published by a broken coordinator
                 ending = Ending.FAILED
                 self._say(f"{ending.value}: {type(error).__name__}: {error}", access.endpoint.url)
+            access = access if ending is Ending.CLOSED else None
             failures = failures + 1 if ending is Ending.FAILED else 0
             refusals = refusals + 1 if ending is Ending.REFUSED else 0
             pause = (

@@ -14,7 +14,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from dyntrain.controller.contract.instance_identity import Verification, judge
 from dyntrain.controller.contract.messages import NodeConfig, Target
+from dyntrain.controller.contract.region_keys import REGION, UNVERIFIED, keys_text, kind_of, trusted
 from dyntrain.node_bootstrap.core.pacing import Timing
 from dyntrain.node_bootstrap.host.errors import ServiceUnavailable
 from dyntrain.node_bootstrap.host.processes import Child, Children, Program, explain
@@ -50,7 +52,7 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
     arguments += ["--checkpoint-dir", config.checkpoint_dir] if config.checkpoint_dir is not None else []
     arguments += ["--output-location", config.output_location] if config.output_location is not None else []
     # one word: a PEM begins with dashes
-    arguments += [f"--identity-keys={config.identity_keys}"] if config.identity_keys else []
+    arguments += [f"--identity-keys={keys}"] if (keys := identity_keys(identity, config)) else []
     arguments += [
         "--liveness-seconds",
         str(config.liveness_seconds),
@@ -58,6 +60,21 @@ def coordinator_arguments(identity: Identity, config: NodeConfig) -> list[str]:
         str(config.progress_seconds),
     ]
     return [*arguments, "--pause-seconds", str(config.pause_seconds), "--boundary", config.boundary]
+
+
+def identity_keys(identity: Identity, config: NodeConfig) -> str:
+    """By whose signature the coordinator knows a node; "": by none. AWS's key of the region counts if it signed this
+    node's own document: were it another one by now, nobody could join any more.
+    """
+    kind = kind_of(config.identity_keys)
+    if kind != REGION:
+        return "" if kind == UNVERIFIED else config.identity_keys
+    keys = trusted(REGION, identity.region)
+    said = judge(identity.signed, identity.instance_id, identity.private_ip, keys)
+    if said is Verification.GENUINE:
+        return keys_text(identity.region)
+    log.warning("nodes are taken at their word", extra={"region": identity.region, "reason": said.value})
+    return ""
 
 
 def nominated_term(target: Target | None, identity: Identity) -> int | None:

@@ -23,11 +23,9 @@ from dyntrain.node_bootstrap.instance.notices import NoticeWatch
 from dyntrain.node_bootstrap.reports.config import (
     Parameters,
     clocks_of,
-    read_access,
-    read_target,
-    read_wanted,
     working_folder,
 )
+from dyntrain.node_bootstrap.reports.published import Published
 from dyntrain.node_bootstrap.reports.report import ControllerStatus, Reporter, Reports, Status
 from dyntrain.node_bootstrap.reports.shipping import LogShipping
 from dyntrain.node_bootstrap.reports.volume_log import VolumeLog
@@ -138,7 +136,8 @@ def wire(node: Ec2Node) -> Ec2Parts:
     clocks = clocks_of(config)
     reporter = Reporter(node.reports, timing)
     status = ControllerStatus(identity, node.attempt, reporter)
-    channel = ControlChannel(identity.cluster, lambda: read_access(node.parameters, identity.cluster), timing, clocks)
+    published = Published(node.parameters, identity, timing)
+    channel = ControlChannel(identity.cluster, published.access, timing, clocks)
 
     # the supervisor is made last, and the watch runs later still
     notices = NoticeWatch(node.metadata, lambda notice: supervisor.noticed(notice), timing)
@@ -155,11 +154,16 @@ def wire(node: Ec2Node) -> Ec2Parts:
     worker = make_worker(program, children, channel, status, timing, config.warm_spares)
     isolation = make_isolation(
         worker,
-        lambda: read_wanted(node.parameters, identity.cluster, identity.instance_id),
+        published.wanted,
         status,
         config.isolation_seconds,
         timing,
     )
+
+    def listed(addresses: Sequence[str]) -> None:
+        published.placed(addresses)
+        write_workers(layout, addresses)
+
     rebalance = Rebalance(config.rebalance, config.rebalance_grace_seconds)
     supervised = SupervisedNode(
         identity,
@@ -178,10 +182,10 @@ def wire(node: Ec2Node) -> Ec2Parts:
         status,
         worker,
         isolation,
-        _base_duties(node, channel),
+        _base_duties(node, channel, published),
         notices,
         logs,
-        lambda addresses: write_workers(layout, addresses),
+        listed,
         _desk(node, channel, log_path) if identity.base else None,
         None if program is not None else lambda launch: _launched(node, launch, log_path),
     )
@@ -222,7 +226,7 @@ def _path(config: NodeConfig) -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(Path(sys.executable).parent), given])}
 
 
-def _base_duties(node: Ec2Node, channel: ControlChannel) -> BaseDuties:
+def _base_duties(node: Ec2Node, channel: ControlChannel, published: Published) -> BaseDuties:
     identity, config, layout = node.identity, node.config, node.layout
     # by its address: ps-lite would pick an interface by itself
     variables = {**node.environment, "DMLC_NODE_HOST": identity.private_ip}
@@ -232,7 +236,7 @@ def _base_duties(node: Ec2Node, channel: ControlChannel) -> BaseDuties:
     group = PsGroup(blank, count, address, node.children, channel.tell, node.timing, uid)
 
     async def term() -> int | None:
-        return nominated_term(await read_target(node.parameters, identity.cluster), identity)
+        return nominated_term(await published.target(), identity)
 
     command = [*node.coordinator, *coordinator_arguments(identity, config)]
     proof = {IDENTITY_VARIABLE: identity.signed.model_dump_json()} if identity.signed is not None else {}

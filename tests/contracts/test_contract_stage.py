@@ -19,6 +19,11 @@ def test_the_only_stage_is_taken_and_of_several_the_one_that_is_named() -> None:
     assert chosen_stage(DEV | PROD, "prod") == Stage("prod", "dyntrain-prod-FactsTable-9Z", ElasticTag("-worker"))
 
 
+def test_a_stage_says_whose_signatures_it_believes_and_one_of_an_earlier_release_does_not() -> None:
+    told = {**DEV, stage_parameter("dev", "identity"): "unverified"}
+    assert (chosen_stage(told, None).identity, chosen_stage(DEV, None).identity) == ("unverified", "")
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "said"),
     [

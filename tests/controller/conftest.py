@@ -20,7 +20,7 @@ from surroundings import DYNALITE
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    with moto_server("autoscaling", "dynamodb", "ec2", "logs", "ssm") as endpoint:
+    with moto_server("autoscaling", "dynamodb", "ec2", "logs", "ssm", "sts") as endpoint:
         yield endpoint
 
 

@@ -73,10 +73,10 @@ def test_a_worker_is_removed_by_its_tag_and_a_base_node_is_not() -> None:
     world.hear(world.tag(worker), world.report(worker), world.report(base))
     views = [node.view for node in snapshot(world.ports, world.registry, "demo", ELASTIC).decision.nodes]
     request = untag("demo", [worker], views, KEY)
-    said = carried_out(world.ports, request, dry_run=True)
+    said = carried_out(world.ports, request, dry_run=True, say_where=print)
     assert KEY in world.machines[worker].tags, "a dry run changes nothing"
     assert f"aws ec2 delete-tags --resources {worker} --tags Key={KEY}" in said
-    carried_out(world.ports, request, dry_run=False)
+    carried_out(world.ports, request, dry_run=False, say_where=print)
     assert KEY not in world.machines[worker].tags
     with pytest.raises(GiveUp, match=f"dyntrain base replace {base} NEW"):
         untag("demo", [base], views, KEY)
@@ -89,7 +89,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     worker = world.launch(1)
     world.hear(world.tag(worker), world.report(worker))
     connection = Connection(world.ports, world.registry, ELASTIC)
-    said = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False)
+    said = carried_out(world.ports, to_remove(connection, [worker], now=True), dry_run=False, say_where=print)
     assert f"create-tags --resources {worker} --tags Key={LEAVE_TAG},Value=now && aws ec2 delete-tags" in said
     assert (KEY in world.machines[worker].tags, world.machines[worker].tags[LEAVE_TAG]) == (False, "now")
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
@@ -99,7 +99,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
         to_remove(connection, [worker])
     again = to_remove(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))
-    assert "delete-tags" not in carried_out(world.ports, again, dry_run=False)
+    assert "delete-tags" not in carried_out(world.ports, again, dry_run=False, say_where=print)
 
 
 def test_only_machines_that_run_and_are_not_tagged_yet_are_tagged() -> None:
@@ -118,7 +118,7 @@ def test_what_aws_refuses_is_no_success() -> None:
     worker = world.launch(1, elastic=False)
     world.refusing[worker] = "UnauthorizedOperation"
     with pytest.raises(GiveUp, match="UnauthorizedOperation"):
-        carried_out(world.ports, Tag("demo", (worker,), KEY), dry_run=False)
+        carried_out(world.ports, Tag("demo", (worker,), KEY), dry_run=False, say_where=print)
 
 
 def test_region_and_profile_count_as_for_the_aws_command_line() -> None:

@@ -253,6 +253,14 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_id_or_status_is_ever_cut() 
     assert "1 min 30 s ago" in "\n".join(cluster_lines(seen, world.now + 90, None))
 
 
+def test_the_headline_says_that_nobody_has_to_prove_who_it_is() -> None:
+    world, _, _ = running_cluster(1)
+    found = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    assert headline({**found, "unverified": ""}) == headline(found)
+    (said,) = set(headline({**found, "unverified": "it was set so"})) - set(headline(found))
+    assert said.strip() == "identities are unverified, it was set so: `dyntrain doctor` says what that means"
+
+
 def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
     world, master, _ = story()
     progress = {"fraction": 0.37, "eta_seconds": 754.0, "metrics": {"accuracy": 0.9, "loss": None}, "metrics_epoch": 2}
@@ -355,9 +363,9 @@ def test_a_later_look_is_not_older_though_the_index_lags() -> None:
 def test_explain_says_which_read_a_late_event_does_not_overrule() -> None:
     """The read showed that the tag was gone, people were told, and then came the event of before."""
     world = World()
-    node = world.launch(7, elastic=False)
+    node = world.launch(7)
+    world.resync()
     world.wait(20)
-    world.hear(world.report(node))
     tagged = world.tag(node)
     world.wait(1)
     world.tag(node, present=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
+from dyntrain.controller.adapters.autoscaling import STACK_TAG, AutoScalingGroups
 from dyntrain.controller.adapters.aws import Clients
 from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
 from dyntrain.controller.adapters.ec2 import Ec2Instances
@@ -292,6 +292,11 @@ def test_sizes_tags_and_desired_capacity_of_groups(clients: Clients) -> None:
             Tags=tags,  # type: ignore[arg-type]
         )
     assert groups.tagged("dyntrain:cluster") == {"tagged": "demo"}
+    assert groups.of_own_stacks("dyntrain:cluster") == {}
+    for stack, own in (("other", {}), ("demo", {"tagged": "demo"})):
+        mark = {"Key": STACK_TAG, "Value": stack, "ResourceId": "tagged", "ResourceType": "auto-scaling-group"}
+        scaling.create_or_update_tags(Tags=[mark])  # type: ignore[list-item]
+        assert groups.of_own_stacks("dyntrain:cluster") == own
     assert groups.sizes(["tagged", "missing"]) == {"tagged": GroupSize(minimum=1, maximum=4, desired=2, running=2)}
     assert groups.sizes(["plain"])["plain"].base
     groups.set_desired("tagged", 3)

@@ -39,6 +39,7 @@ STAGE = {
     stage_parameter("prod", "table"): "dyntrain-prod-FactsTable-1A",
     stage_parameter("prod", "tables"): "dyntrain-prod-FactsTable-*",
     stage_parameter("prod", "suffix"): "-worker",
+    stage_parameter("prod", "identity"): "region",
 }
 POLICY = ClusterPolicy(cluster="demo", stage="prod", groups=("demo-workers",))
 POOL = PoolPolicy(instance_type="p5en.48xlarge", max=4, group="demo-workers")
@@ -154,6 +155,12 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             "demo: policy",
             "invalid (max_workers: Value error, must not be below min_workers (20)), so the controller leaves",
         ),
+        (with_group(handed_on=frozenset({"demo-worker", "Cost Center"})), "demo: group demo-workers", "'Cost Center'"),
+        (
+            with_cluster(template=TemplateSeen({"demo-worker": "", "team/owner": "ml"}, "ami-1")),
+            "demo: launch template",
+            "no instance can be launched with its tag 'team/owner'",
+        ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
             with_cluster(stack=StackSeen("UPDATE_COMPLETE", made={"WorkerGroup": "demo-workers", "NodeRole": "x"})),
@@ -200,6 +207,27 @@ def test_gpus_that_train_are_fine_and_newer_ones_than_the_table_are_no_verdict()
     assert [verdict for verdict, _ in said["new"]] == ["unknown"]
     assert said["none"] == []
     assert said["by hand"] == [("ok", "g4dn.xlarge")]
+
+
+def said_of_identities(seen: Seen) -> list[tuple[str, str]]:
+    return [(line.verdict, line.says) for line in diagnosis(seen) if line.what.endswith("identity keys")]
+
+
+def test_unverified_identities_are_told_of_and_are_wrong_only_where_keys_cannot_be_read() -> None:
+    """Where AWS's key is not known all goes as it did, and people hear of it."""
+    proven = ("ok", "nodes prove which instance they are")
+    assert said_of_identities(HEALTHY) == [proven, proven]
+    elsewhere = said_of_identities(replace(HEALTHY, region="eusc-de-east-1"))
+    assert [verdict for verdict, _ in elsewhere] == ["unknown", "unknown"]
+    assert all(says.startswith("unverified, no key of AWS is known for eusc-de-east-1: ") for _, says in elsewhere)
+    for word, verdict in (("unverified", "ok"), ("keys", "ok"), ("", "unknown")):
+        stages = {**STAGE, stage_parameter("prod", "identity"): word}
+        (of_controller, of_nodes) = said_of_identities(replace(HEALTHY, stages=stages, region="eusc-de-east-1"))
+        assert of_controller[0] == verdict
+        assert of_controller[1].startswith("unverified, it was set so") == (word == "unverified")
+        assert of_nodes[0] == "unknown"
+    chosen = NODE.model_copy(update={"identity_keys": "unverified"}).model_dump_json()
+    assert said_of_identities(with_parameter("node", chosen))[1][0] == "ok"
 
 
 def test_a_base_group_needs_no_elastic_tag() -> None:

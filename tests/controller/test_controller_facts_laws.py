@@ -78,6 +78,7 @@ FACTS = st.builds(
     instance=st.just(NODE),
     named=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
     template=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
+    wished=maybe(st.builds(Named, at=TIMES, cluster=st.sampled_from(["demo", "other"]))),
     based=maybe(st.builds(BaseTag, at=TIMES, value=st.sampled_from(["true", NODE]))),
     tags_event=maybe(st.builds(TagsEvent, version=TIMES, at=TIMES, tags=TAGS)),
     tags_read=maybe(st.builds(TagsRead, started=TIMES, tags=TAGS)),

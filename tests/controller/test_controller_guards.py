@@ -59,6 +59,7 @@ def planned(standing: Standing, **facts: Any) -> list[Action]:
         "tags_read": tags(MINE),
         "state_read": StateRead(started=NOW, state="running", launched_at=START - 900),
         "template": Named(at=START, cluster="demo"),
+        "wished": Named(at=START, cluster="demo"),
         "acks": Acks(mirror=Announced(at=NOW, value=standing.status)),
     }
     node = view(NodeFacts(instance=NODE, **{**known, **facts}), RULES, NOW)
@@ -91,6 +92,8 @@ NOT_ENDED: dict[str, dict[str, Any]] = {
     "EC2 does not show it": {"acks": acks(unseen=Unseen(at=NOW, times=1))},
     "it is terminated": {"terminated": True},
     "nothing but a tag says whose it is": {"template": None},
+    "nobody has asked for it": {"wished": None},
+    "another cluster has asked for it": {"wished": Named(at=START, cluster="other")},
     "it came from the template and is nobody's": {"tags_read": tags({})},
     "it is another cluster's": {"tags_read": tags({OWNER_TAG: "other"})},
     "AWS said no a moment ago": {"acks": acks(refused=Announced(at=NOW - 59, value="no"))},
@@ -152,6 +155,9 @@ WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
         ("REMOVED", 1.0, {"preparation": PREPARED}, ""),
         ("PREPARE_FAILED", 1.0, {"preparation": FAILED}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {}, "ABANDON"),
+        ("PREPARE_FAILED", 1.0, {"wished": None}, ""),
+        ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Done(at=NOW)})}, "ABANDON"),
+        ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "CONTINUE"),
         ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
         ("WAITING", 59.0, {"heard": HEARD}, ""),
         ("WAITING", 60.0, {"heard": HEARD}, "beat"),

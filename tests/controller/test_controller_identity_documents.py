@@ -5,6 +5,7 @@ handler.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import subprocess
 from dataclasses import replace
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.session import Session
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from dyntrain.controller.contract import region_keys
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.instance_identity import Verification, judge, parse_keys
 from dyntrain.controller.contract.messages import (
@@ -24,13 +27,18 @@ from dyntrain.controller.contract.messages import (
     NODE_SOURCE,
     NODE_TYPE_TAG,
     OWNER_TAG,
+    NodeConfig,
     SignedDocument,
     source_of,
 )
+from dyntrain.controller.contract.region_keys import _KEYS as SHIPPED
+from dyntrain.controller.contract.region_keys import keys_text, kind_of, trusted, unverified
 from dyntrain.controller.contract.settings import Settings
 from dyntrain.controller.core.known.facts import NodeFacts, TagsEvent
 from dyntrain.controller.local.machines.identity import InstanceFacts, Signer, document
 from dyntrain.controller.loops.intake import merge, take_in
+from dyntrain.node_bootstrap.instance.identity import Identity
+from dyntrain.node_bootstrap.supervision.master import identity_keys
 from fakes import ELASTIC, World
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +49,7 @@ FACTS = InstanceFacts(INSTANCE, "ami-1", "c5.large", ADDRESS, "us-east-1a", "us-
 # as AWS signs
 SIGNER, STRANGER = Signer(), Signer(rsa.generate_private_key(public_exponent=65537, key_size=1024))  # noqa: S505
 KEYS = parse_keys(SIGNER.public_key)
+MOST_REGIONS = "8a61ba393a4aa067e73b9b5e75851ea4345aa5e6dab02538e8c1acd435b1f93f"
 
 
 def signed(facts: InstanceFacts = FACTS, signer: Signer = SIGNER) -> SignedDocument:
@@ -293,4 +302,68 @@ def test_any_bytes_for_a_key_are_refused_and_nothing_else(noise: bytes) -> None:
 
 def test_keys_come_from_the_environment_and_unverified_says_so() -> None:
     assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": SIGNER.public_key}).identity_keys == KEYS
-    assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": "unverified"}).identity_keys == ()
+    assert Settings.of({"DYNTRAIN_IDENTITY_KEYS": "unverified", "AWS_REGION": "us-east-1"}).identity_keys == ()
+
+
+@pytest.mark.parametrize("said", [{}, {"DYNTRAIN_IDENTITY_KEYS": "region"}])
+def test_without_keys_of_ones_own_those_of_the_region_count(said: dict[str, str]) -> None:
+    assert Settings.of({**said, "AWS_REGION": "us-east-1"}).identity_keys == parse_keys(keys_text("us-east-1"))
+    for region in ("eusc-de-east-1", "us-nowhere-1", ""):
+        assert Settings.of({**said, "AWS_REGION": region}).identity_keys == (), "nobody would be believed there"
+
+
+def test_the_shipped_keys_are_of_regions_that_there_are_one_for_each() -> None:
+    session = Session()
+    known = {
+        region
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("ec2", partition, allow_non_regional=False)
+    }
+    shipped = [region for regions, _ in SHIPPED for region in regions.split()]
+    assert len(shipped) == len(set(shipped)) > 30
+    assert set(shipped) <= known
+    for region in shipped:
+        (key,) = trusted("", region)
+        assert (key.modulus.bit_length(), key.exponent) == (1024, 65537)
+    assert len({key for _, key in SHIPPED}) == len(SHIPPED)
+
+
+def test_the_key_of_most_regions_is_the_one_that_signs_there() -> None:
+    """Its fingerprint is that of the key in the certificate that AWS published in 2014, which is the same one."""
+    main = hashlib.sha256(base64.b64decode(keys_text("us-east-1"))).hexdigest()
+    assert main == MOST_REGIONS
+    assert {keys_text(region) for region in ("eu-central-1", "us-west-2", "ap-northeast-1")} == {keys_text("us-east-1")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "region", "kind", "why"),
+    [
+        ("", "us-east-1", "region", ""),
+        ("region", "us-east-1", "region", ""),
+        (" region ", "xx-north-1", "region", "no key of AWS is known for xx-north-1"),
+        ("unverified", "us-east-1", "unverified", "it was set so"),
+        (SIGNER.public_key, "xx-north-1", "keys", ""),
+        ("keys", "xx-north-1", "keys", ""),
+    ],
+)
+def test_what_a_setting_means_is_said_in_a_word(setting: str, region: str, kind: str, why: str) -> None:
+    assert (kind_of(setting), unverified(setting, region)) == (kind, why)
+
+
+def of_node(document: SignedDocument | None, region: str = "us-east-1") -> Identity:
+    return Identity(INSTANCE, ADDRESS, region, "demo", base=True, master=True, tags={}, signed=document)
+
+
+def test_a_coordinator_goes_by_the_regions_key_if_that_signed_its_own_nodes_document(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key that AWS had replaced would keep every node out of the job."""
+    config = NodeConfig(cluster="demo", mount="/data", training_cmd=("true",))
+    shipped = "".join(SIGNER.public_key.splitlines()[1:-1])
+    assert identity_keys(of_node(signed()), config) == ""
+    monkeypatch.setattr(region_keys, "_KEYS", (("us-east-1", shipped),))
+    assert identity_keys(of_node(signed()), config) == shipped
+    for doubtful in (of_node(signed(signer=STRANGER)), of_node(None), of_node(signed(), "eu-west-3")):
+        assert identity_keys(doubtful, config) == ""
+    for said, told in (("unverified", ""), ("region", shipped), ("AAAA", "AAAA")):
+        assert identity_keys(of_node(signed()), config.model_copy(update={"identity_keys": said})) == told

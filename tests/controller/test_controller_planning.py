@@ -54,7 +54,9 @@ def test_base_nodes_and_what_the_cluster_did_not_launch_are_never_terminated(tag
 
 def test_an_owned_node_that_was_removed_is_tagged_first_and_terminated_then() -> None:
     launched = Named(at=START, cluster="demo")
-    removed = node({"dyntrain:cluster": "demo"}, Standing("REMOVED", Reason.UNTAGGED), template=launched)
+    removed = node(
+        {"dyntrain:cluster": "demo"}, Standing("REMOVED", Reason.UNTAGGED), template=launched, wished=launched
+    )
     actions = plan_actions([removed], RULES, START)
     assert [type(action) for action in actions] == [SetStatusTag, Terminate]
     assert [instances(action) for action in actions] == [(NODE,), (NODE,)]

@@ -54,7 +54,9 @@ def test_the_zip_has_every_room_of_the_controller_but_what_people_run_on_their_o
 ) -> None:
     modules = {path.relative_to(tree).as_posix() for path in (tree / "controller").rglob("*.py")}
     rooms = ("controller/local/", "controller/cli/", "controller/dashboard/", "controller/jobs/submission/")
-    people = tuple(f"controller/adapters/{name}.py" for name in ("stacks", "submission", "board_bucket", "logs"))
+    people = tuple(
+        f"controller/adapters/{name}.py" for name in ("account", "stacks", "submission", "board_bucket", "logs")
+    )
     people += ("controller/jobs/usage.py", "controller/core/history/bill.py")
     people += ("controller/contract/gpu_families.py", "controller/contract/command_words.py")
     people += ("controller/core/decisions/arrows.py",)

@@ -21,7 +21,9 @@ SERVER_OPTIONS = (
 
 
 class SshHosts:
-    """`addresses` are the hosts'. `environment` has an `ssh` on PATH that knows the key."""
+    """`addresses` are the hosts', which ssh knows as `node-0`, `node-1` ... `environment` has an `ssh` on PATH that
+    knows the key.
+    """
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
@@ -69,7 +71,8 @@ class SshHosts:
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)], check=True)
         files = f" IdentityFile {self.folder / 'user'}\n UserKnownHostsFile {self.folder / 'known'}\n"
-        config = f"Host *\n User root\n StrictHostKeyChecking no\n{files}"
+        names = "".join(f"Host node-{i}\n HostName {address}\n" for i, address in enumerate(self.addresses))
+        config = f"{names}Host *\n User root\n StrictHostKeyChecking no\n{files}"
         (self.folder / "ssh_config").write_text(config)
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {client} -F {self.folder / "ssh_config"} "$@"\n')

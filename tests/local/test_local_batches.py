@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from botocore.exceptions import ClientError
 from dyntrain.controller.adapters.aws import Clients
@@ -10,6 +12,19 @@ from local_toycloud import ToyCloud
 from waiting import wait_for
 
 GHOST = "i-0123456789abcdef0"
+
+
+def test_a_tag_that_metadata_cannot_show_is_refused_as_ec2_does(toy: ToyCloud) -> None:
+    """Whoever tries a cost tag in the playground learns what AWS says of it."""
+    ec2, shown = toy.cloud.client("ec2"), toy.run_instance()
+    wait_for(lambda: toy.cloud.instance_state(shown) == "running")
+    for key, state in (("Cost Center", "enabled"), ("team/owner", "enabled"), ("Cost Center", "disabled")):
+        ec2.modify_instance_metadata_options(InstanceId=shown, InstanceMetadataTags=state)
+        with (
+            pytest.raises(ClientError, match="not a valid tag key") if state == "enabled" else contextlib.nullcontext()
+        ):
+            ec2.create_tags(Resources=[shown], Tags=[{"Key": "Team", "Value": "ml"}, {"Key": key, "Value": "v"}])
+    assert toy.cloud.account.instance_tags(shown).keys() == {"Team", "Cost Center"}
 
 
 def test_one_bad_instance_refuses_a_whole_batch_and_the_others_are_done_all_the_same(

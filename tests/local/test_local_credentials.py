@@ -34,6 +34,6 @@ def test_node_and_coordinator_that_had_no_credentials_at_first_have_them_once_th
         hosts.published()
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
-    assert parameters.get(parameter("demo", "node")) is None
+    assert parameters.get(parameter("demo", "node")) == {}
     reports.put(prepared())
     assert (hosts.published(), hosts.read_target()) == (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dyntrain.controller.local import events
@@ -11,7 +12,7 @@ from dyntrain.controller.local.calls import parse
 from dyntrain.controller.local.cloud import hooks, scaling
 from dyntrain.controller.local.cloud.tags import changed_keys
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
-from dyntrain.controller.local.lambdas.packaged import packaged
+from dyntrain.controller.local.lambdas.packaged import named, packaged
 from dyntrain.controller.local.lambdas.rules import PatternRule, Rules, period_of
 from dyntrain.controller.local.lambdas.stream import item_key, shuffled_by_item
 from dyntrain.controller.local.machines.addresses import Addresses, AddressesExhausted, on_loopback
@@ -146,3 +147,14 @@ def test_metadata_without_permission_or_notice_has_no_such_paths() -> None:
 def test_an_app_without_a_stack_to_merge_is_refused_with_the_files_name(tmp_path: Path) -> None:
     with pytest.raises(ResourcesInvalid, match=r"\.chalice/config\.json"):
         packaged("app:app", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"), [("region", "region"), ("unverified", "unverified"), ("MIGf", "keys"), (None, "region")]
+)
+def test_the_stage_says_whose_signatures_its_functions_believe(keys: str | None, said: str) -> None:
+    """What status and doctor go by; keys themselves would be too long for people."""
+    variables = {} if keys is None else {"DYNTRAIN_IDENTITY_KEYS": keys}
+    template: dict[str, Any] = {"Resources": {"StageIdentity": {"Properties": {"Value": "region"}}}}
+    made = named(template, {"stages": {"dev": {"environment_variables": variables}}}, "dev")
+    assert made["Resources"]["StageIdentity"]["Properties"]["Value"] == said

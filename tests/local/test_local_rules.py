@@ -1,7 +1,7 @@
 """What the controller does by itself, on the embedded cloud with real handlers, rules and table; machines are switched
 off.
 
-Launches that fail (C17), a group that is the cluster's by its tag alone (C26), orphans, and events about capacity.
+Launches that fail (C17), a group that is the cluster's by its stack alone (C26), orphans, and events about capacity.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.pace import patient
@@ -87,41 +88,36 @@ def test_c17_a_group_without_capacity_is_lowered_to_what_runs_and_filled_back(ac
     wait_for(lambda: any(entry.get("why") == "FILLED_BACK" for entry in account.trail()), PATIENCE)
 
 
-def test_c26_a_group_that_only_carries_the_clusters_tag_is_looked_after_like_a_registered_one(account: Account) -> None:
+@pytest.mark.parametrize("account", [{"groups": []}], indirect=True)
+def test_c26_a_group_that_the_clusters_stack_made_is_looked_after_like_a_registered_one_and_no_other(
+    account: Account,
+) -> None:
     """Its member is stamped, answers its hook by the controller's hand, and is let go through the group when it loses
-    its tag.
+    its tag. A group that only carries the cluster's tag keeps its member, its size, and its members' tags.
     """
     bare = {"ImageId": "ami-12345678", "InstanceType": "c5.large"}
     account.ec2.create_launch_template(LaunchTemplateName="bare", LaunchTemplateData=bare)
-    owner = {
-        "Key": "dyntrain:cluster",
-        "Value": "demo",
-        "PropagateAtLaunch": False,
-        "ResourceId": "extra",
-        "ResourceType": "auto-scaling-group",
-    }
+    theirs = {"ResourceId": "theirs", "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
+    owner = {**theirs, "Key": "dyntrain:cluster", "Value": "demo"}
     account.autoscaling.create_auto_scaling_group(
-        AutoScalingGroupName="extra",
+        AutoScalingGroupName="theirs",
         LaunchTemplate={"LaunchTemplateName": "bare"},
         AvailabilityZones=["us-east-1a"],
         MinSize=0,
         MaxSize=2,
-        DesiredCapacity=0,
+        DesiredCapacity=1,
         Tags=[owner],
     )
-    account.autoscaling.put_lifecycle_hook(
-        AutoScalingGroupName="extra",
-        LifecycleHookName="extra-launch",
-        LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
-        HeartbeatTimeout=300,
-        DefaultResult="ABANDON",
-    )
-    account.autoscaling.set_desired_capacity(AutoScalingGroupName="extra", DesiredCapacity=1)
-    (member,) = wait_for(lambda: account.states("extra"))
-    account.ec2.create_tags(Resources=[member], Tags=[{"Key": ELASTIC_TAG.of("demo"), "Value": ""}])
+    with pytest.raises(ClientError, match="reserved for internal use"):
+        account.autoscaling.create_or_update_tags(Tags=[{**owner, "Key": "aws:cloudformation:stack-name"}])
+    (stranger,) = wait_for(lambda: account.states("theirs"))
+    group = account.cluster.group
+    account.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
+    (member,) = wait_for(lambda: account.states(group))
+    account.ec2.delete_tags(Resources=[member], Tags=[{"Key": "dyntrain:cluster"}])
     wait_for(lambda: account.tags(member).get("dyntrain:cluster") == "demo", PATIENCE)
     account.prepared(member)
-    wait_for(lambda: account.states("extra").get(member) == "InService", PATIENCE)
+    wait_for(lambda: account.states(group).get(member) == "InService", PATIENCE)
     wait_for(lambda: account.tags(member).get("elastic_worker_status") == "ADD_QUEUED", PATIENCE)
     other = account.ec2.run_instances(
         LaunchTemplate={"LaunchTemplateName": account.cluster.launch_template}, MinCount=1, MaxCount=1
@@ -133,9 +129,22 @@ def test_c26_a_group_that_only_carries_the_clusters_tag_is_looked_after_like_a_r
     account.ec2.delete_tags(Resources=[member], Tags=[{"Key": ELASTIC_TAG.of("demo")}])
     wait_for(lambda: account.cloud.instance_state(member) == "terminated", PATIENCE)
     heard = account.invocations("on_lifecycle")
-    assert {(one["outcome"], one["result"]["kind"]) for one in heard} >= {("ok", "ignored"), ("ok", "applied")}
-    assert [one["error"] for one in heard if one["error"]] == [], "a hook that is put sends a test notification"
-    assert account.group("extra")["DesiredCapacity"] == 0
+    assert ("ok", "applied") in {(one["outcome"], one["result"]["kind"]) for one in heard}
+    assert account.group(group)["DesiredCapacity"] == 0
+    assert (account.group("theirs")["DesiredCapacity"], account.states("theirs")) == (1, {stranger: "InService"})
+    assert not [key for key in account.tags(stranger) if not key.startswith("aws:")]
+
+
+def test_a_hook_that_is_put_sends_a_test_notification_that_means_nothing(account: Account) -> None:
+    account.autoscaling.put_lifecycle_hook(
+        AutoScalingGroupName=account.cluster.group,
+        LifecycleHookName="another",
+        LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
+        HeartbeatTimeout=300,
+        DefaultResult="ABANDON",
+    )
+    (heard,) = wait_for(lambda: account.invocations("on_lifecycle"), PATIENCE)
+    assert (heard["outcome"], heard["result"]["kind"], heard["error"]) == ("ok", "ignored", "")
 
 
 @pytest.mark.parametrize("account", [{"orphan_grace_seconds": 2.0, "terminate_orphans": True}], indirect=True)

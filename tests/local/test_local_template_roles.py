@@ -89,9 +89,9 @@ def test_a_nodes_role_reaches_its_own_cluster_and_nothing_else(role: str, stack:
     ]
     leads, runs = role == "NodeRole", [{"events:source": ["dyntrain.node.demo"]}]
     assert reached("ssm:GetParameter") == [
-        *([f"parameter{stage_parameter('local', 'table')}"] if leads else []),
-        *of_all,
+        *([f"parameter{stage_parameter('local', 'table')}", of_all[0], of_all[2]] if leads else []),
     ]
+    assert reached("ssm:GetParameters") == of_all
     assert reached("ssm:PutParameter") == ([of_all[0], of_all[3]] if leads else [])
     of_job = [{"events:source": ["dyntrain.coordinator.demo"]}] if leads else []
     assert sorted(map(str, conditions("events:PutEvents"))) == sorted(map(str, runs + of_job))

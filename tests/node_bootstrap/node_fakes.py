@@ -177,16 +177,14 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 @dataclass
 class MemoryParameters:
     values: dict[str, str] = field(default_factory=dict)
-    secrets: set[str] = field(default_factory=set)
     down: bool = False
     reads: int = 0
 
-    def get(self, name: str, *, secret: bool = False) -> str | None:
+    def get(self, *names: str) -> dict[str, str]:
         self.reads += 1
         if self.down:
-            raise ServiceUnavailable(f"cannot read the parameter {name}: the test says so")
-        value = self.values.get(name)
-        return f"encrypted:{name}" if name in self.secrets and not secret and value is not None else value
+            raise ServiceUnavailable(f"cannot read the parameters {', '.join(names)}: the test says so")
+        return {name: self.values[name] for name in names if name in self.values}
 
 
 @dataclass
@@ -257,7 +255,6 @@ class World:
         assert endpoint is not None
         self.parameters.values[parameter("demo", "coordinator")] = endpoint.model_dump_json()
         self.parameters.values[parameter("demo", "token")] = token
-        self.parameters.secrets.add(parameter("demo", "token"))
 
     def script(self, text: str, name: str = "prepare-data.py") -> str:
         path = self.directory / name

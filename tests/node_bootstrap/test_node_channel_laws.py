@@ -60,27 +60,31 @@ class Connection:
 
 
 class Node:
-    """Its connections, in order: an exception, or what the coordinator says; None: no address is published. Then none
-    is for a day.
+    """Its connections, in order: an exception, or what the coordinator says; None: no address is published. Then
+    nobody answers for a day. `tried`: when; `read`: how often an address was.
     """
 
     def __init__(self, *connections: Any) -> None:
         self.waiting, self.tried = [*connections], list[float]()
         self.made: list[Connection] = []
+        self.read = 0
         self.heard: list[Any] = []
         self.channel = ControlChannel("demo", self.access, TIMING)
 
     async def access(self) -> Access | None:
-        self.tried.append(seconds())
-        if not self.waiting:
-            await asyncio.sleep(1e5)
-        if self.waiting[0] is None:
+        if self.waiting and self.waiting[0] is None:
+            self.tried.append(seconds())
             return self.waiting.pop(0)
-        if isinstance(self.waiting[0], ServiceUnavailable):
+        if self.waiting and isinstance(self.waiting[0], ServiceUnavailable):
+            self.tried.append(seconds())
             raise self.waiting.pop(0)
+        self.read += 1
         return Access(ENDPOINT, SecretStr("t"))
 
     async def connect(self, *to: Any) -> Connection:
+        self.tried.append(seconds())
+        if not self.waiting:
+            await asyncio.sleep(1e5)
         first = self.waiting.pop(0)
         if isinstance(first, Exception):
             raise first
@@ -138,6 +142,12 @@ def test_an_ending_of_another_kind_begins_the_pauses_anew() -> None:
     assert tried([REFUSED], [REFUSED], OSError("a"), [REFUSED]).tried == [0.0, 10.0, 30.0, 31.0, 41.0]
     closed = tried(OSError("a"), OSError("a"), [WELCOME], OSError("a"), OSError("a"))
     assert closed.tried == [0.0, 1.0, 3.0, 5.0, 6.0, 8.0], "a second to hear that it is closed"
+
+
+def test_the_address_is_read_anew_only_where_nobody_was_reached() -> None:
+    """A coordinator that was reached is there still, as a rule; the parameters of thousands of nodes are not free."""
+    assert tried([WELCOME], [WELCOME], [WELCOME]).read == 1
+    assert tried(OSError("a"), [REFUSED], [WELCOME]).read == 3, "whom a token does not open may hold an old one"
 
 
 def test_where_none_is_published_or_nobody_can_be_asked_it_is_looked_for_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from dyntrain.controller.contract.messages import NodeConfig, parameter
-from dyntrain.node_bootstrap.host.errors import InvalidConfiguration, ServiceUnavailable
+from dyntrain.controller.contract.messages import NodeConfig
+from dyntrain.node_bootstrap.host.errors import InvalidConfiguration
 from dyntrain.node_bootstrap.host.files import tail, write_atomically
 from dyntrain.node_bootstrap.host.layout import Layout
 from dyntrain.node_bootstrap.host.workers import hosts_with, write_workers
 from dyntrain.node_bootstrap.instance.identity import Identity
 from dyntrain.node_bootstrap.node import following, next_attempt
-from dyntrain.node_bootstrap.reports.config import parse_node_config, read_access
+from dyntrain.node_bootstrap.reports.config import parse_node_config
 from dyntrain.node_bootstrap.steps.environment import (
     environment_files,
     environment_stands,
@@ -29,8 +28,7 @@ from dyntrain.training.engine import engine_name
 from dyntrain.training.worker.channel.objects import source_of
 from hypothesis import given
 from hypothesis import strategies as st
-from node_coordinator import dead_endpoint
-from node_fakes import INSTANCE, MemoryParameters
+from node_fakes import INSTANCE
 
 GOOD = {"cluster": "demo", "mount": "/shared", "training_cmd": ["python", "train.py"]}
 IDENTITY = Identity(
@@ -67,27 +65,6 @@ def test_configuration_that_is_no_json_is_named() -> None:
     with pytest.raises(InvalidConfiguration) as caught:
         parse_node_config("demo", "{")
     assert "/dyntrain/demo/node" in str(caught.value)
-
-
-def test_token_is_read_decrypted() -> None:
-    """An encrypted token would be refused by every coordinator."""
-    name = parameter("demo", "token")
-    parameters = MemoryParameters(
-        {parameter("demo", "coordinator"): dead_endpoint().model_dump_json(), name: "plain"}, secrets={name}
-    )
-    access = asyncio.run(read_access(parameters, "demo"))
-    assert access is not None
-    assert access.token.get_secret_value() == "plain"
-    assert "plain" not in repr(access)
-
-
-def test_half_published_endpoint_is_waited_for() -> None:
-    """Coordinators write two parameters, one after the other; and a broken one must not end the node."""
-    parameters = MemoryParameters({parameter("demo", "coordinator"): dead_endpoint().model_dump_json()})
-    assert asyncio.run(read_access(parameters, "demo")) is None
-    parameters = MemoryParameters({parameter("demo", "coordinator"): "{}", parameter("demo", "token"): "plain"})
-    with pytest.raises(ServiceUnavailable, match="field url"):
-        asyncio.run(read_access(parameters, "demo"))
 
 
 NASTY = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=20)

@@ -38,8 +38,8 @@ class FakeAws:
 
 @contextlib.contextmanager
 def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
-    """GetParameter and PutEvents in the services' JSON protocol; a SecureString comes out right only when decryption is
-    asked for.
+    """GetParameters and PutEvents in the services' JSON protocol; a SecureString comes out right only when it is asked
+    for decrypted.
     """
     fake = FakeAws(parameters)
 
@@ -50,7 +50,7 @@ def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-            status, answer = {"GetParameter": self.parameter, "PutEvents": self.events}[operation](body)
+            status, answer = {"GetParameters": self.parameters, "PutEvents": self.events}[operation](body)
             text = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/x-amz-json-1.1")
@@ -58,12 +58,13 @@ def aws_endpoint(parameters: dict[str, str]) -> Iterator[FakeAws]:
             self.end_headers()
             self.wfile.write(text)
 
-        def parameter(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-            value = fake.parameters.get(body["Name"])
-            if value is None:
-                return 400, {"__type": "ParameterNotFound"}
-            hidden = body["Name"].endswith("/token") and not body.get("WithDecryption")
-            return 200, {"Parameter": {"Name": body["Name"], "Value": "encrypted" if hidden else value}}
+        def parameters(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+            clear = {name: value for name, value in fake.parameters.items() if not name.endswith("/token")}
+            known = fake.parameters if body.get("WithDecryption") else clear | {"token": "encrypted"}
+            return 200, {
+                "Parameters": [{"Name": name, "Value": known[name]} for name in body["Names"] if name in known],
+                "InvalidParameters": [name for name in body["Names"] if name not in known],
+            }
 
         def events(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
             if fake.refuse:

@@ -232,9 +232,9 @@ def test_c16_what_an_instance_refresh_says_of_itself_writes_nothing(word: str) -
     assert world.count("nodes.put") == 0
 
 
-def test_c26_a_group_that_carries_the_clusters_tag_is_the_clusters_without_registration() -> None:
+def test_c26_a_group_that_the_clusters_own_stack_made_is_the_clusters_without_registration() -> None:
     world = World("demo", "other")
-    world.group_tags["extra"] = "demo"
+    world.group_tags["extra"] = world.group_stacks["extra"] = "demo"
     known = world.launch(1, owned=False)
     world.membership[known] = Member("extra", "in_service")
     world.resync()
@@ -250,7 +250,7 @@ def test_c26_a_group_that_carries_the_clusters_tag_is_the_clusters_without_regis
 
 def test_c26_a_group_that_another_cluster_registered_stays_that_clusters_whatever_its_tag_says() -> None:
     world = World("demo", "other")
-    world.group_tags["other-workers"] = "demo"
+    world.group_tags["other-workers"] = world.group_stacks["other-workers"] = "demo"
     node = world.member(1, "other", phase="in_service")
     world.resync()
     assert world.rules("demo").groups == ("demo-workers",)
@@ -259,7 +259,7 @@ def test_c26_a_group_that_another_cluster_registered_stays_that_clusters_whateve
 
 def test_c26_a_group_that_loses_the_tag_is_left_alone_from_then_on() -> None:
     world = World("demo")
-    world.group_tags["extra"] = "demo"
+    world.group_tags["extra"] = world.group_stacks["extra"] = "demo"
     world.resync()
     assert world.rules().groups == ("demo-workers", "extra")
     world.wait(60)
@@ -285,7 +285,7 @@ def test_a_cluster_has_as_many_groups_as_its_policy_says() -> None:
 
 def test_c26_a_tagged_group_that_another_cluster_registers_is_that_clusters_before_the_next_reading() -> None:
     world = World("demo", "other")
-    world.group_tags["extra"] = "demo"
+    world.group_tags["extra"] = world.group_stacks["extra"] = "demo"
     world.resync()
     world.register(ClusterPolicy(cluster="other", groups=("extra",)))
     world.wait(31)

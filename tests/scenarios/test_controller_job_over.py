@@ -88,10 +88,10 @@ def test_the_job_begins_again_when_its_base_nodes_boot_anew() -> None:
     world.resync()
     request = to_restart(asking(world), "demo")
     assert (request.booted, request.started) == ((master,), (second,))
-    said = carried_out(world.ports, request, dry_run=True)
+    said = carried_out(world.ports, request, dry_run=True, say_where=print)
     assert f"aws ec2 reboot-instances --instance-ids {master} && aws ec2 start-instances" in said
     assert not [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
-    carried_out(world.ports, request, dry_run=False)
+    carried_out(world.ports, request, dry_run=False, say_where=print)
     done = [call for call in world.calls if call[0] in ("instances.reboot", "instances.start")]
     assert done == [("instances.reboot", master), ("instances.start", second)]
 

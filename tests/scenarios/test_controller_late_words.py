@@ -1,7 +1,8 @@
 """Of several words about one thing that word counts which is of the later life, however late an earlier one arrives.
 
 Clocks of machines step back, networks hold reports up, and archives are replayed: so which word is the later is said by
-its number first (attempt, version, start of the job), and by the clock only between words of one number.
+its number first (attempt, version, start of the job), and by the clock only between words of one number; of attempts,
+and between words that are an hour apart.
 """
 
 from __future__ import annotations

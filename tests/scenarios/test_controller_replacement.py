@@ -40,7 +40,10 @@ def trains(world: World, *members: str) -> None:
 
 def ask(world: World, old: str, new: str) -> str:
     return carried_out(
-        world.ports, to_replace(Connection(world.ports, world.registry, ELASTIC), old, new), dry_run=False
+        world.ports,
+        to_replace(Connection(world.ports, world.registry, ELASTIC), old, new),
+        dry_run=False,
+        say_where=print,
     )
 
 

@@ -218,13 +218,16 @@ def test_a_partial_reading_of_a_young_instance_never_ends_it() -> None:
 
 def test_what_is_to_be_ended_is_read_once_more_and_kept_if_its_tag_is_there() -> None:
     world = World()
-    instance = world.launch(1, elastic=False)
+    instance = world.launch(1)
+    world.hear(world.tag(instance))
     world.wait(60)
+    world.machines[instance].tags.pop("demo-aws-dl-cfn-elastic-worker")
     resync(world.ports, world.registry, ELASTIC)
     world.wait(1)
     world.machines[instance].tags["demo-aws-dl-cfn-elastic-worker"] = ""
     world.settle()
     assert world.count("instances.terminate") == 0
+    world.resync()
     assert world.status(instance) == "WAITING"
 
 

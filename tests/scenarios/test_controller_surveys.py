@@ -16,7 +16,7 @@ from fakes import ELASTIC, Member, World, running_cluster
 
 READS = (
     "nodes.of_cluster",
-    "groups.tagged",
+    "groups.of_own_stacks",
     "groups.members",
     "groups.hooks",
     "instances.tagged",

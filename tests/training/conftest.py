@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from channel_bed import endpoint, s3, through  # noqa: F401 - fixtures of all that read channels
 from job_bed import HOLD, JobBed
 from launched_job import Launched, ssh_server
 from session_driver import A, B, C, Driver

@@ -10,78 +10,28 @@ import io
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from channel_bed import Environ, write
 from conducted import Conductor, Death
 from dyntrain.training.audit import audit
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.launch.plan import LaunchError, parse
 from dyntrain.training.ledger import Intent
+from dyntrain.training.worker.channel.framing import MAGIC, payload
 from dyntrain.training.worker.channel.objects import ChannelError, S3Object, source_of
-from dyntrain.training.worker.channel.records import MAGIC, Streams, open_channel, payload, starts_of
+from dyntrain.training.worker.channel.records import Streams, open_channel, starts_of
 from dyntrain.training.worker.channel.stream import PATIENCE, PIECE, SKIPPED, ObjectStream
 from faulty_s3 import Plan, faulty
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
-from moto_server import moto_server
-
-import mxnet as mx  # isort: skip
 from mxnet import autograd
 
-KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
 FEATURES, LABELS = numbers(SAMPLES, 4), labels(3)
-Environ = Callable[[str], None]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server("s3") as found:
-        boto3.Session("x", "x", region_name="us-east-1").client("s3", endpoint_url=found).create_bucket(Bucket="data")
-        yield found
-
-
-@pytest.fixture
-def through(monkeypatch: pytest.MonkeyPatch) -> Environ:
-    def through(endpoint: str) -> None:
-        for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
-            monkeypatch.setenv(name, value)
-
-    return through
-
-
-@pytest.fixture
-def s3(endpoint: str, through: Environ) -> Any:
-    through(endpoint)
-    client = boto3.Session("x", "x", region_name="us-east-1").client("s3", endpoint_url=endpoint)
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket="data"):
-        for one in page.get("Contents", []):
-            client.delete_object(Bucket="data", Key=one["Key"])
-    return client
-
-
-def write(s3: Any, folder: Path, parts: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
-    """By MXNet's own writer. Returns what its own reader reads."""
-    for name, records in parts.items():
-        file = folder / f"{name}.rec"
-        writer = mx.recordio.MXIndexedRecordIO(str(file.with_suffix(".idx")), str(file), "w")
-        for key, record in enumerate(records):
-            writer.write_idx(key, record)
-        writer.close()
-        for suffix in (".rec", ".idx"):
-            s3.upload_file(str(file.with_suffix(suffix)), "data", f"sets/train/{name}{suffix}")
-    return {name: list(whole(folder / f"{name}.rec")) for name in parts}
-
-
-def whole(file: Path) -> Iterator[bytes]:
-    reader = mx.recordio.MXRecordIO(str(file), "r")
-    while (record := reader.read()) is not None:
-        yield bytes(record)
 
 
 def noise(count: int, most: int, seed: int) -> list[bytes]:
@@ -289,7 +239,7 @@ def test_an_index_of_another_object_is_told_and_no_other_bytes_are_taken_for_a_r
             payload(wrong)
     with pytest.raises(ChannelError, match="of another object"):
         Scripted().stream().read(SOURCE.size - 1, 2)
-    assert starts_of(b"5\t40\n0\t0\n", "i").tolist() == [0, 40]
+    assert starts_of(b"5\t40\n0\t0\n", "i", 99).tolist() == [0, 40]
     for text in (b"", b"0\t1\n1\t1\n", b"x\n", b"0\tx\n", b"0\t-4\n"):
         with pytest.raises(ChannelError, match="no index"):
-            starts_of(text, "i")
+            starts_of(text, "i", 99)

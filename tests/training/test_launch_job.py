@@ -154,7 +154,7 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
     assert (plan.worker_environment, plan.server_environment) == ({"A": "1", "C": "3"}, {"A": "1", "B": "2"})
     assert plan.dt_scripts
     assert plan.command == ("python", "train.py", "--kv-store", "dist_device_sync")
-    assert node_command(plan, "127.0.0.1", tmp_path)[-1].startswith("cd '/tmp/x; rm -rf y' && exec ")
+    assert node_command(plan, ("--", "127.0.0.1"), tmp_path)[-1].startswith("cd '/tmp/x; rm -rf y' && exec ")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,19 @@ def test_launch_takes_every_flag_of_dynamic_training_and_quotes_what_a_remote_sh
         (["-n", "2", "-s", "3", "--launcher", "local", "x"], "--num-servers 3"),
         (["-n", "2", "-s", "some", "--launcher", "local", "x"], "must be all, or between 1 and"),
         (["-n", "1", "--launcher", "local", "--env", "no name", "x"], "NAME:VALUE"),
+        (
+            ["-n", "1", "--launcher", "local", "--checkpoint-dir", "s3://data/c", "x"],
+            "--checkpoint-dir s3:/data/c is an",
+        ),
+        (["-n", "1", "--launcher", "local", "--events", "gs://data/e", "x"], "--events gs:/data/e is an address"),
+        (
+            ["-n", "1", "--launcher", "local", "--tensorboard", "gs://data/r", "x"],
+            "no folder and no s3://BUCKET/PREFIX",
+        ),
+        (
+            ["-n", "1", "--launcher", "local", "--tensorboard", "S3://data/r", "x"],
+            "no folder and no s3://BUCKET/PREFIX",
+        ),
         (["-n", "1", "--launcher", "local", "cd x && python train.py"], "put bash -c in front"),
         (["-n", "1", "--launcher", "local", "python train.py", "--lr", "1"], "take the quotes away"),
     ],

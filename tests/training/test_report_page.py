@@ -192,6 +192,15 @@ def test_the_command_writes_the_page_of_a_folder_and_says_what_is_wrong_with_oth
         assert said in failed.stderr
 
 
+def test_a_picture_that_would_have_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine without the fonts, by a name that none has."""
+    (tmp_path / "events.jsonl").write_bytes(b"".join(event.line() for event in job()))
+    monkeypatch.setattr("dyntrain.training.report.picture.FONTS", "No Such Font")
+    done = CliRunner().invoke(main, ["report", str(tmp_path / "events.jsonl"), "--png", str(tmp_path / "job.png")])
+    assert (done.exit_code, "has none of these fonts: DejaVu Sans" in done.output) == (1, True), done.output
+    assert not (tmp_path / "job.png").exists()
+
+
 def test_a_job_of_one_event_is_a_page() -> None:
     story: Story = story_of_events("j", [events.NodeReady(instance=A, attempt=1, at=1.0)])
     assert "The workers stayed the same" in page(story, "")

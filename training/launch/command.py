@@ -32,6 +32,7 @@ from dyntrain.training.host.parentage import descendants, kill_all
 from dyntrain.training.launch.curves import curves
 from dyntrain.training.launch.earlier_job import decide, read_earlier
 from dyntrain.training.launch.host_file import FileHosts, instance_of
+from dyntrain.training.launch.hosts import address_of, as_reached
 from dyntrain.training.launch.on_cluster import desk, launch_there
 from dyntrain.training.launch.plan import LaunchError, Plan, for_the_cluster, is_the_clusters, parse
 from dyntrain.training.layout import JobFolder
@@ -63,15 +64,15 @@ RESTARTS = 5  # of a node process whose host stays wanted
 log = logging.getLogger("launch")
 
 
-def node_command(plan: Plan, host: str, directory: Path) -> list[str]:
-    """The argv that starts a node. What a remote shell reads is quoted; `host` is an address. What the node is told
-    goes through the pipe.
+def node_command(plan: Plan, destination: Sequence[str], directory: Path) -> list[str]:
+    """The argv that starts a node. What a remote shell reads is quoted; `destination` are ssh's arguments. What the
+    node is told goes through the pipe.
     """
     here = [sys.executable, "-m", "dyntrain.node_bootstrap", "launched"]
     if plan.launcher == "local":
         return here
     there = f"cd {shlex.quote(plan.destination or str(directory))} && exec {shlex.join(here)}"
-    return [*SSH, "--", host, there]
+    return [*SSH, *destination, there]
 
 
 @dataclass
@@ -114,7 +115,7 @@ class Launcher:
         base = host in self.plan.hosts
         serves = self.plan.serving == "all" or host in self.plan.hosts[: self.plan.servers]
         if self.plan.destination and self.plan.launcher == "ssh":
-            await _copy(self.directory, host, self.plan.destination)
+            await _copy(self.directory, self.hosts.destination(host), self.plan.destination)
         if serves:
             log.info("Launching server node at ip: %s", host)
         log.info("Launching worker node at ip: %s", host)
@@ -148,7 +149,9 @@ class Launcher:
             dt_scripts=self.plan.dt_scripts,
         )
         process = await asyncio.create_subprocess_exec(
-            *node_command(self.plan, host, self.directory), stdin=asyncio.subprocess.PIPE, start_new_session=True
+            *node_command(self.plan, self.hosts.destination(host), self.directory),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
@@ -157,12 +160,12 @@ class Launcher:
         return process
 
 
-async def _copy(directory: Path, host: str, destination: str) -> None:
+async def _copy(directory: Path, host: Sequence[str], destination: str) -> None:
     """The directory without the job's own files, through tar and ssh, which are everywhere. Raises LaunchError, at the
     latest after COPY_SECONDS.
     """
     there = shlex.quote(destination)
-    unpack = [*SSH, "--", host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
+    unpack = [*SSH, *host, f"mkdir -p {there} && exec tar -C {there} -xzf -"]
     read, write = os.pipe()
     try:
         sender = await asyncio.create_subprocess_exec(
@@ -177,7 +180,7 @@ async def _copy(directory: Path, host: str, destination: str) -> None:
             packed, unpacked = await asyncio.gather(sender.wait(), receiver.wait())
     except TimeoutError:
         raise LaunchError(
-            f"{directory} could not be copied to {host}:{destination} within {COPY_SECONDS:.0f} s"
+            f"{directory} could not be copied to {host[-1]}:{destination} within {COPY_SECONDS:.0f} s"
         ) from None
     finally:
         for process in (sender, receiver):
@@ -185,7 +188,7 @@ async def _copy(directory: Path, host: str, destination: str) -> None:
                 process.kill()
                 await process.wait()
     if packed > CHANGED_WHILE_READ or unpacked:
-        raise LaunchError(f"{directory} could not be copied to {host}:{destination}; tar or ssh says why above")
+        raise LaunchError(f"{directory} could not be copied to {host[-1]}:{destination}; tar or ssh says why above")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -229,7 +232,14 @@ async def launch(plan: Plan, directory: Path) -> int:
         log.info("%s", decision.sentence)
     begun = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
     job = begun.job
-    hosts = FileHosts(directory, plan.hosts, minimum=1, elastic=plan.elastic)
+    hosts = FileHosts(
+        directory,
+        plan.hosts,
+        minimum=1,
+        elastic=plan.elastic,
+        look_up=lambda name: as_reached(address_of(name, by_ssh=plan.launcher == "ssh"), plan.hosts),
+        destinations=plan.destinations,
+    )
     if plan.elastic:
         log.info("Created worker host file %s", hosts.file)
         log.info("Created worker host log file %s", directory / HOST_LOG)
@@ -247,7 +257,7 @@ async def launch(plan: Plan, directory: Path) -> int:
         servers=plan.serving,
         checkpoint_dir=commits_below(plan.checkpoint_dir, CLUSTER, job),
     )
-    folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.hosts[0])
+    folder, master = JobFolder.of(directory, CLUSTER, job), instance_of(plan.master or plan.hosts[0])
     try:
         coordination = Coordinator(
             options, folder, hosts, plan.host, master, plan.port, events=plan.events, resumes=plan.resume
@@ -260,6 +270,9 @@ async def launch(plan: Plan, directory: Path) -> int:
     if code == FAILED:
         reason = in_one_line(hosts.reported.reason if hosts.reported is not None else "")
         log.error("%s has failed: %s; what happened is in %s", job, reason, folder.events)
+    if code == 0 and (absent := hosts.never_trained()):
+        log.error("%s has finished without %s, which never joined; ssh or the node says why above", job, absent)
+        return FAILED
     return code
 
 

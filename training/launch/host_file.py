@@ -1,18 +1,21 @@
 """Manual mode: the membership is the file `host_worker`, one private address a line, that people edit.
 
-The same port as `dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit counts once the file
-has been the same for `settle` seconds, is whole (it ends with a newline and every line is an address), and names every
-base host. Until then the membership stands: editors and `cp` empty a file before they fill it. `host_worker_log` gets
-its line when the worker has joined or left (`dyntrain.training.coordinator.host_log`).
+Lines may be as in any host file (`dyntrain.training.launch.hosts`). The same port as
+`dyntrain.training.coordinator.hosts.AwsHosts`, for a job without a cloud. An edit counts once the file has been the
+same for `settle` seconds, is whole (it ends with a newline and every line is a host), and names every base host. Until
+then the membership stands: editors and `cp` empty a file before they fill it. `host_worker_log` gets its line when the
+worker has joined or left (`dyntrain.training.coordinator.host_log`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import logging
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -21,6 +24,7 @@ from dyntrain.controller.contract.messages import CoordinatorEndpoint, Target
 from dyntrain.controller.contract.reports import JobReport
 from dyntrain.training.coordinator.host_log import HOST_FILE, HostLog, present, write_hosts
 from dyntrain.training.coordinator.hosts import HostsError
+from dyntrain.training.launch.hosts import Host, decoded, lines_of
 
 MAX_FILE = 1024 * 1024  # a longer one is not read: it is no list of hosts
 log = logging.getLogger(__name__)
@@ -33,7 +37,7 @@ class EditResult(Enum):
     UNCHANGED = "names the hosts that are in force"
     UNSETTLED = "is still being written"
     TORN = "does not end with a newline: taken for half written"
-    NO_ADDRESS = "holds a line that is no IP address"
+    NO_ADDRESS = "is no host: write an address, or a name that can be looked up here"
     TWICE = "names a host twice"
     TOO_FEW = "names fewer hosts than the minimum"
     BASE_REMOVED = "lacks a base host: base hosts cannot leave by an edit"
@@ -104,6 +108,11 @@ def _is_address(line: str) -> bool:
     return True
 
 
+def _no_address(text: str) -> tuple[int, str]:
+    lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
+    return next((number, line) for number, line in lines if line and not _is_address(line))
+
+
 def instance_of(ip: str) -> str:
     """Hosts of a manual job have no instance id; this one is always the same for an address."""
     return f"i-{hashlib.sha256(ip.encode()).hexdigest()[:17]}"
@@ -123,8 +132,13 @@ class FileHosts:
         settle: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         elastic: bool = True,
+        look_up: Callable[[str], str] = lambda name: str(ipaddress.ip_address(name)),
+        destinations: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        self._elastic = elastic
+        self._elastic, self._look_up = elastic, look_up
+        self._destinations = dict(destinations or {})
+        self._trained: set[str] = set()
+        self._raw, self._text = b"", ""  # of the last look, and the addresses that it names
         self.file = directory / HOST_FILE
         self._rules, self._clock = Rules(tuple(hosts), minimum, settle), clock
         self._revision = 1
@@ -173,7 +187,35 @@ class FileHosts:
             raise HostsError(f"{self.file}: {error.strerror}") from error
         if len(raw) > MAX_FILE:
             raise HostsError(f"{self.file} is longer than {MAX_FILE} bytes: that is no list of hosts")
-        return raw.decode("utf-8", "replace")
+        if raw != self._raw:
+            self._raw, self._text = raw, self._addressed(raw)
+        return self._text
+
+    def _addressed(self, raw: bytes) -> str:
+        """Each line's address; a line that has none stays as it is, as does a text that is not whole yet."""
+        try:
+            text = decoded(raw)
+            lines = lines_of(text, self.file.name)
+        except ValueError:
+            return raw.decode("utf-8", "replace")
+        if not text.endswith("\n"):
+            return text
+        written = dict(enumerate(text.splitlines(), 1))
+        for line in lines:
+            with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+                address = written[line.number] = self._look_up(line.name)
+                self._destinations.setdefault(address, Host(address, line).destination)
+        named = {line.number for line in lines}
+        return "".join(f"{content if number in named else ''}\n" for number, content in written.items())
+
+    def destination(self, host: str) -> tuple[str, ...]:
+        """What ssh is given to reach the address."""
+        return self._destinations.get(host, ("--", host))
+
+    def never_trained(self) -> str:
+        """The base hosts that were in no step of a job that had some; "": none."""
+        missed = [host for host in self._rules.base if instance_of(host) not in self._trained]
+        return ", ".join(self.destination(host)[-1] for host in missed) if self._trained else ""
 
     def _target(self) -> Target:
         target = Target.of(self._revision, tuple(instance_of(host) for host in self._watched.hosts))
@@ -187,6 +229,7 @@ class FileHosts:
 
     def report(self, report: JobReport) -> None:
         self.reported = report
+        self._trained |= {member.instance_id for member in report.members if member.active}
         if self.log is None:
             return
         try:
@@ -198,5 +241,9 @@ class FileHosts:
         """Once for each wrong edit, not at every look."""
         refused = verdict not in (EditResult.ACCEPTED, EditResult.UNCHANGED, EditResult.UNSETTLED)
         if refused and verdict is not self._complaint:
-            log.warning("%s %s; the membership stays as it is", self.file, verdict.value)
+            said = verdict.value
+            if verdict is EditResult.NO_ADDRESS:
+                number, content = _no_address(self._text)
+                said = f"line {number}: {content!r} {said}"
+            log.warning("%s %s; the membership stays as it is", self.file, said)
         self._complaint = verdict if refused else None

@@ -6,16 +6,17 @@ import argparse
 import os
 import re
 import shutil
-import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from dyntrain.controller.contract.command_words import command_words
 from dyntrain.controller.contract.errors import Misconfigured
+from dyntrain.controller.contract.folders import not_local
 from dyntrain.missing import absent, advice
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
+from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as_reached, is_here, read_lines, resolved
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
@@ -68,6 +69,8 @@ class Plan:
     dt_scripts: bool = False
     tensorboard: str | None = None
     resume: bool = False
+    master: str = ""  # the base host that runs the coordinator; "": the first
+    destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -200,8 +203,20 @@ def checked(args: argparse.Namespace) -> Plan:
     """Raises LaunchError."""
     if args.num_workers is None:
         raise LaunchError("-n/--num-workers: how many base hosts there are")
-    hosts = _hosts(args.hostfile, args.num_workers, args.launcher)
+    named = _named(args.hostfile, args.num_workers, args.launcher)
+    hosts = tuple(host.address for host in named[: args.num_workers])
+    here = next((host.address for host in named if is_here(host.address)), None)
+    if here is None and args.host is None and args.launcher == "ssh":
+        raise LaunchError(
+            f"host file {args.hostfile} does not name this machine: launch on one of its hosts, or give --host with "
+            "an address of this machine that they reach"
+        )
     command = _command(args)
+    for option in ("checkpoint_dir", "events", "sync_dst_dir"):
+        if problem := not_local(getattr(args, option) or ""):
+            raise LaunchError(f"--{option.replace('_', '-')} {getattr(args, option)} {problem}")
+    if args.tensorboard is not None and not args.tensorboard.startswith("s3://") and not_local(args.tensorboard):
+        raise LaunchError(f"--tensorboard {args.tensorboard} is no folder and no s3://BUCKET/PREFIX")
     if args.warm_spares < 0:
         raise LaunchError(f"--warm-spares {args.warm_spares}: must be 0 or more")
     servers = len(hosts) if args.num_servers in (None, ALL) else _servers(args.num_servers, len(hosts))
@@ -220,7 +235,7 @@ def checked(args: argparse.Namespace) -> Plan:
         servers=servers,
         launcher=args.launcher,
         elastic=args.elastic_training_enabled,
-        host=args.host or hosts[0],
+        host=args.host or here or hosts[0],
         port=args.port,
         command=command,
         clocks=clocks,
@@ -238,6 +253,8 @@ def checked(args: argparse.Namespace) -> Plan:
         dt_scripts=args.dt_scripts,
         tensorboard=args.tensorboard,
         resume=args.resume,
+        master=here if here in hosts else hosts[0],
+        destinations={host.address: host.destination for host in named},
     )
 
 
@@ -263,25 +280,25 @@ def _truth(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def _hosts(file: Path | None, workers: int, launcher: str) -> tuple[str, ...]:
+def _named(file: Path | None, workers: int, launcher: str) -> list[Host]:
+    """All hosts of the file, each once; the first `workers` are base hosts. Raises LaunchError."""
     if workers < 1:
         raise LaunchError(f"--num-workers {workers}: must be at least 1")
     if file is None:
         if launcher == "ssh":
             raise LaunchError("--launcher ssh needs -H HOSTFILE")
-        return tuple(f"127.0.0.{i + 1}" for i in range(workers))
+        addresses = [f"127.0.0.{number}" for number in range(1, workers + 1)]
+        return [Host(address, Line(number, address)) for number, address in enumerate(addresses, 1)]
     try:
-        names = [
-            line.split()[0]
-            for line in file.read_text().splitlines()
-            if line.split() and not line.lstrip().startswith("#")
-        ]
-        hosts = tuple(socket.gethostbyname(name) for name in names[:workers])
-    except OSError as error:
-        raise LaunchError(f"host file {file}: {error}") from error
-    if len(set(hosts)) < workers:
-        raise LaunchError(f"host file {file} names {len(set(hosts))} different hosts, -n asks for {workers}")
-    return hosts
+        hosts = resolved(read_lines(file), f"host file {file}", lambda name: address_of(name, by_ssh=launcher == "ssh"))
+        addresses = [host.address for host in hosts]
+        own = [Host(as_reached(host.address, addresses), host.line) for host in hosts]
+    except (HostError, OSError) as error:
+        raise LaunchError(str(error)) from error
+    named = list({host.address: host for host in reversed(own)}.values())[::-1]
+    if len(named) < workers:
+        raise LaunchError(f"host file {file} names {len(named)} different hosts, -n asks for {workers}")
+    return named
 
 
 def _of_workers(args: argparse.Namespace) -> dict[str, str]:

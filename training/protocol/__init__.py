@@ -7,5 +7,6 @@ generation, and those of another generation change nothing.
 
 Hellos carry the signed instance identity document. With `identity_keys` its signature is verified and it must name the
 sender; without keys the mode is *unverified*: whoever has the cluster's token is taken at its word. A document is valid
-as long as its instance lives, so whoever gets hellos could replay one. No keys of AWS are shipped.
+as long as its instance lives, so whoever gets hellos could replay one. On EC2 the keys are AWS's, of the region, unless
+the node's configuration has others.
 """

@@ -10,7 +10,7 @@ from dyntrain.training.audit import audit_directory
 from dyntrain.training.layout import JobFolder
 from dyntrain.training.ledger import read_events
 from dyntrain.training.report.page import facts_of, page, rows_of_changes
-from dyntrain.training.report.picture import picture
+from dyntrain.training.report.picture import FONTS, NoFont, picture, without_text
 from dyntrain.training.report.story import Story, story_of_events
 
 NO_LEDGER = "not audited: the job's ledger is not beside its events"
@@ -49,10 +49,13 @@ def write_page(file: Path, story: Story, audit: str) -> None:
 
 
 def write_picture(file: Path, story: Story) -> None:
-    """Raises OSError. Wants the package `resvg_py`."""
+    """Raises OSError, and NoFont. Wants the package `resvg_py`."""
     from resvg_py import svg_to_bytes
 
-    drawn = svg_to_bytes(svg_string=picture(story), zoom=2)
+    drawing = picture(story)
+    drawn = svg_to_bytes(svg_string=drawing, zoom=2)
+    if drawn == svg_to_bytes(svg_string=without_text(drawing), zoom=2):
+        raise NoFont(f"{file} would have no text, as this machine has none of these fonts: {FONTS}; install one")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(drawn)
 

@@ -4,7 +4,7 @@ carried out only when it is said to be.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from dyntrain.controller.cli.answers.connection import Connection
@@ -131,8 +131,9 @@ def carry_out(ports: Ports, request: Request) -> None:
             assert_never(request)
 
 
-def carried_out(ports: Ports, request: Request, dry_run: bool) -> str:
-    """What was done, or would be."""
+def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
+    """What was done, or would be; `say_where` is told before of which cluster."""
+    say_where(f"cluster {request.cluster}")
     if dry_run:
         return f"{told(request)}\nnothing was changed (--dry-run)"
     carry_out(ports, request)

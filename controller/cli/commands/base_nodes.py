@@ -7,6 +7,7 @@ from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
 from dyntrain.controller.cli.shell.instances import only_ids
 from dyntrain.controller.cli.shell.options import DRY
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import asking
 
 
@@ -31,5 +32,5 @@ def replace(old: str, new: str, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_replace
 
         connection = connect()
-        done = carried_out(connection.ports, to_replace(connection, old, new), dry_run)
+        done = carried_out(connection.ports, to_replace(connection, old, new), dry_run, say_where)
     click.echo(done)

@@ -9,6 +9,7 @@ from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
 from dyntrain.controller.cli.shell.instances import only_ids
 from dyntrain.controller.cli.shell.options import DRY
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import asking
 from dyntrain.controller.contract.errors import Misconfigured
 
@@ -43,7 +44,7 @@ def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_scale
 
         connection = connect()
-        done = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run)
+        done = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run, say_where)
     click.echo(done)
 
 
@@ -70,7 +71,7 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
             request = to_take(connection, cluster, instances)
         else:
             request = to_launch(connection, cluster, count or 1, group)
-        done = carried_out(connection.ports, request, dry_run)
+        done = carried_out(connection.ports, request, dry_run, say_where)
     click.echo(done)
 
 
@@ -88,5 +89,5 @@ def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_remove
 
         connection = connect()
-        done = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run)
+        done = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run, say_where)
     click.echo(done)

@@ -14,6 +14,7 @@ from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import DRY, output_options, width_of_terminal
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import asking
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, Misconfigured
@@ -87,6 +88,7 @@ def create(
         ports = connect(stage).ports
         if not own_mxnet and (why := cannot_train_on(_types(ports, policy))):
             raise GiveUp(f"{why}; or give --own-mxnet")
+        say_where(f"cluster {policy.cluster}, stage {policy.stage}")
         if not ports.parameters.put_policy(policy.cluster, policy.model_dump_json(), overwrite=replace):
             raise GiveUp(
                 f"the cluster {policy.cluster!r} is registered already; give --replace to overwrite its policy"
@@ -238,6 +240,7 @@ def delete(name: str, force: bool) -> None:
                 f"{name} still has {len(living)} instances ({shown}); remove them first, or give --force to leave "
                 "them running"
             )
+        say_where(f"cluster {name}")
         deleted = ports.parameters.delete(name)
         if not deleted:
             raise GiveUp(f"no cluster {name!r} is registered")
@@ -256,7 +259,7 @@ def restart(name: str, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_restart
 
         connection = connect()
-        done = carried_out(connection.ports, to_restart(connection, name), dry_run)
+        done = carried_out(connection.ports, to_restart(connection, name), dry_run, say_where)
     click.echo(done)
 
 

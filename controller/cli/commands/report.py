@@ -12,7 +12,7 @@ import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
-from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.shell.options import local_path, output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
 from dyntrain.controller.contract.errors import GiveUp
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
     "  dyntrain report events.jsonl --png job.png"
 )
 @click.argument("job", required=False, type=CLUSTER)
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write one page that needs no network.")
 @click.option(
-    "--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw its curves. Needs the extra `picture`."
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=local_path,
+    help="Write one page that needs no network.",
+)
+@click.option(
+    "--png",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=local_path,
+    help="Draw its curves. Needs the extra `picture`.",
 )
 @output_options("all that is known of it as one object", "the figures", "with each change")
 def report(job: str | None, html: Path | None, png: Path | None, output: str) -> None:
@@ -67,6 +75,8 @@ def _writing(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise GiveUp(f"{file} cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:  # a picture without a font for its text
+        raise GiveUp(str(error)) from error
 
 
 def _found(job: str | None) -> tuple[Story, str]:

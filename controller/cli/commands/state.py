@@ -9,16 +9,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
-from dyntrain.controller.cli.shell.connection import connect
+from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.instances import only_ids
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import asking, waiting
 from dyntrain.controller.cli.text.words import moment, printable, printable_lines
+
+if TYPE_CHECKING:
+    from dyntrain.controller.contract.stage import Stage
 
 LOCAL_DIRECTORY = "DYNTRAIN_LOCAL_DIRECTORY"  # the lines that `dyntrain local up` prints set it
 WATCH_SECONDS = 1.0
@@ -49,17 +52,21 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
     """Nodes with status and reason; the job with what is done, what is left, loss and samples/s."""
     with one_clear_line():
         with waiting("reading the clusters"):
-            ports, registry, elastic = connect()
+            stage = stage_of_command()
+            ports, registry, elastic = connect(stage)
             from dyntrain.controller.cli.answers.query import snapshot, summary, with_price
             from dyntrain.controller.cli.answers.unmanaged import unmanaged
 
             invalid: dict[str, str] = {}
 
+            doubt = _unverified(stage)
+
             def read() -> Clusters:
                 names = [cluster] if cluster else sorted(registry.all())
                 invalid.clear()
                 invalid.update({} if cluster else registry.problems())
-                return [summary(snapshot(ports, registry, name, elastic), gone=gone) for name in names]
+                seen = (snapshot(ports, registry, name, elastic) for name in names)
+                return [{**summary(one, gone=gone), "unverified": doubt} for one in seen]
 
             first = read()
             if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
@@ -87,6 +94,14 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
             _live_status(map(page, readings))
         else:
             _plain_status(map(page, readings))
+
+
+def _unverified(stage: Stage) -> str:
+    """Why the controller takes nodes at their word; "": it does not, or does not say."""
+    from botocore.session import Session
+    from dyntrain.controller.contract.region_keys import unverified
+
+    return unverified(stage.identity, str(Session().get_config_variable("region") or "")) if stage.identity else ""
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:

@@ -10,7 +10,6 @@ from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.cli.doctor.gpus import judged
 from dyntrain.controller.cli.doctor.seen import ClusterSeen, GroupSeen, ImageSeen, Seen, StackSeen, TemplateSeen, Unread
 from dyntrain.controller.contract.errors import Misconfigured
-from dyntrain.controller.contract.instance_identity import parse_keys
 from dyntrain.controller.contract.messages import (
     BASE_TAG,
     OWNER_TAG,
@@ -18,6 +17,8 @@ from dyntrain.controller.contract.messages import (
     NodeConfig,
     is_base_value,
 )
+from dyntrain.controller.contract.metadata_tags import refused_keys
+from dyntrain.controller.contract.region_keys import UNVERIFIED, kind_of, trusted, unverified
 from dyntrain.controller.contract.stage import Stage, chosen_stage, stage_names, stage_parameter
 from dyntrain.controller.contract.wrong_fields import wrong_fields
 from pydantic import ValidationError
@@ -48,7 +49,10 @@ def _lines(seen: Seen) -> Iterator[Finding]:
     if isinstance(seen.caller, Unread):
         return  # every other line would say the same again
     stage = yield from _stage(seen)
+    region = "" if isinstance(seen.region, Unread) else seen.region
     yield from _controller(seen, stage)
+    if stage is not None:
+        yield _identity_of_controller(stage, region)
     yield _rights("permissions", seen.denied, "you")
     if isinstance(seen.clusters, Unread):
         yield _unknown("clusters", seen.clusters)
@@ -56,7 +60,7 @@ def _lines(seen: Seen) -> Iterator[Finding]:
         yield Finding("clusters", "unknown", "none is registered in this region")
     else:
         for name, cluster in sorted(seen.clusters.items()):
-            yield from _cluster(name, cluster, stage)
+            yield from _cluster(name, cluster, stage, region)
 
 
 def _given(what: str, found: str | Unread) -> Finding:
@@ -133,6 +137,21 @@ def _controller(seen: Seen, stage: Stage | None) -> Iterator[Finding]:
         yield Finding("alarms", "ok", "none is raised")
 
 
+def _identity_of_controller(stage: Stage, region: str) -> Finding:
+    what = "identity keys"
+    if not stage.identity:
+        return Finding(what, "unknown", "the controller does not say whose signatures it believes: run make deploy")
+    return _identity(what, stage.identity, region, "whoever may put events")
+
+
+def _identity(what: str, setting: str, region: str, who: str) -> Finding:
+    """What a node's word is worth: `setting` is keys, or a word in their place."""
+    if why := unverified(setting, region):
+        says = f"unverified, {why}: {who} is taken at its word; OPERATIONS.md, Verified identities"
+        return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
+    return Finding(what, "ok", "nodes prove which instance they are")
+
+
 def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Finding:
     if isinstance(stack, Unread):
         return _unknown(what, stack)
@@ -151,7 +170,7 @@ def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Findi
 # ---- a cluster
 
 
-def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Finding]:
+def _cluster(name: str, seen: ClusterSeen, stage: Stage | None, region: str) -> Iterator[Finding]:
     if seen.stack is None:
         yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
     else:
@@ -164,7 +183,7 @@ def _cluster(name: str, seen: ClusterSeen, stage: Stage | None) -> Iterator[Find
         yield _unknown(f"{name}: parameters", seen.parameters)
     else:
         policy = yield from _policy(name, seen.parameters.get("policy"), stage)
-        yield from _node(name, seen.parameters.get("node"), stage)
+        yield from _node(name, seen.parameters.get("node"), stage, region)
         yield from _published(name, seen.parameters)
     yield from _groups(name, seen.groups, policy, stage)
     yield from _template(name, seen.template, stage)
@@ -194,7 +213,7 @@ def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Findi
     return policy
 
 
-def _node(name: str, text: str | None, stage: Stage | None) -> Iterator[Finding]:
+def _node(name: str, text: str | None, stage: Stage | None, region: str) -> Iterator[Finding]:
     what = f"{name}: node parameter"
     if text is None:
         yield Finding(
@@ -216,15 +235,12 @@ def _node(name: str, text: str | None, stage: Stage | None) -> Iterator[Finding]
     else:
         yield Finding(what, "ok", f"{node.workers} nodes at the start, volume {node.volume or node.mount}")
     what = f"{name}: identity keys"
-    if not node.identity_keys:
-        yield Finding(what, "ok", "none: the word of whoever has the cluster's token is taken")
-        return
     try:
-        keys = parse_keys(node.identity_keys)
+        trusted(node.identity_keys, region)
     except ValueError as error:
         yield Finding(what, "wrong", f"the template's parameter IdentityKeys {error}")
     else:
-        yield Finding(what, "ok", f"{len(keys)}, by which nodes prove which instance they are")
+        yield _identity(what, node.identity_keys, region, "whoever has the cluster's token")
 
 
 def _published(name: str, held: Mapping[str, str]) -> Iterator[Finding]:
@@ -269,9 +285,15 @@ def _group_problem(name: str, group: GroupSeen, stage: Stage | None) -> str:
         return "its launch hook ends a base node that says nothing, and its group launches the next: update the stack"
     if stage is not None and not base and stage.elastic.of(name) not in group.tags:
         return f"it does not give its instances the tag {stage.elastic.of(name)}, so none of them joins"
+    if refused := refused_keys(group.handed_on):
+        return _no_launch(refused[0])
     if group.in_service < group.desired:
         return f"{group.in_service} of {group.desired} are in service: see the group's activities, and dyntrain status"
     return ""
+
+
+def _no_launch(key: str) -> str:
+    return f"no instance can be launched with its tag '{key}': in instance metadata, keys have no space and no /"
 
 
 def _without(kind: str) -> str:
@@ -287,6 +309,8 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
         wanted = stage.elastic.of(name)
         yield Finding(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
+    elif refused := refused_keys(template.instance_tags):
+        yield Finding(what, "wrong", _no_launch(refused[0]))
     else:
         yield Finding(what, "ok", "its instances join by themselves")
 

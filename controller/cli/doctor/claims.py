@@ -99,9 +99,13 @@ CAUGHT = (
     Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "PreconditionFailed", _S3_PUT),
     Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
     Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
-    Caught("node_bootstrap/reports/aws.py", "ssm:GetParameter", "ParameterNotFound"),
     Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
     Caught("training/worker/channel/objects.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
+    Caught("training/worker/channel/objects.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
+    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    Caught("training/worker/channel/objects.py", "s3:GetObject", "NoSuchKey"),
+    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
+    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
     Caught("training/worker/channel/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
     Caught("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
     Caught("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
@@ -144,6 +148,7 @@ _BELIEVED = (
     ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
     ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
+    ("AWS's keys of the regions, which sign them", "AWSEC2/latest/UserGuide/regions-certs.html"),
     ("where an instance finds that document", "AWSEC2/latest/UserGuide/instance-identity-documents.html"),
     ("what describe calls show may be old", "ec2/latest/devguide/eventual-consistency.html"),
     (
@@ -156,6 +161,10 @@ _BELIEVED = (
     (
         "an update of a stack leaves a group's sizes that it does not change itself",
         "AWSCloudFormation/latest/UserGuide/aws-attribute-updatepolicy.html",
+    ),
+    (
+        "CloudFormation tags the groups that it makes, with tags that nobody else can write",
+        "AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html",
     ),
     ("the event of a tag", "tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"),
     ("the event of an instance's state", "AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"),

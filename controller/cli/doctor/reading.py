@@ -244,7 +244,9 @@ class Reader:
         abandons = any(
             hook["LifecycleTransition"] == _LAUNCHING and hook["DefaultResult"] == "ABANDON" for hook in hooks
         )
-        return GroupSeen(*sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types, abandons)
+        handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
+        hooked = frozenset(hook["LifecycleTransition"] for hook in hooks)
+        return GroupSeen(*sizes, tags, hooked, types, abandons, handed_on)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:

@@ -30,7 +30,7 @@ class StackSeen:
 @dataclass(frozen=True)
 class GroupSeen:
     """`types`: of its instances, and those that it may launch besides its launch template's. `abandons`: its launch
-    hook ends a launch that nobody answers.
+    hook ends a launch that nobody answers. `handed_on`: the keys of its tags that its instances get too.
     """
 
     minimum: int
@@ -41,6 +41,7 @@ class GroupSeen:
     hooks: frozenset[str]
     types: frozenset[str] = frozenset()
     abandons: bool = False
+    handed_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -277,6 +277,9 @@ class _Groups:
     def tagged(self, key: str) -> Mapping[str, str]:
         return {}
 
+    def of_own_stacks(self, key: str) -> Mapping[str, str]:
+        return {}
+
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         """What runs is what the events told; one more was wanted, or no launch would have failed."""
         nodes = [

@@ -92,7 +92,9 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
-    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *_held(cluster)]
+    doubt = cluster.get("unverified")
+    said = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
+    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *_held(cluster), *said]
 
 
 def _held(cluster: dict[str, Any]) -> list[str]:

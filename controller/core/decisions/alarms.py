@@ -5,8 +5,10 @@ does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from dyntrain.controller.core.decisions.brake import ENDINGS_HELD, WHY
 from dyntrain.controller.core.decisions.orphans import orphaned_since
 from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.acks import Announced
@@ -36,6 +38,7 @@ _METRICS = {
 METRICS = (
     *dict.fromkeys(_METRICS.values()),
     ORPHAN,
+    ENDINGS_HELD,
     RESYNC_HELD,
     READ_FAILED,
     LAUNCH_FAILED,
@@ -62,7 +65,10 @@ class Alarm:
         return tuple(self.about)
 
 
-def alarms_of(nodes: Sequence[NodeStatus], rules: Rules, now: float) -> tuple[Alarm, ...]:
+def alarms_of(
+    nodes: Sequence[NodeStatus], rules: Rules, now: float, stopped: AbstractSet[str] = frozenset()
+) -> tuple[Alarm, ...]:
+    """`stopped`: instances that the brake keeps from being ended."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         told = node.standing.line
@@ -72,6 +78,8 @@ def alarms_of(nodes: Sequence[NodeStatus], rules: Rules, now: float) -> tuple[Al
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
             found.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = told
+        if node.view.instance in stopped:
+            found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
             found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told

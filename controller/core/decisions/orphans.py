@@ -1,8 +1,8 @@
 """Instances that cost money and that nobody wants: they run, serve no job, and carry the cluster's elastic or ownership
 tag or came from its launch template (whatever became of their tags).
 
-Pure. They are reported once the policy's grace period is over, and terminated if the policy says so and they carry the
-ownership tag.
+Pure. They are reported once the policy's grace period is over, and terminated if the policy says so, they carry the
+ownership tag, and somebody had asked for them.
 """
 
 from __future__ import annotations

@@ -32,6 +32,11 @@ class Standing:
         """Status and reason in one: what is remembered to have been told, so that a change is told once."""
         return f"{self.status} {self.reason}"
 
+    @property
+    def in_job(self) -> bool:
+        """Whether the coordinator has said that the node is in the job."""
+        return self.status == "ADDED" or self.reason is Reason.LEAVES_AT_BOUNDARY
+
 
 @dataclass(frozen=True)
 class NodeStatus:
@@ -61,8 +66,8 @@ def derive(
 
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the launch has waited for its preparation as long as it may."""
-    if node.base or node.phase not in ("warm", "launching"):
+    """Whether the launch has waited for its preparation as long as it may; for who was not asked nobody waits."""
+    if node.base or (node.tags is not None and not node.asked) or node.phase not in ("warm", "launching"):
         return False
     if node.preparation is not None and node.preparation.outcome in ("prepared", "prepare_failed"):
         return False

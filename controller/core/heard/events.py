@@ -5,7 +5,7 @@ counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from dyntrain.controller.contract.reports import (
     NodeReport,
 )
 from dyntrain.controller.contract.wrong_fields import wrong_fields
+from dyntrain.controller.core.heard.bounds import CLOCK_SECONDS, impossible
 from dyntrain.controller.core.heard.event_rules import CAPACITY_CHANGES, CAPACITY_INTERRUPTIONS
 from dyntrain.controller.core.heard.payloads import (
     CapacityChange,
@@ -62,7 +63,6 @@ from dyntrain.controller.core.known.job import JobFacts
 from dyntrain.controller.core.views.view import GROUP_TAG
 from pydantic import ValidationError
 
-CLOCK_SECONDS = 300.0  # by which a coordinator's clock may be ahead of EventBridge's
 _KEPT_TAGS = (OWNER_TAG, BASE_TAG, NODE_TYPE_TAG, GROUP_TAG, LEAVE_TAG)
 
 
@@ -132,6 +132,13 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
     return elastic.cluster(keys[0]) or None if keys else None
 
 
+def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> Named | None:
+    """Whose elastic tag it carries, or else carried until just now."""
+    here, gone = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
+    cluster = elastic.cluster((here or gone or [""])[0])
+    return Named(at=at, cluster=cluster) if cluster else None
+
+
 def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
     change = TagChange.model_validate(envelope.detail)
     if (change.service, change.resource_type) != ("ec2", "instance"):
@@ -147,6 +154,7 @@ def _tag_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
         instance=instance,
         named=Named(at=at, cluster=cluster) if cluster else None,
         based=base_tag(change.tags, at),
+        wished=wished_by(change.tags, change.changed_tag_keys, elastic, at),
         tags_event=TagsEvent(version=change.version, at=at, tags=kept_tags(change.tags, elastic)),
     )
 
@@ -280,6 +288,8 @@ def _doubt(envelope: Envelope, source: str, keys: Keys) -> Dropped | None:
 
 def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
     report = NodeReport.model_validate(envelope.detail)
+    if reason := impossible(report, envelope.time):
+        return Dropped("quarantined", reason, report.instance_id)
     named = Named(at=report.at, cluster=report.cluster)
     if report.outcome == "interrupted":
         deadline = report.deadline if report.deadline is not None else report.at + NOTICE_SECONDS

@@ -92,7 +92,7 @@ class Acks(Fact):
     refused: Announced | None = Field(None, description="why its group would not let it go")
     unseen: Unseen | None = None
     doubt: Doubt | None = None
-    joined: dict[str, Done] = Field({}, description="took part in a step, as the coordinator said, by cluster")
+    joined: dict[str, Done] = Field({}, description="was in the job, as the coordinator said, by cluster")
     stamps: dict[str, Done] = Field({}, description="the ownership tag, by cluster")
     answers: dict[str, Answered] = Field({}, description="lifecycle actions that are done with, by hook key")
     heartbeats: dict[str, Done] = Field({}, description="the last sign of life for a lifecycle action, by hook key")

@@ -161,8 +161,9 @@ class Hook(Fact):
 
 
 class Preparation(Fact):
-    """The node's own latest word. A later attempt overrules every report of an earlier one, however late that one
-    arrives.
+    """The node's own latest word. Within an hour a later attempt overrules every report of an earlier one, however
+    late that one arrives and whatever the node's clock did; a word of a later hour overrules all, so that a number
+    that nobody should have sent does not count for ever.
     """
 
     attempt: int
@@ -174,7 +175,7 @@ class Preparation(Fact):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        return (self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
+        return (self.at // 3600.0, self.attempt, self.at, self.outcome, self.reason, self.private_ip, self.script)
 
 
 class Heard(Fact):
@@ -216,6 +217,9 @@ class NodeFacts(Fact):
     based: BaseTag | None = Field(
         None, description="the last base tag that was seen: to take the tag away ends nothing"
     )
+    wished: Named | None = Field(
+        None, description="the cluster whose elastic tag was last seen on it: to take the tag away does not undo that"
+    )
     tags_event: TagsEvent | None = None
     tags_read: TagsRead | None = None
     state_event: StateEvent | None = None
@@ -240,6 +244,7 @@ class NodeFacts(Fact):
             named=latest(self.named, other.named),
             template=latest(self.template, other.template),
             based=latest(self.based, other.based),
+            wished=latest(self.wished, other.wished),
             tags_event=latest(self.tags_event, other.tags_event),
             tags_read=latest(self.tags_read, other.tags_read),
             state_event=latest(self.state_event, other.state_event),

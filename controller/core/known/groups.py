@@ -75,8 +75,8 @@ class Hold(Fact):
 
 
 class GroupFacts(Fact):
-    """As NodeFacts: every field has a join of its own. `named.cluster` "" says that the group no longer carries a
-    cluster's tag.
+    """As NodeFacts: every field has a join of its own. `named.cluster` "" says that the group is no longer
+    one that a cluster's stack made.
     """
 
     group: str

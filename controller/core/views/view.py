@@ -36,8 +36,8 @@ class Rules:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The cluster's Auto Scaling groups: those that its policy registers, then those that were found by the
-        ownership tag.
+        """The cluster's Auto Scaling groups: those that its policy registers, then those that its own stack made
+        (`found`). A tag that people can set makes no group the cluster's.
         """
         return (*self.policy.groups, *(group for group in self.found if group not in self.policy.groups))
 
@@ -52,7 +52,8 @@ class View:
 
     `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself,
     `launched` says that it came from the cluster's launch template; `proven` that this, a group of the cluster or a
-    part in its job shows it to be the cluster's, which no tag that people can set does.
+    part in its job shows it to be the cluster's, which no tag that people can set does; `asked` that it carries or
+    carried the cluster's elastic tag, or took part in its job.
     """
 
     instance: str
@@ -148,7 +149,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         base=based or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
-        asked=facts.tags_event is not None or owned or group is not None or elastic,
+        asked=elastic or _asked(facts, rules),
         state=state,
         terminated=facts.terminated,
         group=group,
@@ -165,6 +166,13 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         base_tagged=based,
         proven=launched or cluster in facts.acks.stamps or cluster in facts.acks.joined or _in_group(facts, rules),
     )
+
+
+def _asked(facts: NodeFacts, rules: Rules) -> bool:
+    registers = (facts.tags_event, facts.tags_read)  # `wished` is not in facts of an earlier release
+    tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
+    wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
+    return tagged or wished or rules.policy.cluster in facts.acks.joined
 
 
 def _in_group(facts: NodeFacts, rules: Rules) -> bool:

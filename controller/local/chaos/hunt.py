@@ -43,6 +43,8 @@ QUIET_SECONDS = (
 LOOK_SECONDS = 1.5
 CALM_LOOKS = 3  # so many looks in a row must find it so
 RESYNC_SECONDS = 5.0
+# A hunt's people untag machines before they report, more of them than a handful, and answer no alarm.
+POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
 PULSE_SECONDS = 0.2
 TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
@@ -230,7 +232,7 @@ def _hunt(
     write_prepare_script(mount)
     command = digits_command(EPOCHS, "--batch-size", "100")
     given = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
-    cluster = create_stack(cloud, CLUSTER, command, given, {"resync_seconds": RESYNC_SECONDS})
+    cluster = create_stack(cloud, CLUSTER, command, given, POLICY)
     pulse, watch, storm = (
         Pulse(mount, tell),
         Watch(cloud, cluster, mount),

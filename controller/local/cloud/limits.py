@@ -4,14 +4,20 @@ code and wording.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from dyntrain.controller.contract.metadata_tags import PATTERN, refused_keys
 from dyntrain.controller.local.account import Account
 from dyntrain.controller.local.calls import Call
 from dyntrain.controller.local.errors import ApiError
 
 STANDARD_BYTES = 4096
 ADVANCED_BYTES = 8192
+# Tags that people may not write. The answer of Auto Scaling: believed, from
+# https://docs.aws.amazon.com/autoscaling/ec2/APIReference/CommonErrors.html
+RESERVED = "aws:"
+_TAG_KEY = re.compile(r"Tags?\.(member\.)?\d+\.Key")
 # Refused with OperationNotPermitted: believed, from
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 PROTECTIONS = {
@@ -24,6 +30,8 @@ def check(account: Account, call: Call) -> None:
     """Raises ApiError when the call is not taken."""
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
+    if call.service in ("ec2", "autoscaling"):
+        _not_reserved(call)
     if call.service == "ssm" and call.action == "PutParameter":
         _parameter_size(call.document)
     elif call.service == "ec2" and call.action == "CreateTags":
@@ -46,11 +54,26 @@ def _instances(account: Account) -> dict[str, Any]:
     return {one.id: one for reservation in account.ec2.reservations.values() for one in reservation.instances}
 
 
+def _not_reserved(call: Call) -> None:
+    for name, key in call.form.items():
+        if _TAG_KEY.fullmatch(name) and key.lower().startswith(RESERVED):
+            code = "InvalidParameterValue" if call.service == "ec2" else "ValidationError"
+            reason = f"Tag keys starting with '{RESERVED}' are reserved for internal use"
+            raise ApiError(code, f"Value ( {key} ) for parameter key is invalid. {reason}")
+
+
 def _known(account: Account, call: Call) -> None:
     instances = _instances(account)
     for resource in call.values("ResourceId"):
         if resource.startswith("i-") and resource not in instances:
             raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{resource}' does not exist")
+        shown = resource in instances and instances[resource].metadata_options.instance_metadata_tags == "enabled"
+        for key in refused_keys(call.form[name] for name in call.form if name.endswith(".Key")) if shown else ():
+            raise ApiError(
+                "InvalidParameterValue",
+                f"'{key}' is not a valid tag key. Tag keys must match pattern ({PATTERN}), and must not be a reserved "
+                "name ('.', '..', '_index')",
+            )
 
 
 def _unprotected(account: Account, call: Call) -> None:

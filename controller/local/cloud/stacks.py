@@ -1,6 +1,6 @@
-"""What moto's CloudFormation leaves out of a stack: an Auto Scaling group's capacity rebalancing and the lifecycle
-hooks that its own properties name, a table's stream and end of life, the managed policies of a role, and what the
-transform makes of `AWS::Serverless::Function`.
+"""What moto's CloudFormation leaves out of a stack: an Auto Scaling group's capacity rebalancing, the tags that say of
+which stack it is, and the lifecycle hooks that its own properties name, a table's stream and end of life, the managed
+policies of a role, and what the transform makes of `AWS::Serverless::Function`.
 
 Resources of types that it does not know are not made, and nothing here waits for them: wait conditions, alarms, mount
 targets' state.
@@ -31,7 +31,21 @@ def complete(account: Account, name: str) -> list[tuple[str, str]]:
             made = str(clean_json({"Ref": logical}, stack.resource_map))
             properties = clean_json(resource["Properties"], stack.resource_map)
             hooks += [(made, hook) for hook in complete_one(account, made, properties)]
+            if resource["Type"] == GROUP:
+                _tag(account.autoscaling.autoscaling_groups[made], stack, logical)
     return hooks
+
+
+def _tag(group: Any, stack: Any, logical: str) -> None:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html"""
+    own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical}
+    group.tags = [
+        *group.tags,
+        *(
+            {"Key": f"aws:cloudformation:{key}", "Value": value, "PropagateAtLaunch": True}
+            for key, value in own.items()
+        ),
+    ]
 
 
 def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> list[str]:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dyntrain.controller.contract.region_keys import kind_of
+from dyntrain.controller.contract.settings import IDENTITY_KEYS
 from dyntrain.controller.local.errors import AppNotLoaded, ResourcesInvalid
 from dyntrain.controller.local.pace import patient
 
@@ -25,11 +27,15 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
 
 
 def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """`template` with the stage and its suffix as what its parameters are by default."""
+    """`template` with the stage and its suffix as what its parameters are by default, and with what it says of whose
+    signature counts.
+    """
     variables = _variables(config, stage)
     for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
         if value is not None and name in template.get("Parameters", {}):
             template["Parameters"][name]["Default"] = value
+    if "StageIdentity" in template["Resources"]:
+        template["Resources"]["StageIdentity"]["Properties"]["Value"] = kind_of(variables.get(IDENTITY_KEYS, ""))
     return template
 
 

@@ -1,14 +1,9 @@
-"""RecordIO objects as a dataset of the bytes of their records.
-
-The format is dmlc-core's (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h): a magic number, a
-length of 29 bits below 3 bits that say which part of a record follows, the bytes, and zeros up to a multiple of four.
-A record that contains the magic number is written in parts, split there.
-"""
+"""RecordIO objects as a dataset of the bytes of their records."""
 
 from __future__ import annotations
 
+import logging
 import os
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,14 +13,13 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
 from dyntrain.training.host import aws
-from dyntrain.training.worker.channel.objects import ChannelError, S3Object, objects_of, side_by_side
+from dyntrain.training.worker.channel.framing import payload
+from dyntrain.training.worker.channel.objects import ChannelError, S3Object, objects_of, reading, side_by_side
 from dyntrain.training.worker.channel.stream import ObjectStream
 
 from mxnet import gluon  # isort: skip
 
-MAGIC = 0xCED7230A
-_MAGIC_BYTES = struct.pack("<I", MAGIC)
-WHOLE, FIRST, MIDDLE, LAST = range(4)
+log = logging.getLogger(__name__)
 MOST_OPEN = 128  # connections of a process, for as many objects that it reads by turns
 SETTINGS = Config(
     connect_timeout=5,
@@ -86,36 +80,33 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
     s3 = streams.connect()
 
     def read(index: S3Object) -> bytes:
-        return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
+        with reading(index):
+            return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
 
     objects = objects_of(s3, source)
     told = side_by_side(read, [index for _, index in objects])
-    return [S3Records(data, starts_of(text, index), streams) for (data, index), text in zip(objects, told, strict=True)]
+    return [
+        S3Records(data, starts_of(text, index, data.size), streams)
+        for (data, index), text in zip(objects, told, strict=True)
+    ]
 
 
-def starts_of(text: bytes, where: object) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where the records begin, ascending, of an index: a line `KEY<tab>OFFSET` for each. Raises ChannelError."""
-    try:
-        starts = np.sort(np.array([int(line.split()[1]) for line in text.splitlines()], np.int64))
-    except (IndexError, ValueError) as error:
-        raise ChannelError(f"{where} is no index of RecordIO: {error}") from error
-    if not len(starts) or starts[0] < 0 or (np.diff(starts) <= 0).any():
+def starts_of(text: bytes, where: object, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where the records of an object of `size` bytes begin, ascending, of an index: a line `KEY<tab>OFFSET` for each.
+    A key may have spaces. Of records with one key MXNet finds only the last; here all are read. Raises ChannelError.
+    """
+    offsets, keys = [], set()
+    for number, line in enumerate(text.splitlines(), 1):
+        key, tab, offset = line.rpartition(b"\t") if b"\t" in line else line.rpartition(b" ")
+        if not tab or not offset.strip().isdigit() or int(offset) >= size:
+            shown = line.decode("utf-8", "replace")
+            raise ChannelError(
+                f"{where} is no index of RecordIO, line {number}: {shown!r} is no KEY<tab>OFFSET below {size}"
+            )
+        offsets.append(int(offset))
+        keys.add(key.strip())
+    if len(set(offsets)) < len(offsets) or not offsets:
         raise ChannelError(f"{where} is no index of RecordIO: its offsets must be different, and one at least")
-    return starts
-
-
-def payload(raw: bytes) -> bytes:
-    """Of one record with its frame. Raises ValueError."""
-    at = 0
-    parts: list[bytes] = []
-    while True:
-        if len(raw) < at + 8:
-            raise ValueError("it ends within a record")
-        magic, told = struct.unpack_from("<II", raw, at)
-        kind, length = told >> 29, told & (1 << 29) - 1
-        if magic != MAGIC or len(raw) < at + 8 + length or (kind in (WHOLE, FIRST)) != (not parts):
-            raise ValueError("there is no record; is the index of another object?")
-        parts.append(raw[at + 8 : at + 8 + length])
-        at += 8 + (length + 3) // 4 * 4
-        if kind in (WHOLE, LAST):
-            return _MAGIC_BYTES.join(parts)
+    if len(keys) < len(offsets):
+        log.warning("%s: %d keys name %d records, of which all are read", where, len(keys), len(offsets))
+    return np.sort(np.array(offsets, np.int64))

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from dyntrain.controller.cli.commands.job.looking import job_list, logs, status, stop
 from dyntrain.controller.cli.commands.job.template import template
 from dyntrain.controller.cli.shell.errors import one_clear_line
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable
 from dyntrain.controller.cli.text.words import size as size_of
@@ -170,6 +171,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
         prepared = prepare(ports, launcher, request, packed, secrets.token_hex(6))
         price = launcher.price(request.instance_type, spot=request.spot)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
+    say_where(f"job {request.name}", launcher.clients)
     click.echo(_told(request, size, price))
     if not yes and not click.confirm("Launch it?", default=False):
         raise GiveUp("nothing was launched")
@@ -187,6 +189,7 @@ def resubmit(name: str, wait: bool) -> None:
 
         ports, launcher = connect_jobs()
         settle(ports, launcher, name)
+        say_where(f"job {name}", launcher.clients)
         again(ports, launcher, name, _say)
         _attend(ports, launcher, name, wait=wait)
 

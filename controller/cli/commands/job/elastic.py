@@ -21,6 +21,7 @@ from dyntrain.controller.cli.answers.query import snapshot, summary
 from dyntrain.controller.cli.commands.job.jobs import stored_job
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.status import cluster_lines
 from dyntrain.controller.cli.text.words import printable
@@ -82,6 +83,7 @@ def submit_elastic(
         )
         price = launcher.price(request.instance_type, spot=False)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
+    say_where(f"job {request.name}, stage {stage.name}", launcher.clients)
     click.echo(_told(request, wheel, size, price))
     if prepared.warning:
         click.echo(f"Warning: {prepared.warning}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.text.words import ago, printable
 from dyntrain.controller.contract.errors import GiveUp
 
@@ -145,7 +146,9 @@ def stop(name: str, at_once: bool) -> None:
         from dyntrain.controller.cli.commands.job.jobs import stop as stop_job
 
         ports, launcher = connect_jobs()
-        if stored_job(ports, name).record.elastic:
+        record = stored_job(ports, name).record
+        say_where(f"job {name}", launcher.clients)
+        if record.elastic:
             from dyntrain.controller.cli.commands.job.elastic import stop_elastic
 
             stop_elastic(ports, launcher, name)

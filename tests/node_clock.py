@@ -38,7 +38,7 @@ def lived(scenario: Coroutine[Any, Any, T], *modules: ModuleType) -> T:
     loop = _Loop()
     with contextlib.ExitStack() as stack:
         for module in modules:
-            for name, stand_in in (("time", SimpleNamespace(monotonic=loop.time)), ("random", _Middle)):
+            for name, stand_in in (("time", SimpleNamespace(monotonic=loop.time, time=loop.time)), ("random", _Middle)):
                 if hasattr(module, name):
                     stack.enter_context(patch.object(module, name, stand_in))
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

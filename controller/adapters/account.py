@@ -1,0 +1,29 @@
+"""Whose machines a command is about to change, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from dyntrain.controller.adapters.aws import Clients, making
+
+# a change is not held up by the question whose account it is
+_AT_ONCE = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
+
+
+def account_and_region(clients: Clients) -> str:
+    """With the profile, and the endpoint where that is not AWS's. Raises Misconfigured where there is no region."""
+    session = clients.session
+    with making():
+        sts: Any = session.create_client("sts", config=_AT_ONCE)
+    try:
+        account = f"account {sts.get_caller_identity()['Account']}"
+    except (BotoCoreError, ClientError) as error:
+        account = f"account unknown ({type(error).__name__})"
+    parts = [account, f"region {sts.meta.region_name}"]
+    if profile := session.get_config_variable("profile"):
+        parts.append(f"profile {profile}")
+    if "amazonaws." not in (url := sts.meta.endpoint_url):
+        parts.append(f"at {url}")
+    return ", ".join(parts)

@@ -1,0 +1,19 @@
+"""A command that changes something says where, before it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from dyntrain.controller.cli.text.words import printable
+
+if TYPE_CHECKING:
+    from dyntrain.controller.adapters.aws import Clients
+
+
+def say_where(what: str, clients: Clients | None = None) -> None:
+    """On the terminal: account, region, profile, and `what` is about to be changed there."""
+    from dyntrain.controller.adapters.account import account_and_region
+    from dyntrain.controller.adapters.aws import Clients
+
+    click.echo(printable(f"{account_and_region(clients or Clients(attempts=1))}: {what}"), err=True)
