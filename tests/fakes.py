@@ -64,8 +64,8 @@ class World:
         self.stale_tokens: set[str] = set()
         self.limits: dict[str, tuple[int, int, int]] = {}
         self.group_tags: dict[str, str] = {}
-        self.group_stacks: dict[str, str] = {}
         self.suspended: set[str] = set()
+        self.group_stacks: dict[str, str] = {}
         self.metrics: list[tuple[str, str, int]] = []
         self.gauges: dict[str, dict[str, float]] = {}
         self.hidden: set[str] = set()

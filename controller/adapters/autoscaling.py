@@ -20,10 +20,10 @@ NAMES = 50
 # left alone, until it is resumed. Launch and Terminate go on: the controller's own wishes need them.
 # https://docs.aws.amazon.com/autoscaling/ec2/userguide/understand-how-suspending-processes-affects-other-processes.html
 REPLACING = ["HealthCheck", "ReplaceUnhealthy"]
+LAUNCHING = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
 # On each group that CloudFormation makes, and on no other: the prefix is AWS's own, refused where people tag.
 # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html
 STACK_TAG = "aws:cloudformation:stack-name"
-LAUNCHING = ["Launch"]  # alone: people see it on the group, and a resumed one launches what it lacks; as there
 PROTECTED = 50  # ids of one SetInstanceProtection
 
 

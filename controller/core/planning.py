@@ -227,7 +227,7 @@ def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
             elif seen.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
                 # it stays, for people to mend what is wrong; whoever is logged in there would lose it
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "PREPARE_FAILED" and seen.settles_at is None and seen.asked:
+            elif status == "PREPARE_FAILED" and seen.asked and seen.settles_at is None:
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
             elif status == "WAITING" and seen.alive and _due(seen, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)

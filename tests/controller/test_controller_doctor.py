@@ -145,12 +145,6 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         (with_group(tags={"dyntrain:cluster": "demo"}), "demo: group demo-workers", "none of them joins"),
         (with_group(hooks=frozenset([*BOTH][:1])), "demo: group demo-workers", "hook"),
         (with_group(in_service=1), "demo: group demo-workers", "1 of 2 are in service"),
-        (with_group(handed_on=frozenset({"demo-worker", "Cost Center"})), "demo: group demo-workers", "'Cost Center'"),
-        (
-            with_cluster(template=TemplateSeen({"demo-worker": "", "team/owner": "ml"}, "ami-1")),
-            "demo: launch template",
-            "no instance can be launched with its tag 'team/owner'",
-        ),
         (
             with_group(tags={"dyntrain:cluster": "demo", "dyntrain:base": "true"}, abandons=True),
             "demo: group demo-workers",
@@ -160,6 +154,12 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
             with_parameter("policy", '{"cluster": "demo", "min_workers": 20, "max_workers": 16}'),
             "demo: policy",
             "invalid (max_workers: Value error, must not be below min_workers (20)), so the controller leaves",
+        ),
+        (with_group(handed_on=frozenset({"demo-worker", "Cost Center"})), "demo: group demo-workers", "'Cost Center'"),
+        (
+            with_cluster(template=TemplateSeen({"demo-worker": "", "team/owner": "ml"}, "ami-1")),
+            "demo: launch template",
+            "no instance can be launched with its tag 'team/owner'",
         ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (

@@ -157,7 +157,7 @@ WORKER_FAILED = Preparation(attempt=1, at=NOW, outcome="worker_failed")
         ("PREPARE_FAILED", 1.0, {}, "ABANDON"),
         ("PREPARE_FAILED", 1.0, {"wished": None}, ""),
         ("PREPARE_FAILED", 1.0, {"wished": None, "acks": Acks(joined={"demo": Done(at=NOW)})}, "ABANDON"),
-        ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "ABANDON"),
+        ("PREPARE_FAILED", 1.0, {"wished": None, "tags_read": tags({**MINE, BASE_TAG: "true"})}, "CONTINUE"),
         ("ADD_QUEUED", 1.0, {"preparation": WORKER_FAILED}, ""),
         ("WAITING", 59.0, {"heard": HEARD}, ""),
         ("WAITING", 60.0, {"heard": HEARD}, "beat"),

@@ -241,13 +241,12 @@ class Reader:
         template = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         kinds = (*group.get("Instances", ()), *template.get("Overrides", ()))
         types = frozenset(one["InstanceType"] for one in kinds if one.get("InstanceType"))
-        handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
         abandons = any(
             hook["LifecycleTransition"] == _LAUNCHING and hook["DefaultResult"] == "ABANDON" for hook in hooks
         )
-        return GroupSeen(
-            *sizes, tags, frozenset(hook["LifecycleTransition"] for hook in hooks), types, handed_on, abandons
-        )
+        handed_on = frozenset(tag["Key"] for tag in group.get("Tags", ()) if tag.get("PropagateAtLaunch"))
+        hooked = frozenset(hook["LifecycleTransition"] for hook in hooks)
+        return GroupSeen(*sizes, tags, hooked, types, abandons, handed_on)
 
     def _template(self, name: str) -> TemplateSeen | None:
         try:

@@ -29,8 +29,8 @@ class StackSeen:
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """`types`: of its instances, and those that it may launch besides its launch template's. `handed_on`: the keys of
-    its tags that its instances get too. `abandons`: its launch hook ends a launch that nobody answers.
+    """`types`: of its instances, and those that it may launch besides its launch template's. `abandons`: its launch
+    hook ends a launch that nobody answers. `handed_on`: the keys of its tags that its instances get too.
     """
 
     minimum: int
@@ -40,8 +40,8 @@ class GroupSeen:
     tags: Mapping[str, str]
     hooks: frozenset[str]
     types: frozenset[str] = frozenset()
-    handed_on: frozenset[str] = frozenset()
     abandons: bool = False
+    handed_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

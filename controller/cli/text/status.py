@@ -94,7 +94,7 @@ def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
     doubt = cluster.get("unverified")
     said = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
-    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *said, *_held(cluster)]
+    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *_held(cluster), *said]
 
 
 def _held(cluster: dict[str, Any]) -> list[str]:

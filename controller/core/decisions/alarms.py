@@ -75,11 +75,11 @@ def alarms_of(
         metric = _METRICS.get(node.standing.reason)
         if metric is not None:
             found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
-        if node.view.instance in stopped:
-            found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
             found.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = told
+        if node.view.instance in stopped:
+            found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
             found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told
