@@ -193,6 +193,8 @@ class NodeReady(_Event):
     event: Literal["node_ready"] = "node_ready"
     instance: Instance
     attempt: int = Field(description="which life of its bootstrap this is, counted from 1")
+    address: str = Field("", description="at which the others reach it; empty: not known")
+    base: bool = Field(False, description="it is a base node")
 
 
 class NodeLost(_Event):

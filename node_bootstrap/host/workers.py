@@ -38,8 +38,11 @@ def workers_text(hosts: Iterable[str]) -> str:
 
 
 def ssh_text(hosts: Iterable[str]) -> str:
-    """One block a host: a line of ssh's files has a bound."""
-    return SSH_HEAD + "".join(f"Host {host}\n    StrictHostKeyChecking accept-new\n" for host in hosts)
+    """One block a host: a line of ssh's files has a bound. Who came with `ssh -A` goes on from node to node with the
+    same agent.
+    """
+    block = "    StrictHostKeyChecking accept-new\n    ForwardAgent yes\n"
+    return SSH_HEAD + "".join(f"Host {host}\n{block}" for host in hosts)
 
 
 def write_workers(layout: Layout, told: Iterable[str]) -> None:

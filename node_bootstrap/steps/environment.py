@@ -22,6 +22,7 @@ from dyntrain.node_bootstrap.steps.run import NodeStep, Run
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.launch_desk import VARIABLE
 
+COUNT = "DEEPLEARNING_WORKERS_COUNT"
 CHANNELS = "DYNTRAIN_CHANNELS"  # `dyntrain.training.worker.channel.objects` reads it
 TEMPLATE_TAG = "aws:ec2launchtemplate:id"  # EC2 sets it on whatever was launched from a template
 
@@ -30,7 +31,7 @@ def variables(identity: Identity, config: NodeConfig, workers: Path, gpus: int) 
     """What contract tells users to rely on. `config.environment` has the last word."""
     return {
         "DEEPLEARNING_WORKERS_PATH": str(workers),
-        "DEEPLEARNING_WORKERS_COUNT": str(config.workers),
+        COUNT: str(config.workers),
         "DEEPLEARNING_WORKER_GPU_COUNT": str(gpus),
         "EFS_MOUNT": config.mount,
         "AWS_REGION": identity.region,
@@ -49,12 +50,15 @@ def profile(values: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items()))
 
 
-def _for_people(layout: Layout) -> str:
-    """What their shells have besides: where a launch is taken, and the node's `python` and `dyntrain` where the machine
-    has none of its own.
+def _for_people(layout: Layout, config: NodeConfig) -> str:
+    """What their shells have besides: how many hosts the workers file lists, which changes with the cluster; where a
+    launch is taken; the node's `python` and `dyntrain` where the machine has none of its own.
     """
     ours = shlex.quote(str(Path(sys.executable).parent))
-    return f'export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{ours}\n'
+    count = (
+        f"export {COUNT}=$(grep -c . {shlex.quote(str(layout.workers))})\n" if COUNT not in config.environment else ""
+    )
+    return f'{count}export {VARIABLE}={shlex.quote(str(layout.launch_socket))}\nexport PATH="$PATH":{ours}\n'
 
 
 def _launch_script(layout: Layout) -> str:
@@ -88,7 +92,7 @@ def environment_files(
     return {
         layout.workers: HostFile(workers_text(hosts), 0o644),
         layout.profile: HostFile(
-            profile(variables(identity, config, layout.workers, gpus)) + _for_people(layout), 0o640, group
+            profile(variables(identity, config, layout.workers, gpus)) + _for_people(layout, config), 0o640, group
         ),
         layout.launch_script: HostFile(_launch_script(layout), 0o755),
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -86,12 +88,26 @@ def test_generate_trainer_hosts_without_gpus_have_one_worker_each(folder: Path) 
     assert {path.name for path in (folder / "tensorflow" / "logs").iterdir()} == {"ps0", "ps1", "worker0", "worker1"}
 
 
+def test_generate_trainer_the_documents_loop_works_after_nodes_have_joined_or_left(folder: Path) -> None:
+    """The count is of the login, the list of now: the loop goes to each host that is listed."""
+    _typed(folder, "10.0.0.25\n10.0.0.9\n10.0.1.207\n", gpus=0)
+    assert "--ps_hosts=10.0.0.25:2222,10.0.0.9:2222" in cast("list[str]", _told(folder, "ps1")["argv"])
+    assert "no part in this training" in (folder / "tensorflow" / "10.0.1.207.sh").read_text()
+    shutil.rmtree(folder / "tensorflow")
+    _typed(folder, "10.0.0.25\n", gpus=0)
+    assert "--ps_hosts=10.0.0.25:2222" in cast("list[str]", _told(folder, "ps0")["argv"])
+
+
 def test_generate_trainer_says_what_is_wrong_with_the_workers_file(tmp_path: Path) -> None:
     workers = tmp_path / "workers"
     typed = ["generate-trainer", "--workers_file_path", str(workers), "--worker_count", "2", "--worker_gpu_count", "0"]
     typed += ["--trainer_script_dir", str(tmp_path / "out"), "--training_script", "train.py"]
-    assert hosts_of("# ours\na slots=8\n\nb\nc\n", 2) == ("a", "b")
-    for text, said in (("a\n", "names 1 hosts"), ("a\n../b\n", "'../b' is no host"), ("a\n-b\n", "'-b' is no host")):
+    assert hosts_of(b"# ours\r\na slots=8\r\n\r\nb\nc\n", "f") == ("a", "b", "c")
+    for text, said in (
+        ("# none\n", "names no host"),
+        ("a\n../b\n", "'../b' is no host"),
+        ("a\n-b\n", "'-b' is no host"),
+    ):
         workers.write_text(text)
         result = CliRunner().invoke(main, typed)
         assert result.exit_code == 1

@@ -112,11 +112,12 @@ def test_nodes_are_told_where_data_and_results_lie_and_may_read_the_one_and_writ
         "s3://anybodys-jobs/advised",
     )
     assert (parse_node_config("demo", value_of(stack, parameter("demo", "node")))).data_location is None
-    (user_data,) = {
-        base64.b64decode(data["UserData"]).decode().split("EXTRAS=")[1].split()[0]
-        for data in launch_templates(stack, "advised").values()
-    }
-    assert user_data == "node,tensorboard", "what writes the curves"
+    for cluster in ("advised", "demo"):
+        (extras,) = {
+            base64.b64decode(data["UserData"]).decode().split("EXTRAS=")[1].split()[0]
+            for data in launch_templates(stack, cluster).values()
+        }
+        assert extras == "node,tensorboard", "what writes the curves, and shows them on a node"
     iam, rights = stack.cloud.client("iam"), dict[str, set[str]]()
     for role in iam.list_roles()["Roles"]:
         found = [
@@ -150,7 +151,7 @@ def test_people_find_what_dynamic_trainings_guide_sends_them_to(stack: ToyCloud)
     assert made["Parameters"]["KeyName"]["Type"] == "AWS::EC2::KeyPair::KeyName"
     assert "Default" not in made["Parameters"]["KeyName"], "the type takes no empty one"
     assert {"true", "True"} < set(made["Parameters"]["EnableElasticTraining"]["AllowedValues"])
-    assert made["Outputs"]["MasterAutoScalingGroup"]["Value"] == {"Ref": "MasterGroup"}
+    assert made["Outputs"]["MasterAutoScalingGroup"]["Value"] == {"Ref": "MasterAutoScalingGroup"}
     assert made["Outputs"]["Master"]["Value"] == {"Sub": "${Ready.Data}"}
     ssh = stack.cloud.client("ec2").describe_security_groups(Filters=[{"Name": "group-name", "Values": ["demo_SSH"]}])[
         "SecurityGroups"
@@ -497,7 +498,7 @@ def test_an_update_of_the_stack_sets_no_group_back_to_the_size_that_it_was_made_
         for name, resource in template()["Resources"].items()
         if resource["Type"] == "AWS::AutoScaling::AutoScalingGroup"
     }
-    assert set(groups) == {"MasterGroup", "BaseGroup", "WorkerGroup"}
+    assert set(groups) == {"MasterAutoScalingGroup", "BaseGroup", "WorkerGroup"}
     for resource in groups.values():
         policy = resource["UpdatePolicy"]
         assert set(policy) == {"AutoScalingScheduledAction"}, "nothing that replaces instances"
@@ -505,4 +506,8 @@ def test_an_update_of_the_stack_sets_no_group_back_to_the_size_that_it_was_made_
     sizes = {
         name: {key for key in ("DesiredCapacity",) if key in group["Properties"]} for name, group in groups.items()
     }
-    assert sizes == {"MasterGroup": {"DesiredCapacity"}, "BaseGroup": {"DesiredCapacity"}, "WorkerGroup": set()}
+    assert sizes == {
+        "MasterAutoScalingGroup": {"DesiredCapacity"},
+        "BaseGroup": {"DesiredCapacity"},
+        "WorkerGroup": set(),
+    }

@@ -59,9 +59,11 @@ def test_added_workers_have_the_role_that_publishes_no_coordinator_and_base_node
         launch_template_name("demo"): ["demo-WorkerRole"],
     }
     made = template()["Resources"]
-    named = {name: json.dumps(made[name]["Properties"]) for name in ("MasterGroup", "BaseGroup", "WorkerGroup")}
+    named = {
+        name: json.dumps(made[name]["Properties"]) for name in ("MasterAutoScalingGroup", "BaseGroup", "WorkerGroup")
+    }
     assert [(name, '{"Ref": "NodeTemplate"}' in text) for name, text in named.items()] == [
-        ("MasterGroup", True),
+        ("MasterAutoScalingGroup", True),
         ("BaseGroup", True),
         ("WorkerGroup", False),
     ]

@@ -36,7 +36,9 @@ def test_every_group_has_both_hooks_from_its_first_instance_on() -> None:
     }
     launching, terminating = "autoscaling:EC2_INSTANCE_LAUNCHING", "autoscaling:EC2_INSTANCE_TERMINATING"
     base, elastic = ({launching: result, terminating: "CONTINUE"} for result in ("CONTINUE", "ABANDON"))
-    assert hooks == {"MasterGroup": base, "BaseGroup": base, "WorkerGroup": elastic}, "a base node stays for people"
+    assert hooks == {"MasterAutoScalingGroup": base, "BaseGroup": base, "WorkerGroup": elastic}, (
+        "a base node stays for people"
+    )
 
 
 def test_the_network_lets_in_only_nodes_and_ssh_from_where_it_was_allowed() -> None:

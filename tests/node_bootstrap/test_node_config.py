@@ -112,9 +112,18 @@ def test_environment_files_are_complete_and_writing_twice_changes_nothing(tmp_pa
     assert (layout.profile.read_bytes(), layout.workers.read_bytes()) == files
     assert files[1] == b"10.0.0.1\n10.0.0.7\n"
     assert layout.profile.read_text().startswith(profile(variables(IDENTITY, config, layout.workers, 1)))
-    shown = ["sh", "-c", '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" && command -v dyntrain', str(layout.profile)]
-    found = subprocess.run(shown, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout
-    assert found.split() == [str(layout.launch_socket), str(Path(sys.executable).with_name("dyntrain"))]
+    told = '. "$0" && echo "$DYNTRAIN_LAUNCH_SOCKET" "$DEEPLEARNING_WORKERS_COUNT" && command -v dyntrain'
+
+    def shell() -> list[str]:
+        command = ["sh", "-c", told, str(layout.profile)]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+        ).stdout.split()
+
+    ours = str(Path(sys.executable).with_name("dyntrain"))
+    assert shell() == [str(layout.launch_socket), "2", ours]
+    write_workers(layout, ["10.0.0.1", "10.0.0.9", "10.0.0.7"])
+    assert shell() == [str(layout.launch_socket), "3", ours], "as many as are listed, after each join"
     assert variables(IDENTITY, config, layout.workers, 1) == {
         "DEEPLEARNING_WORKERS_PATH": str(layout.workers),
         "DEEPLEARNING_WORKERS_COUNT": "2",

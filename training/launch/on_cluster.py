@@ -18,6 +18,7 @@ from typing import BinaryIO
 from dyntrain.training import events
 from dyntrain.training.coordinator.host_log import HOST_FILE, HOST_LOG
 from dyntrain.training.coordinator.progress import describe
+from dyntrain.training.launch.launcher_lines import LauncherLines
 from dyntrain.training.launch.plan import LaunchError, OnCluster
 from dyntrain.training.ledger import EventTail
 from dyntrain.training.protocol.launch_desk import SOCKET, VARIABLE, Reply, ToEnd, ToLaunch, ask
@@ -137,6 +138,7 @@ def _read(path: Path, start: int) -> tuple[bytes, int]:
 def _follow(followed: _Followed, end: Callable[[], object]) -> int:
     code: int | None = None
     quiet = time.monotonic()
+    lines = LauncherLines()
     begin = [f"{followed.reply.job} is the cluster's: tags and groups decide how many nodes train"]
     while code is None or time.monotonic() - quiet < LAST_SECONDS:
         try:
@@ -147,7 +149,8 @@ def _follow(followed: _Followed, end: Callable[[], object]) -> int:
             for event in followed.events():
                 if isinstance(event, events.Finished | events.Failed):
                     code, quiet = int(isinstance(event, events.Failed)), time.monotonic()
-                _say(describe(event))
+                for line in (*lines.of(event), describe(event)):
+                    _say(line)
             time.sleep(LOOK_SECONDS)
         except KeyboardInterrupt:
             if code is not None:

@@ -8,8 +8,11 @@ Nothing here is elastic, and nothing ends a parameter server but a signal.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import join, quote
+
+from dyntrain.training.launch.hosts import decoded, lines_of
 
 SERVER_PORT, FIRST_WORKER_PORT = 2222, 2230
 MOST_GPUS = 64
@@ -30,21 +33,26 @@ class Training:
     log_dir: str
 
 
-def hosts_of(text: str, count: int) -> tuple[str, ...]:
-    """The first `count` of a workers file, which has one host a line, or `host slots=8`. Raises TrainerError."""
-    lines = [line.split()[0] for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    hosts = tuple(dict.fromkeys(lines))[:count]
+def hosts_of(raw: bytes, source: str) -> tuple[str, ...]:
+    """Of a workers file, in any form that launchers take (`dyntrain.training.launch.hosts`). Raises TrainerError."""
+    try:
+        hosts = tuple(dict.fromkeys(line.host for line in lines_of(decoded(raw), source)))
+    except ValueError as error:
+        raise TrainerError(str(error)) from error
     for host in hosts:
         if not re.fullmatch(HOST, host):
             raise TrainerError(f"{host!r} is no host")
-    if count < 1 or len(hosts) < count:
-        raise TrainerError(f"the workers file names {len(hosts)} hosts, --worker_count asks for {count}")
+    if not hosts:
+        raise TrainerError("the workers file names no host")
     return hosts
 
 
-def scripts(training: Training) -> dict[str, str]:
-    """For each host what `bash` is to run there. It returns at once; what it started writes to the logs."""
-    return {host: _script(training, number) for number, host in enumerate(training.hosts)}
+def scripts(training: Training, others: Sequence[str] = ()) -> dict[str, str]:
+    """For each host what `bash` is to run there. It returns at once; what it started writes to the logs. `others` are
+    listed too, and have no part: nodes that have joined since the count was taken.
+    """
+    idle = {host: f"echo {quote(f'{host} has no part in this training')}\n" for host in others}
+    return idle | {host: _script(training, number) for number, host in enumerate(training.hosts)}
 
 
 def _script(training: Training, number: int) -> str:

@@ -136,7 +136,7 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
         "-H", "--hostfile", type=Path, help="one host a line; default with --launcher local: loopback addresses"
     )
     how = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
-    parser.add_argument("--launcher", choices=["local", "ssh"], default="ssh", help=how)
+    parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=how)
     parser.add_argument(
         "--env",
         action="append",
@@ -274,6 +274,15 @@ def _servers(text: str, hosts: int) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= hosts:
         return int(text)
     raise LaunchError(f"--num-servers {text}: must be {ALL}, or between 1 and the number of base hosts ({hosts})")
+
+
+def _launcher(text: str) -> str:
+    """dmlc's launcher has some more, which hand a job to a scheduler."""
+    if text not in ("local", "ssh"):
+        raise argparse.ArgumentTypeError(
+            f"{text}: workers that come and go are started here, by ssh on the hosts of -H or, local, on this machine"
+        )
+    return text
 
 
 def _truth(text: str) -> bool:

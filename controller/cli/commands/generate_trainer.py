@@ -46,14 +46,18 @@ def generate_trainer(
     from dyntrain.training.launch.parameter_servers import TrainerError, Training, hosts_of, scripts
 
     try:
-        hosts = hosts_of(workers_file_path.read_text(), worker_count)
+        listed = hosts_of(workers_file_path.read_bytes(), workers_file_path.name)
+        hosts = listed[:worker_count]
         training = Training(hosts, worker_gpu_count, (python, training_script, *arguments), log_dir)
-        for host, text in scripts(training).items():
+        for host, text in scripts(training, listed[worker_count:]).items():
             _write(trainer_script_dir / f"{host}.sh", text)
     except TrainerError as error:
         raise click.ClickException(f"{workers_file_path}: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise click.ClickException(str(error)) from error
+    if len(listed) != worker_count:
+        shown = f"{workers_file_path} lists {len(listed)} hosts, --worker_count is {worker_count}"
+        click.echo(f"Warning: {shown}: the training has {len(hosts)}", err=True)
     for host in hosts:
         click.echo(f'ssh {host} "bash {trainer_script_dir.absolute() / f"{host}.sh"}"')
 

@@ -36,7 +36,11 @@ def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
     orders: list[Order] = [
         ToNode(instance, Listed(listed=instance in (wanted(job) or ()))),
-        Announce(events.NodeReady(instance=instance, attempt=hello.attempt, at=now)),
+        Announce(
+            events.NodeReady(
+                instance=instance, attempt=hello.attempt, address=hello.private_ip, base=hello.base, at=now
+            )
+        ),
     ]
     orders += job.roster.end_again(instance, hello.worker_pid)
     if job.phase is Phase.OVER:
