@@ -259,6 +259,7 @@ def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> No
     assert stragglers({"a": 0.10, "b": 0.14}) == []
     assert [who for who, _, _ in stragglers({"a": 0.10, "b": 0.16})] == ["b"], "of two, against the faster one"
     assert stragglers({"a": 9.0}) == []
+    assert stragglers({"a": 0.019, "b": 0.054}) == [], "steps of milliseconds differ by whose turn it is"
     world, master, _ = story()
     second = world.launch(3)
     world.hear(world.tag(second), world.report(second))
