@@ -219,7 +219,8 @@ def test_a_thousand_nodes_and_a_hundred_thousand_events_are_a_few_rows_in_the_do
 def test_on_a_narrow_screen_the_changes_and_the_times_below_curves_are_whole(bed: Bed, page: Page) -> None:
     mark = HistoryMark(
         at=bed.world.now, event="forming", instance="", generation=3, seconds=0.5,
-        phases={"create": 0.2, "w": 0.01, "i": 0.001}, reason="launched by a-group-with-a-long-name-of-its-own and untagged",
+        phases={"create": 0.2, "w": 0.01, "i": 0.001},
+        reason="launched by a-group-with-a-long-name-of-its-own and untagged",
     )  # fmt: skip
     points = [
         HistoryPoint(at=bed.world.now + 10.0 * n, epoch=n, step=n, workers=2, samples_per_second=9.0, metrics={})

@@ -1,5 +1,5 @@
-"""How fast the job trains, as it is told: what would break for a user is a rate that falls to nothing, in `status` and on
-the curves, whenever the workers change.
+"""How fast the job trains, as it is told: what would break for a user is a rate that falls to nothing, in `status` and
+in the metrics, whenever the workers change.
 """
 
 from __future__ import annotations
