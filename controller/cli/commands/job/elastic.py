@@ -182,7 +182,8 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
             raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
         time.sleep(FOLLOW_SECONDS)
     if seen.phase not in ("RUNNING", "SUCCEEDED"):
-        raise GiveUp(f"{name} is {seen.phase}: {seen.reason}; `dyntrain job stop {name}` ends what was made")
+        more = f"`dyntrain job status {name}` says more"
+        raise GiveUp(f"{name} is {seen.phase}; {more}, `dyntrain job stop {name}` ends what was made")
     click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
 
 
