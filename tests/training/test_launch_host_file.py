@@ -219,3 +219,15 @@ def test_launch_a_node_that_ended_with_its_job_is_not_launched_again(
 
     asyncio.run(looks_once())
     assert kept == launched
+
+
+def test_a_base_host_that_was_in_no_step_is_named_once_others_have_trained(tmp_path: Path) -> None:
+    """A job on one of two hosts must not end as if it had been on both."""
+    hosts = FileHosts(tmp_path, [A, B], destinations={B: ("--", "node-b")})
+    hosts.report(report(forming=(A, B)))
+    assert hosts.never_trained() == "", "nothing was trained, so nothing without somebody"
+    hosts.report(report(A, forming=(B,)))
+    assert hosts.never_trained() == "node-b"
+    hosts.report(report(A, B))
+    hosts.report(report(A, state="finished"))
+    assert hosts.never_trained() == "", "who was lost later did take part"
