@@ -45,7 +45,8 @@ def test_t22_a_base_node_is_replaced_by_a_command_and_its_machine_ends(up: Local
     assert (refused.returncode, "runs the coordinator" in refused.stderr) == (1, True)
 
     asked = up.dyntrain("base", "replace", old, new)
-    assert (asked.returncode, asked.stderr) == (0, "")
+    assert (asked.returncode, asked.stderr.count("\n")) == (0, 1), asked.stderr
+    assert asked.stderr.endswith("cluster demo\n"), "where it is done, and nothing else"
     assert profile(new) == profile(master), "it may have to publish itself as coordinator"
     up.wait_for(lambda: up.state(old) == "terminated", 120, "the old base node is released")
     assert up.dyntrain("base", "replace", old, new).returncode == 0, "asked again, when all is done"
