@@ -118,6 +118,8 @@ class Steps:
             if loop.group == 1 and loop.state.accumulated:
                 loop.adding_up.updated(hand.updated)
             loop.state.carried.resume(takes=False)
+            if loop.trial is not None and hand.updated:
+                loop.trial.stepped(loop)
             loop.undo.mark()
 
     def _go_back(self) -> None:

@@ -39,6 +39,7 @@ from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.record.opinions import on_trial
 from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
+from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.loop.watched.adding_up import AddingUp
@@ -95,6 +96,7 @@ class TrainingLoop:
         self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
         self.made_anew = MadeAnew()
         self.draws = EpochDraws()
+        self.trial = this_trial()  # of `dyntrain check`
 
     @property
     def state(self) -> TrainingState:
@@ -234,6 +236,8 @@ class TrainingLoop:
             )
         )
         self._between_epochs()
+        if self.trial is not None:
+            self.trial.began(self)
 
     def _refuse(self) -> None:
         """Raises ValueError for what does not go together, as it is asked for now."""

@@ -1,0 +1,243 @@
+"""An experiment from its first run to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from dyntrain.training.launch.plan import LaunchError
+from dyntrain.training.launch.plan import parse as parse_launch
+from dyntrain.training.trial.differences import Arrays, Comparison, Key, Rounding, apart, compare, first_apart
+from dyntrain.training.trial.members import EVENTS
+from dyntrain.training.trial.plan import Plan, planned
+from dyntrain.training.trial.processes import Ended, TooLong, run
+from dyntrain.training.trial.verdict import NEVER, Course, Verdict, draws, failed, not_twice, same_or_not, stopped
+from dyntrain.training.trial_files import VARIABLE, Order, Taken, taken
+
+ONE, NUDGED, AGAIN, DRAWS, MEMBERS = "one-process", "nudged", "again", "other-draws", "members"
+IN_ONE = "the script in one process"
+LOOK_SECONDS = 0.5
+SUSPECT = 1e-3  # rounding that makes more is looked at: the script may be another one each time
+TWICE = 1e-5  # what two runs of one script may differ by
+ALIKE = 0.1  # draws that move the weights by so much of what they part by may be why they part
+
+
+@dataclass(frozen=True)
+class Options:
+    """`seconds`: of a run, at most. `plan` None: by the seed, for the steps that the script makes."""
+
+    command: Sequence[str]
+    steps: int = 12
+    epochs: int | None = None
+    samples: int | None = None
+    plan: Plan | None = None
+    seed: int = 0
+    seconds: float = 600.0
+
+
+class Experiment:
+    """Its files are below `folder`, the script's own are where it is started. `tell` is for people who wait."""
+
+    def __init__(self, options: Options, folder: Path, tell: Callable[[str], None]) -> None:
+        self._options, self._folder, self._tell = options, folder, tell
+        self.plan = options.plan
+
+    async def verdict(self) -> Verdict:
+        """Raises LaunchError where the command cannot be run."""
+        launched = parse_launch(["-n", "1", "--launcher", "local", *self._options.command])
+        try:
+            return await self._course(launched.command)
+        except TooLong:
+            seconds = f"{self._options.seconds:.0f} s"
+            return failed("a run", f"did not end within {seconds}: fewer --steps or --samples, or more --seconds")
+
+    async def _course(self, command: Sequence[str]) -> Verdict:
+        self._tell("in one process, and once more with weights one rounding apart")
+        one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
+        if one.code:
+            return failed(IN_ONE, f"ended with exit code {one.code}: {one.last_words}")
+        if nudged.code:
+            return failed("the script with weights one rounding apart", f"ended: {nudged.last_words}")
+        first, other = self._series(ONE), self._series(NUDGED)
+        if not any(step for _, step in first):
+            return failed("the script", NEVER.partition("the script ")[2])
+        if (found := await self._another_each_time(command, first, other)) is not None:
+            return found
+        loops: dict[int, list[int]] = {}
+        for loop, step in sorted(first):
+            loops.setdefault(loop, [])
+            if step > max((s for made in loops.values() for s in made), default=0):
+                loops[loop].append(step)
+        self.plan = self.plan or planned([loops[loop] for loop in sorted(loops)], self._options.seed)
+        self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
+        ended = await self._members(command)
+        course = self._came_to(len(first) - len(loops))
+        if ended.code:
+            return self._stopped(ended, course)
+        return await self._judged(command, first, other, course)
+
+    # ---- runs
+
+    async def _alone(self, name: str, command: Sequence[str], nudge: bool = False, other_draws: bool = False) -> Ended:
+        order = self._order(name, nudge=nudge, other_draws=other_draws)
+        path = order.write()
+        watching = asyncio.create_task(self._watch(order, name)) if name == ONE else None
+        try:
+            return await run(command, self._environment(path), self._log(name), self._options.seconds)
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def _members(self, command: Sequence[str]) -> Ended:
+        assert self.plan is not None
+        one = self._order(ONE)
+        norms = one.norms_file if one.norms_file.exists() else None
+        order = self._order(MEMBERS).model_copy(
+            update={"norms": norms, "held": self.plan.steps, "kills": self.plan.kills}
+        )
+        order.write()
+        launcher = [
+            sys.executable,
+            "-m",
+            "dyntrain.training.trial.members",
+            str(order.folder),
+            str(self.plan),
+            *command,
+        ]
+        watching = asyncio.create_task(self._watch(order, MEMBERS))
+        try:
+            return await run(launcher, self._environment(None), self._log(MEMBERS), self._options.seconds)
+        finally:
+            watching.cancel()
+
+    def _order(self, name: str, nudge: bool = False, other_draws: bool = False) -> Order:
+        options = self._options
+        return Order(
+            folder=self._folder / name,
+            steps=options.steps,
+            epochs=options.epochs,
+            samples=options.samples,
+            nudge=nudge,
+            seed=options.seed,
+            other_draws=other_draws,
+        )
+
+    def _environment(self, order: Path | None) -> Mapping[str, str]:
+        """Of a run: on CPUs, whose threads are shared by those that run beside each other."""
+        threads = str(max(1, (os.cpu_count() or 1) // 3))
+        mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        told = {} if order is None else {VARIABLE: str(order)}
+        return {**os.environ, **mine, "PATH": path, "PYTHONUNBUFFERED": "1", **told}
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    async def _watch(self, order: Order, name: str) -> None:
+        said = (0, 0)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            last = max(
+                (at for at, _ in taken(order.steps_folder)), key=lambda at: (at.step, at.generation), default=None
+            )
+            if last is not None and (last.step, last.workers) > said:
+                said = (last.step, last.workers)
+                among = "" if name == ONE else f", {last.workers} worker{'' if last.workers == 1 else 's'}"
+                self._tell(f"step {last.step}{among}")
+
+    # ---- what they came to
+
+    def _series(self, name: str) -> dict[Key, Arrays]:
+        return {(at.loop, at.step): _load(path) for at, path in taken(self._order(name).steps_folder)}
+
+    def _of_members(self) -> dict[Key, list[tuple[Taken, Path]]]:
+        """Of each step what its workers had the last time that it was made."""
+        found: dict[Key, list[tuple[Taken, Path]]] = {}
+        for at, path in taken(self._order(MEMBERS).steps_folder):
+            had = found.setdefault((at.loop, at.step), [])
+            if had and had[0][0].generation < at.generation:
+                had.clear()
+            had.append((at, path))
+        return found
+
+    def _came_to(self, steps: int) -> Course:
+        order = self._order(MEMBERS)
+        formed = 0
+        if (events := order.folder / EVENTS).exists():
+            formed = sum(json.loads(line)["event"] == "formed" for line in events.read_text().splitlines())
+        return Course(steps, max(0, formed - 1), len([*order.folder.glob("killed-*")]))
+
+    def _stopped(self, ended: Ended, course: Course) -> Verdict:
+        last = max((at for at, _ in taken(self._order(MEMBERS).steps_folder)), key=lambda at: at.step, default=None)
+        step, workers = (0, 1) if last is None else (last.step, last.workers)
+        return stopped(step, _why(ended), workers, course)
+
+    async def _another_each_time(
+        self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]
+    ) -> Verdict | None:
+        """A nudge that makes much may be no nudge: then a third run tells."""
+        begin = min(first)
+        seen = Rounding()
+        for key in first:
+            seen.see(apart(first[key], nudged.get(key, {})))
+        begins = max(apart(first[begin], nudged.get(begin, {})).values(), default=0.0)
+        if not begins and max(seen.usual("w"), seen.usual("g")) < SUSPECT:
+            return None
+        self._tell("in one process again, as much is made of one rounding")
+        again = await self._alone(AGAIN, command)
+        if again.code:
+            return failed(IN_ONE, f"ended the second time: {again.last_words}")
+        found = first_apart(first, self._series(AGAIN), TWICE)
+        return None if found is None else not_twice(found)
+
+    async def _judged(
+        self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
+    ) -> Verdict:
+        members = self._of_members()
+        loaded = {key: [_load(path) for _, path in each] for key, each in members.items()}
+        found = compare(first, nudged, loaded)
+        if found.parting is None:
+            return same_or_not(found, course)
+        if (verdict := await self._by_draws(command, first, found)) is not None:
+            return verdict
+        at = members.get(found.parting.at)
+        return same_or_not(
+            found, course if not at else Course(course.steps, course.changes, course.kills, at[0][0].workers)
+        )
+
+    async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
+        parting = found.parting
+        if parting is None or parting.missing:
+            return None
+        self._tell("in one process with other draws, as the runs part")
+        ended = await self._alone(DRAWS, command, other_draws=True)
+        other = self._series(DRAWS).get(parting.at)
+        if ended.code or other is None:
+            return None
+        moved = apart(first[parting.at], other).get(parting.name, 0.0)
+        if moved < max(ALIKE * parting.difference, SUSPECT):
+            return None
+        return draws(parting, moved, found.rounding)
+
+
+def _load(path: Path) -> Arrays:
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def _why(ended: Ended) -> str:
+    """What the job failed of: the launcher says it in one line, before what it says of its files."""
+    lines = ended.log.read_text(errors="replace").splitlines()
+    for line in reversed(lines):
+        if " has failed: " in line:
+            return line.partition(" has failed: ")[2].partition("; what happened is in")[0][:600]
+    return ended.last_words
+
+
+__all__ = ["Experiment", "LaunchError", "Options"]
