@@ -56,6 +56,11 @@ class Order(BaseModel):
         """Where this run writes the constants."""
         return self.folder / "norms.json"
 
+    @property
+    def follows_file(self) -> Path:
+        """Is there where the script's batch follows the number of workers."""
+        return self.folder / "follows"
+
     def gate(self, step: int) -> Path:
         return self.folder / f"go-{step}"
 

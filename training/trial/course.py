@@ -66,6 +66,8 @@ def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list
     print(verdict.sentence, flush=True)
     if plan is not None:
         print(f"Again: --plan '{plan}' --seed {options.seed}. {HELD}", flush=True)
+    for finding in verdict.findings:
+        print(finding, flush=True)
     if logs:
         print(f"What the script wrote: {' '.join(logs)}", flush=True)
 

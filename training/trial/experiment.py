@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,24 @@ from dyntrain.training.trial.differences import Arrays, Comparison, Key, Roundin
 from dyntrain.training.trial.members import EVENTS
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
-from dyntrain.training.trial.verdict import NEVER, Course, Verdict, draws, failed, not_twice, same_or_not, stopped
+from dyntrain.training.trial.verdict import (
+    FOLLOWS,
+    NEVER,
+    Course,
+    Verdict,
+    draws,
+    failed,
+    findings,
+    not_twice,
+    refused,
+    same_or_not,
+    stopped,
+)
 from dyntrain.training.trial_files import VARIABLE, Order, Taken, taken
 
-ONE, NUDGED, AGAIN, DRAWS, MEMBERS = "one-process", "nudged", "again", "other-draws", "members"
+ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
+CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
+REFUSED = ".Refused"  # in the last line of a script that the job refuses
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
 SUSPECT = 1e-3  # rounding that makes more is looked at: the script may be another one each time
@@ -61,12 +75,14 @@ class Experiment:
         self._tell("in one process, and once more with weights one rounding apart")
         one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
         if one.code:
-            return failed(IN_ONE, f"ended with exit code {one.code}: {one.last_words}")
+            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, _ended(one))
+        if self._order(ONE).follows_file.exists():
+            return Verdict("not comparable", FOLLOWS)
         if nudged.code:
-            return failed("the script with weights one rounding apart", f"ended: {nudged.last_words}")
+            return failed("the script with weights one rounding apart", _ended(nudged))
         first, other = self._series(ONE), self._series(NUDGED)
         if not any(step for _, step in first):
-            return failed("the script", NEVER.partition("the script ")[2])
+            return Verdict("not comparable", NEVER)
         if (found := await self._another_each_time(command, first, other)) is not None:
             return found
         loops: dict[int, list[int]] = {}
@@ -79,8 +95,18 @@ class Experiment:
         ended = await self._members(command)
         course = self._came_to(len(first) - len(loops))
         if ended.code:
-            return self._stopped(ended, course)
-        return await self._judged(command, first, other, course)
+            return await self._with_findings(command, self._stopped(ended, course))
+        verdict = await self._judged(command, first, other, course)
+        return await self._with_findings(command, verdict) if verdict.answer == "parts" else verdict
+
+    async def _with_findings(self, command: Sequence[str], verdict: Verdict) -> Verdict:
+        """What the rules say of a script that does not train the same, whose runs were without them."""
+        self._tell("in one process with the rules")
+        order = self._order(RULES)
+        ended = await run(
+            command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds
+        )
+        return replace(verdict, findings=findings(ended.log.read_text(errors="replace").splitlines()))
 
     # ---- runs
 
@@ -128,13 +154,15 @@ class Experiment:
             other_draws=other_draws,
         )
 
-    def _environment(self, order: Path | None) -> Mapping[str, str]:
-        """Of a run: on CPUs, whose threads are shared by those that run beside each other."""
+    def _environment(self, order: Path | None, checks: str = "off") -> Mapping[str, str]:
+        """Of a run: on CPUs, whose threads are shared by those that run beside each other. The numbers decide, so that
+        no rule stops it.
+        """
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         told = {} if order is None else {VARIABLE: str(order)}
-        return {**os.environ, **mine, "PATH": path, "PYTHONUNBUFFERED": "1", **told}
+        return {**os.environ, **mine, "PATH": path, "PYTHONUNBUFFERED": "1", CHECKS: checks, **told}
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -192,7 +220,7 @@ class Experiment:
         self._tell("in one process again, as much is made of one rounding")
         again = await self._alone(AGAIN, command)
         if again.code:
-            return failed(IN_ONE, f"ended the second time: {again.last_words}")
+            return failed("the script, a second time,", _ended(again))
         found = first_apart(first, self._series(AGAIN), TWICE)
         return None if found is None else not_twice(found)
 
@@ -229,6 +257,10 @@ class Experiment:
 def _load(path: Path) -> Arrays:
     with np.load(path) as arrays:
         return dict(arrays)
+
+
+def _ended(ended: Ended) -> str:
+    return f"ended with exit code {ended.code}: {ended.last_words}"
 
 
 def _why(ended: Ended) -> str:

@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import Target
@@ -51,8 +52,10 @@ def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...
     return (*before, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(before))))
 
 
-def standing(events: Sequence[dict[str, object]], instances: Sequence[str]) -> bool:
-    """Whether each has a worker that trains or stands by, and was not lost after that. Pure."""
+def standing(events: Sequence[dict[str, object]], instances: Sequence[str], lost: int) -> bool:
+    """Whether so many workers were lost, and each instance has one that trains or stands by after that. Pure."""
+    if sum(event.get("event") == "worker_lost" for event in events) < lost:
+        return False
     last: dict[object, object] = {}
     for event in events:
         if event.get("event") in ("worker_ready", "worker_lost"):
@@ -64,18 +67,27 @@ async def conduct(plan: Plan, order: Order, hosts: PlannedHosts) -> None:
     """To the last of what is planned."""
     workers, joined = {each.step: each.workers for each in plan.changes}, 0
     for step in plan.steps:
-        await _until(lambda step=step: any(at.step == step for at, _ in taken(order.steps_folder)))  # type: ignore[misc]
+        await _until(partial(_made, order, step))
         if step in workers:
             wanted = hosts_of(hosts.hosts, workers[step], joined)
             joined += len(set(wanted) - set(hosts.hosts))
             hosts.want(wanted, "the plan of this experiment")
-        hosts.reads = 0
-        await _until(lambda: hosts.reads > READS and standing(_events(order), [*map(instance_of, hosts.hosts)]))
+        hosts.reads, lost = 0, sum(each.step <= step for each in plan.kills)
+        instances = [instance_of(host) for host in hosts.hosts]
+        await _until(partial(_ready, order, hosts, instances, lost))
         order.gate(step).touch()
 
 
+def _made(order: Order, step: int) -> bool:
+    return any(at.step == step for at, _ in taken(order.steps_folder))
+
+
+def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
+    return hosts.reads > READS and standing(_events(order), instances, lost)
+
+
 async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():
+    while not holds():  # noqa: ASYNC110  # what is looked at is files of other processes
         await asyncio.sleep(LOOK_SECONDS)
 
 

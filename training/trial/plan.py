@@ -43,7 +43,7 @@ class Plan:
     @property
     def steps(self) -> tuple[int, ...]:
         """After which the job is held until what is planned there is ready."""
-        return tuple(sorted(each.step for each in (*self.changes, *self.kills)))
+        return tuple(sorted([each.step for each in self.changes] + [each.step for each in self.kills]))
 
 
 def parse(text: str) -> Plan:
@@ -63,7 +63,8 @@ def parse(text: str) -> Plan:
     if any(not 1 <= each.workers <= MOST for each in plan.changes):
         raise ValueError(f"--plan {text!r}: between 1 and {MOST} workers")
     return Plan(
-        tuple(sorted(plan.changes, key=lambda each: each.step)), tuple(sorted(plan.kills, key=lambda k: k.step))
+        tuple(sorted(plan.changes, key=lambda change: change.step)),
+        tuple(sorted(plan.kills, key=lambda kill: kill.step)),
     )
 
 

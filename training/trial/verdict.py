@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,6 +15,11 @@ EXIT: dict[Answer, int] = {"same": 0, "parts": 1, "not comparable": 2}
 NEVER = (
     "not comparable: the script ended without a step. It needs ElasticJob.join() and job.epochs(): training/GUIDE.md"
 )
+FOLLOWS = (
+    "not comparable: batching=PerWorker(...) makes larger batches of more workers, which one process does not. Check "
+    "the script with global_batch="
+)
+FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
 HELD = "Dropout and BatchNorm's batch statistics, which differ by design, were held still."
 
 
@@ -35,6 +42,7 @@ class Verdict:
     difference: float | None = None
     rounding: float | None = None
     course: Course | None = None
+    findings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -102,8 +110,8 @@ def not_twice(found: Parting) -> Verdict:
 
 def draws(parting: Parting, other: float, rounding: float) -> Verdict:
     said = (
-        f"not comparable: what the script draws within a step moves `{called(parting.name)}` by {number(other)} at step "
-        f"{parting.at[1]}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
+        f"not comparable: what the script draws within a step moves `{called(parting.name)}` by {number(other)} at "
+        f"step {parting.at[1]}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
     )
     return Verdict("not comparable", said, parting.at[1], called(parting.name), parting.difference, rounding)
 
@@ -114,6 +122,16 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
     return Verdict(
         "parts", f"stops after step {step}{among}, which it does not in one process: {why}", step=step, course=course
     )
+
+
+def refused(why: str) -> Verdict:
+    """By the job, in one process already."""
+    return Verdict("parts", f"is refused before it can be compared: {why.partition(': ')[2] or why}")
+
+
+def findings(lines: Iterable[str]) -> tuple[str, ...]:
+    """What rules told in a script's log, each once."""
+    return tuple(dict.fromkeys(found[0] for line in lines if (found := FINDING.search(line))))
 
 
 def failed(run: str, why: str) -> Verdict:

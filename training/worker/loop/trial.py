@@ -18,8 +18,8 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import Moment, Order, Taken, order
-from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from mxnet import gluon
@@ -28,7 +28,6 @@ BATCHES = 4  # whole ones of an epoch, where nothing else is said
 KEPT_WHOLE = 4096  # numbers; of larger arrays so many sums, with signs, whose differences are as large as the arrays'
 HASH = np.uint32(2654435761)  # Knuth's: a place's sign is one of its bits
 GATE_SECONDS = 0.02
-OTHER = 1  # the number of a worker that draws other numbers
 
 
 class FirstBatch(Statistics):
@@ -63,6 +62,8 @@ class Trial:
     def shortened(self, course: Course) -> Course:
         """The loop as it is tried."""
         order, batch = self._order, course.largest_batch
+        if isinstance(course.batching, PerWorker):
+            order.follows_file.touch()
         cap = BATCHES * batch + (course.samples % batch or batch) if order.samples is None else order.samples
         if course.drawn is None and cap < course.samples:
             course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
@@ -81,8 +82,6 @@ class Trial:
             rng = np.random.default_rng(self._order.seed)
             for param in loop.state.equal:
                 _nudge(param, rng)
-        if self._order.other_draws:
-            seed_generators(loop.seed, loop.position.step, OTHER)
 
     def updated(self, loop: Any, trainer: Any) -> None:
         """By gradients that are summed over all workers."""
