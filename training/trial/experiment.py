@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.launch.plan import parse as parse_launch
 from dyntrain.training.trial.differences import Arrays, Comparison, Key, Rounding, apart, compare, first_apart
-from dyntrain.training.trial.members import EVENTS
+from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
 from dyntrain.training.trial.verdict import (
@@ -196,15 +195,13 @@ class Experiment:
 
     def _came_to(self, steps: int) -> Course:
         order = self._order(MEMBERS)
-        formed = 0
-        if (events := order.folder / EVENTS).exists():
-            formed = sum(json.loads(line)["event"] == "formed" for line in events.read_text().splitlines())
-        return Course(steps, max(0, formed - 1), len([*order.folder.glob("killed-*")]))
+        formed = [event for event in events_of(order) if event["event"] == "formed"]
+        workers = len(formed[-1]["members"]) if formed else 1
+        return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
 
     def _stopped(self, ended: Ended, course: Course) -> Verdict:
         last = max((at for at, _ in taken(self._order(MEMBERS).steps_folder)), key=lambda at: at.step, default=None)
-        step, workers = (0, 1) if last is None else (last.step, last.workers)
-        return stopped(step, _why(ended), workers, course)
+        return stopped(1 if last is None else last.step + 1, _why(ended), course.workers, course)
 
     async def _another_each_time(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]

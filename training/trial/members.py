@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dyntrain.controller.contract.messages import Target
 from dyntrain.training.launch.command import launch
@@ -52,7 +53,7 @@ def hosts_of(before: Sequence[str], workers: int, joined: int) -> tuple[str, ...
     return (*before, *(f"127.0.0.{2 + joined + i}" for i in range(workers - len(before))))
 
 
-def standing(events: Sequence[dict[str, object]], instances: Sequence[str], lost: int) -> bool:
+def standing(events: Sequence[dict[str, Any]], instances: Sequence[str], lost: int) -> bool:
     """Whether so many workers were lost, and each instance has one that trains or stands by after that. Pure."""
     if sum(event.get("event") == "worker_lost" for event in events) < lost:
         return False
@@ -83,7 +84,7 @@ def _made(order: Order, step: int) -> bool:
 
 
 def _ready(order: Order, hosts: PlannedHosts, instances: Sequence[str], lost: int) -> bool:
-    return hosts.reads > READS and standing(_events(order), instances, lost)
+    return hosts.reads > READS and standing(events_of(order), instances, lost)
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -91,7 +92,8 @@ async def _until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _events(order: Order) -> list[dict[str, object]]:
+def events_of(order: Order) -> list[dict[str, Any]]:
+    """What has happened in the job so far."""
     try:
         lines = (order.folder / EVENTS).read_text().splitlines(keepends=True)
     except FileNotFoundError:

@@ -51,14 +51,15 @@ class Verdict:
     @property
     def facts(self) -> dict[str, Any]:
         """For JSON, which has no infinity."""
-        found = {name: value for name, value in asdict(self).items() if name != "course"}
-        found |= (
-            {} if self.course is None else {name: getattr(self.course, name) for name in ("steps", "changes", "kills")}
-        )
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in found.items()
-        }
+        found = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
+        del found["course"]
+        counted = () if self.course is None else ("steps", "changes", "kills")
+        found |= {name: getattr(self.course, name) for name in counted}
+        return {name: None if _endless(value) else value for name, value in found.items()}
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def same_or_not(found: Comparison, course: Course) -> Verdict:
@@ -117,10 +118,10 @@ def draws(parting: Parting, other: float, rounding: float) -> Verdict:
 
 
 def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
-    """The job of members failed."""
+    """The job of members failed, in this step."""
     among = f" with {workers} workers" if workers > 1 else ""
     return Verdict(
-        "parts", f"stops after step {step}{among}, which it does not in one process: {why}", step=step, course=course
+        "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
     )
 
 
@@ -143,7 +144,11 @@ def called(name: str) -> str:
 
 
 def number(value: float) -> str:
-    return "more than any number" if math.isinf(value) else f"{value:.0e}".replace("e-0", "e-").replace("e+00", "")
+    return (
+        "more than any number"
+        if math.isinf(value)
+        else f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e")
+    )
 
 
 def _counted(course: Course) -> str:
