@@ -127,10 +127,18 @@ def test_a_script_that_cannot_be_compared_is_told_why(check: Any, how: str, told
     assert told in said["sentence"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_end_at_any_time_leaves_no_process_behind(check: Any, number: int) -> None:
-    run = check("slow")
-    wait_for(lambda: "step 0" in run.log, 60.0, lambda: run.log)
+@pytest.mark.parametrize(
+    ("how", "until", "number"),
+    [
+        ("slow", "step 0", signal.SIGTERM),
+        ("slow", "step 0", signal.SIGKILL),
+        ("right", "1 worker", signal.SIGINT),
+        ("right", "1 worker", signal.SIGKILL),
+    ],
+)
+def test_an_end_at_any_time_leaves_no_process_behind(check: Any, how: str, until: str, number: int) -> None:
+    run = check(how, "--plan", "1=2 2=3")
+    wait_for(lambda: until in run.log, 120.0, lambda: run.log)
     assert len(run.left()) > 2, "itself, the process below it, the script"
     run.process.send_signal(number)
     code = run.process.wait(patient(60))

@@ -181,7 +181,7 @@ class Experiment:
     # ---- what they came to
 
     def _series(self, name: str) -> dict[Key, Arrays]:
-        return {(at.loop, at.step): _load(path) for at, path in taken(self._order(name).steps_folder)}
+        return {(at.loop, at.step): load(path) for at, path in taken(self._order(name).steps_folder)}
 
     def _of_members(self) -> dict[Key, list[tuple[Taken, Path]]]:
         """Of each step what its workers had the last time that it was made."""
@@ -225,7 +225,7 @@ class Experiment:
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
     ) -> Verdict:
         members = self._of_members()
-        loaded = {key: [_load(path) for _, path in each] for key, each in members.items()}
+        loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
         found = compare(first, nudged, loaded)
         if found.parting is None:
             return same_or_not(found, course)
@@ -251,7 +251,7 @@ class Experiment:
         return draws(parting, moved, found.rounding)
 
 
-def _load(path: Path) -> Arrays:
+def load(path: Path) -> Arrays:
     with np.load(path) as arrays:
         return dict(arrays)
 
