@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +21,21 @@ LEAST = {"w": 1e-6, "g": 1e-5}  # relative: of weights, and of gradients, in whi
 GRADIENT = "gradient "  # before the name of one
 NOISE = 1e-4  # an array that is smaller than this against the largest of its kind is what rounding left
 BEYOND = 0.02  # where rounding alone makes more, nothing can be told
+TWICE = 1e-5  # what two runs of one script may differ by
+LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # a step makes no more of a difference than so many times as much
 Arrays = Mapping[str, NDArray[np.float64]]
 Key = tuple[int, int]  # a loop, and a step
 
 
 @dataclass(frozen=True)
 class Parting:
-    """`missing`: the other run has not made the step."""
+    """`missing`: who has not made the step."""
 
     at: Key
     name: str
     difference: float
     rounding: float
-    missing: bool = False
+    missing: Literal["", "one", "members"] = ""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Comparison:
 
 
 def apart(one: Arrays, other: Arrays) -> dict[str, float]:
-    """By names. What one has not got is infinitely far."""
-    norms = {name: float(np.linalg.norm(array)) for name, array in one.items()}
+    """By names. What one has not got is infinitely far, and so is a number from what is none."""
+    norms = {name: float(np.linalg.norm(array[np.isfinite(array)])) for name, array in one.items()}
     largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
     found = {}
     for name, array in one.items():
@@ -57,12 +60,13 @@ def apart(one: Arrays, other: Arrays) -> dict[str, float]:
         if there is None or there.shape != array.shape:
             found[name] = math.inf
             continue
-        with np.errstate(all="ignore"):
-            distance = float(np.linalg.norm(array - there))
-            size = max(norms[name], NOISE * largest[_kind(name)])
-        found[name] = 0.0 if not distance else (distance / size if size else math.inf)
-        if math.isnan(found[name]):
+        there_is = np.isfinite(array)
+        if not np.array_equal(there_is, np.isfinite(there)):
             found[name] = math.inf
+            continue
+        distance = float(np.linalg.norm(array[there_is] - there[there_is]))
+        size = max(norms[name], NOISE * largest[_kind(name)])
+        found[name] = 0.0 if not distance else (distance / size if size else math.inf)
     return found
 
 
@@ -105,7 +109,7 @@ def compare(
         if any(rounding.usual(kind) > BEYOND for kind in LEAST) or not _finite(one[key]):
             return Comparison(largest, rounding.of_weights, blind=key)
         if not members.get(key):
-            return Comparison(largest, rounding.of_weights, Parting(key, "", math.inf, 0.0, missing=True))
+            return Comparison(largest, rounding.of_weights, Parting(key, "", math.inf, 0.0, "members"))
         found = _furthest(apart(one[key], each) for each in members[key])
         over = {name: value / rounding.bound(name) for name, value in found.items() if value > rounding.bound(name)}
         if over:
@@ -115,7 +119,7 @@ def compare(
         largest = max([largest, *(value for name, value in found.items() if _kind(name) == "w")])
     more = sorted(set(members) - set(one))
     if more:
-        return Comparison(largest, rounding.of_weights, Parting(more[0], "", math.inf, 0.0, missing=True))
+        return Comparison(largest, rounding.of_weights, Parting(more[0], "", math.inf, 0.0, "one"))
     return Comparison(largest, rounding.of_weights)
 
 
@@ -131,11 +135,15 @@ def _finite(arrays: Arrays) -> bool:
     return all(bool(np.isfinite(array).all()) for array in arrays.values())
 
 
-def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays], bound: float) -> Parting | None:
-    """Of two runs in one process."""
+def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parting | None:
+    """Where two runs in one process are no longer the same. None: at no step, or what was rounded otherwise has grown
+    from step to step until it was large, as at a rate that is too high.
+    """
+    before = LEAST_ROUNDING
     for key in sorted(one):
         found = apart(one[key], other.get(key, {}))
         name = max(found, key=lambda each: found[each], default="")
-        if name and found[name] > bound:
-            return Parting(key, name, found[name], 0.0, missing=key not in other)
+        if name and found[name] > TWICE:
+            return Parting(key, name, found[name], 0.0) if found[name] > GROWS * before else None
+        before = max([before, *found.values()])
     return None

@@ -36,8 +36,8 @@ CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
 REFUSED = ".Refused"  # in the last line of a script that the job refuses
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
-SUSPECT = 1e-3  # rounding that makes more is looked at: the script may be another one each time
-TWICE = 1e-5  # what two runs of one script may differ by
+WORDS = 300  # characters of what a job failed of, all of which is in its log
+SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
 ALIKE = 0.1  # draws that move the weights by so much of what they part by may be why they part
 
 
@@ -73,10 +73,10 @@ class Experiment:
     async def _course(self, command: Sequence[str]) -> Verdict:
         self._tell("in one process, and once more with weights one rounding apart")
         one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
-        if one.code:
-            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, _ended(one))
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", FOLLOWS)
+        if one.code:
+            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, _ended(one))
         if nudged.code:
             return failed("the script with weights one rounding apart", _ended(nudged))
         first, other = self._series(ONE), self._series(NUDGED)
@@ -218,7 +218,7 @@ class Experiment:
         again = await self._alone(AGAIN, command)
         if again.code:
             return failed("the script, a second time,", _ended(again))
-        found = first_apart(first, self._series(AGAIN), TWICE)
+        found = first_apart(first, self._series(AGAIN))
         return None if found is None else not_twice(found)
 
     async def _judged(
@@ -246,7 +246,7 @@ class Experiment:
         if ended.code or other is None:
             return None
         moved = apart(first[parting.at], other).get(parting.name, 0.0)
-        if moved < max(ALIKE * parting.difference, SUSPECT):
+        if moved < ALIKE * parting.difference:
             return None
         return draws(parting, moved, found.rounding)
 
@@ -265,7 +265,7 @@ def _why(ended: Ended) -> str:
     lines = ended.log.read_text(errors="replace").splitlines()
     for line in reversed(lines):
         if " has failed: " in line:
-            return line.partition(" has failed: ")[2].partition("; what happened is in")[0][:600]
+            return line.partition(" has failed: ")[2].partition("; what happened is in")[0][:WORDS]
     return ended.last_words
 
 

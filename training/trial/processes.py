@@ -28,7 +28,7 @@ class Ended:
     def last_words(self) -> str:
         """The last line that it wrote."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:600] if lines else "it wrote nothing"
+        return lines[-1][:300] if lines else "it wrote nothing"
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:

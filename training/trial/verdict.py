@@ -71,7 +71,7 @@ def same_or_not(found: Comparison, course: Course) -> Verdict:
     if found.blind is not None and found.blind[1] <= 1:
         said = f"not comparable: rounding alone moves the weights by {number(found.rounding)} in step {found.blind[1]}"
         return Verdict("not comparable", said, rounding=found.rounding, course=course)
-    upto = "" if found.blind is None else f" up to step {found.blind[1] - 1}, then rounding alone is too large to tell"
+    upto = "" if found.blind is None else f" up to step {found.blind[1] - 1}, then rounding alone is too much to tell"
     return Verdict(
         "same",
         f"trains the same{upto}: {numbers} ({counted})",
@@ -84,10 +84,8 @@ def same_or_not(found: Comparison, course: Course) -> Verdict:
 def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
     step = parting.at[1]
     if parting.missing:
-        return Verdict(
-            "parts", f"parts at step {step}, which is not made by workers that come and go as it is in one process",
-            step=step, course=course,
-        )  # fmt: skip
+        whose = {"members": "one process makes", "one": "workers that come and go make"}[parting.missing]
+        return Verdict("parts", f"parts at step {step}, which only {whose}", step=step, course=course)
     name = called(parting.name)
     gradient = "the gradient of " if parting.name.startswith(GRADIENT) else ""
     numbers = f"{number(parting.difference)} against {number(parting.rounding)}"

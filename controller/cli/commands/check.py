@@ -10,7 +10,7 @@ from dyntrain.missing import TRAINING, require
 
 @click.command(
     "check",
-    context_settings={"ignore_unknown_options": True},
+    context_settings={"allow_interspersed_args": False},  # what follows the command is the script's
     epilog="Examples:\n\n\b\n  dyntrain check -- python train.py --batch-size 64\n"
     "  dyntrain check --steps 20 --plan '3=3 6=kill1 9=2' -- python train.py\n"
     "  dyntrain check --json -- python train.py > verdict.json\n\n\b\n"

@@ -68,7 +68,8 @@ class Trial:
         if course.drawn is None and cap < course.samples:
             course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
         epochs = course.epochs if order.epochs is None else min(course.epochs, order.epochs)
-        return replace(course, epochs=epochs, steps=min(course.steps or order.steps, order.steps))
+        # nothing is refused by a trial of parts: the whole is tried
+        return replace(course, epochs=epochs, steps=min(course.steps or order.steps, order.steps), probe=False)
 
     def began(self, loop: Any) -> None:
         """The loop is at its first step, or a worker has come into it."""
