@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 W, B, G = "p0 dense0_weight", "p1 dense0_bias", "gradient 0.0 dense0_weight"
 STEPS = 6
-COURSE = Course(steps=STEPS, changes=4, kills=1)
+COURSE = Course(steps=STEPS, changes=4, kills=1, most=3)
 
 
 def series(
@@ -72,6 +72,12 @@ def test_where_rounding_alone_grows_too_large_nothing_is_told_of_what_follows() 
 def test_where_rounding_is_too_large_at_once_nothing_is_told() -> None:
     said = same_or_not(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
     assert (said.answer, said.exit_code) == ("not comparable", 2)
+
+
+def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be_right() -> None:
+    said = same_or_not(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
+    assert said.exit_code == 2
+    assert "no step is made by several workers. More --steps" in said.sentence
 
 
 def test_an_array_that_is_what_rounding_left_parts_nothing() -> None:

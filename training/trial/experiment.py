@@ -154,14 +154,22 @@ class Experiment:
         )
 
     def _environment(self, order: Path | None, checks: str = "off") -> Mapping[str, str]:
-        """Of a run: on CPUs, whose threads are shared by those that run beside each other. The numbers decide, so that
+        """Of a run: as workers have it, on CPUs whose threads are shared by all that run. The numbers decide, so that
         no rule stops it.
         """
         threads = str(max(1, (os.cpu_count() or 1) // 3))
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         told = {} if order is None else {VARIABLE: str(order)}
-        return {**os.environ, **mine, "PATH": path, "PYTHONUNBUFFERED": "1", CHECKS: checks, **told}
+        return {
+            **os.environ,
+            **mine,
+            "PATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONHASHSEED": "0",
+            CHECKS: checks,
+            **told,
+        }
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -228,13 +236,13 @@ class Experiment:
         loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
         found = compare(first, nudged, loaded)
         if found.parting is None:
-            return same_or_not(found, course)
+            compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
+            most = max((at.workers for each in compared for at, _ in each), default=1)
+            return same_or_not(found, replace(course, most=most))
         if (verdict := await self._by_draws(command, first, found)) is not None:
             return verdict
         at = members.get(found.parting.at)
-        return same_or_not(
-            found, course if not at else Course(course.steps, course.changes, course.kills, at[0][0].workers)
-        )
+        return same_or_not(found, replace(course, workers=at[0][0].workers) if at else course)
 
     async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
         parting = found.parting

@@ -25,12 +25,13 @@ HELD = "Dropout and BatchNorm's batch statistics, which differ by design, were h
 
 @dataclass(frozen=True)
 class Course:
-    """What the members have gone through: the sizes of the generations, in order, and where each began."""
+    """What the members have gone through."""
 
     steps: int
     changes: int
     kills: int
     workers: int = 1  # in the step in which they part
+    most: int = 1  # in a step that could be compared
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,14 @@ def same_or_not(found: Comparison, course: Course) -> Verdict:
     numbers = f"largest difference {number(found.difference)}, rounding alone makes {number(found.rounding)}"
     if found.blind is not None and found.blind[1] <= 1:
         said = f"not comparable: rounding alone moves the weights by {number(found.rounding)} in step {found.blind[1]}"
+        return Verdict("not comparable", said, rounding=found.rounding, course=course)
+    if course.most == 1:
+        when = (
+            ""
+            if found.blind is None
+            else f" before step {found.blind[1]}, from which on rounding alone is too much to tell"
+        )
+        said = f"not comparable: no step is made by several workers{when}. More --steps, or an earlier --plan"
         return Verdict("not comparable", said, rounding=found.rounding, course=course)
     upto = "" if found.blind is None else f" up to step {found.blind[1] - 1}, then rounding alone is too much to tell"
     return Verdict(
