@@ -17,7 +17,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.experiment import load
+from dyntrain.training.trial.results import load
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as
 from dyntrain.training.worker.loop import trial as trials

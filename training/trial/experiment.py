@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.launch.plan import parse as parse_launch
 from dyntrain.training.trial.differences import Arrays, Comparison, Key, Rounding, apart, compare, first_apart
-from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
+from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
 from dyntrain.training.trial.verdict import (
     FOLLOWS,
     NEVER,
@@ -29,14 +27,14 @@ from dyntrain.training.trial.verdict import (
     same_or_not,
     stopped,
 )
-from dyntrain.training.trial_files import VARIABLE, Order, Taken, taken
+from dyntrain.training.trial_files import VARIABLE, Order, taken
+from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
 CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
 REFUSED = ".Refused"  # in the last line of a script that the job refuses
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
-WORDS = 300  # characters of what a job failed of, all of which is in its log
 SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
 ALIKE = 0.1  # draws that move the weights by so much of what they part by may be why they part
 
@@ -76,25 +74,22 @@ class Experiment:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", FOLLOWS)
         if one.code:
-            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, _ended(one))
+            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, in_words(one))
         if nudged.code:
-            return failed("the script with weights one rounding apart", _ended(nudged))
-        first, other = self._series(ONE), self._series(NUDGED)
+            return failed("the script with weights one rounding apart", in_words(nudged))
+        first, other = series(self._order(ONE)), series(self._order(NUDGED))
         if not any(step for _, step in first):
             return Verdict("not comparable", NEVER)
         if (found := await self._another_each_time(command, first, other)) is not None:
             return found
-        loops: dict[int, list[int]] = {}
-        for loop, step in sorted(first):
-            loops.setdefault(loop, [])
-            if step > max((s for made in loops.values() for s in made), default=0):
-                loops[loop].append(step)
-        self.plan = self.plan or planned([loops[loop] for loop in sorted(loops)], self._options.seed)
+        loops = loops_of(first)
+        self.plan = self.plan or planned(loops, self._options.seed)
         self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended = await self._members(command)
-        course = self._came_to(len(first) - len(loops))
+        course = came_to(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
-            return await self._with_findings(command, self._stopped(ended, course))
+            step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
+            return await self._with_findings(command, stopped(step, why(ended), course.workers, course))
         verdict = await self._judged(command, first, other, course)
         return await self._with_findings(command, verdict) if verdict.answer == "parts" else verdict
 
@@ -161,8 +156,9 @@ class Experiment:
         mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         told = {} if order is None else {VARIABLE: str(order)}
+        inherited = {name: value for name, value in os.environ.items() if name != CONTROL_FILE_VARIABLE}
         return {
-            **os.environ,
+            **inherited,
             **mine,
             "PATH": path,
             "PYTHONUNBUFFERED": "1",
@@ -188,29 +184,6 @@ class Experiment:
 
     # ---- what they came to
 
-    def _series(self, name: str) -> dict[Key, Arrays]:
-        return {(at.loop, at.step): load(path) for at, path in taken(self._order(name).steps_folder)}
-
-    def _of_members(self) -> dict[Key, list[tuple[Taken, Path]]]:
-        """Of each step what its workers had the last time that it was made."""
-        found: dict[Key, list[tuple[Taken, Path]]] = {}
-        for at, path in taken(self._order(MEMBERS).steps_folder):
-            had = found.setdefault((at.loop, at.step), [])
-            if had and had[0][0].generation < at.generation:
-                had.clear()
-            had.append((at, path))
-        return found
-
-    def _came_to(self, steps: int) -> Course:
-        order = self._order(MEMBERS)
-        formed = [event for event in events_of(order) if event["event"] == "formed"]
-        workers = len(formed[-1]["members"]) if formed else 1
-        return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
-
-    def _stopped(self, ended: Ended, course: Course) -> Verdict:
-        last = max((at for at, _ in taken(self._order(MEMBERS).steps_folder)), key=lambda at: at.step, default=None)
-        return stopped(1 if last is None else last.step + 1, _why(ended), course.workers, course)
-
     async def _another_each_time(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]
     ) -> Verdict | None:
@@ -225,14 +198,14 @@ class Experiment:
         self._tell("in one process again, as much is made of one rounding")
         again = await self._alone(AGAIN, command)
         if again.code:
-            return failed("the script, a second time,", _ended(again))
-        found = first_apart(first, self._series(AGAIN))
+            return failed("the script, a second time,", in_words(again))
+        found = first_apart(first, series(self._order(AGAIN)))
         return None if found is None else not_twice(found)
 
     async def _judged(
         self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
     ) -> Verdict:
-        members = self._of_members()
+        members = of_members(self._order(MEMBERS))
         loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
         found = compare(first, nudged, loaded)
         if found.parting is None:
@@ -250,31 +223,10 @@ class Experiment:
             return None
         self._tell("in one process with other draws, as the runs part")
         ended = await self._alone(DRAWS, command, other_draws=True)
-        other = self._series(DRAWS).get(parting.at)
+        other = series(self._order(DRAWS)).get(parting.at)
         if ended.code or other is None:
             return None
         moved = apart(first[parting.at], other).get(parting.name, 0.0)
         if moved < ALIKE * parting.difference:
             return None
         return draws(parting, moved, found.rounding)
-
-
-def load(path: Path) -> Arrays:
-    with np.load(path) as arrays:
-        return dict(arrays)
-
-
-def _ended(ended: Ended) -> str:
-    return f"ended with exit code {ended.code}: {ended.last_words}"
-
-
-def _why(ended: Ended) -> str:
-    """What the job failed of: the launcher says it in one line, before what it says of its files."""
-    lines = ended.log.read_text(errors="replace").splitlines()
-    for line in reversed(lines):
-        if " has failed: " in line:
-            return line.partition(" has failed: ")[2].partition("; what happened is in")[0][:WORDS]
-    return ended.last_words
-
-
-__all__ = ["Experiment", "LaunchError", "Options"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from dyntrain.training.timeouts import timeout
 
 END_SECONDS = 20.0  # for a launch to end its nodes
+LONGEST = 300  # characters of what a process said last, all of which is in its log
 
 
 class TooLong(Exception):
@@ -28,7 +29,7 @@ class Ended:
     def last_words(self) -> str:
         """The last line that it wrote."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it wrote nothing"
+        return lines[-1][:LONGEST] if lines else "it wrote nothing"
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:
