@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import pytest
-from dyntrain.training.trial.differences import Arrays, Key, apart, compare, first_apart
+from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
 from dyntrain.training.trial.verdict import Course, Verdict, findings, not_twice, number, same_or_not, stopped
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +118,13 @@ def test_a_script_that_is_another_one_each_time_is_told_where() -> None:
     assert "in the weights that it begins with, in `dense0_" in said.sentence
     assert first_apart(series(), series()) is None
     assert first_apart(series(), series(1e-8, 1, growth=50.0)) is None, "a difference that grows is one of rounding"
+
+
+def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -> None:
+    one, other = {W: np.ones(2), DRAWS: np.array([0.1])}, {W: np.ones(2), DRAWS: np.array([0.7])}
+    assert apart(one, other) == {W: 0.0}
+    assert drew_alike(one, [one, one])
+    assert not drew_alike(one, [one, other])
 
 
 def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:

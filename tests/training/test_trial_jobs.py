@@ -84,7 +84,7 @@ def check(tmp_path: Path) -> Any:
 
 
 def test_a_right_script_trains_the_same_through_joins_a_kill_a_leave_and_between_two_loops(check: Any) -> None:
-    """With Dropout and BatchNorm, whose draws and statistics are each worker's own by design."""
+    """With Dropout, BatchNorm and noise, whose draws and statistics are each worker's own by design."""
     run = check("layers", "--steps", "6")
     code, said = run.verdict()
     assert code == 0, (said, run.log)
@@ -112,7 +112,7 @@ def test_a_script_that_trains_otherwise_is_told_with_the_step_and_the_parameter(
     assert "the script is at its end" in Path(said["logs"][0]).read_text()
 
 
-def test_what_is_drawn_within_a_step_is_not_taken_for_a_mistake(check: Any) -> None:
+def test_draws_that_cannot_be_made_alike_are_not_taken_for_a_mistake(check: Any) -> None:
     code, said = check("noise", "--steps", "3", "--plan", "1=2").verdict()
     assert code == 2, said
     assert "each worker draws its own" in said["sentence"]

@@ -23,6 +23,7 @@ from dyntrain.training.worker.data.randomness import draws_as
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import mnist
@@ -117,3 +118,27 @@ def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: p
     trial.within(at(3, 1, 2), "before")  # of fewer workers the last one
     trial.within(at(3, 1, 2), "before")
     assert len(killed) == 1
+
+
+def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the share is another one in the next step."""
+    for module, _ in draws.MODULES:
+        for name in {*draws.KINDS, *draws.NUMPYS, *draws.BY_LENGTH, *(f"random_{kind}" for kind in draws.KINDS)}:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(module, name))
+    at_hand: list[Any] = [None]
+    draws.draw_for_rows(lambda: at_hand[0])
+
+    def drawn(few: int) -> Any:
+        mx.random.seed(3)
+        np.random.seed(3)
+        return mx.nd.random.normal(shape=(few, 2)).asnumpy(), np.random.rand(few, 2), np.random.rand()
+
+    whole = drawn(8)
+    for at in (slice(0, 3), slice(3, 8)):
+        few = at.stop - at.start
+        at_hand[0] = few, 8, at
+        share = drawn(few)
+        assert np.array_equal(share[0], whole[0][at])
+        assert np.array_equal(share[1], whole[1][at])
+        assert share[2] == whole[2], "as much was drawn"

@@ -45,14 +45,15 @@ def main() -> None:
         for epoch in job.epochs(90, name=name, probe=False):
             for x, y in loader:
                 with autograd.record():
-                    loss = cross_entropy(net(x), y)
+                    noise = mx.nd.random.normal(shape=x.shape) if how == "layers" else 0.0
+                    loss = cross_entropy(net(x + noise), y)
                     if how == "scaled":
                         loss = loss * epoch.workers
                     if how == "share":
                         counts = np.bincount(y.asnumpy().astype(int), minlength=CLASSES)
                         loss = loss * mx.nd.array(1 / np.maximum(counts, 1)).take(y)
                     if how == "noise":
-                        loss = cross_entropy(net(x + mx.nd.random.normal(shape=x.shape)), y)
+                        loss = cross_entropy(net(x + mx.nd.random.normal(shape=x.size).reshape(x.shape)), y)
                 loss.backward()
                 trainer.step(BATCH)
                 if how == "slow":

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 TIMES = 20.0
 LEAST = {"w": 1e-6, "g": 1e-5}  # relative: of weights, and of gradients, in which samples cancel out
 GRADIENT = "gradient "  # before the name of one
+DRAWS = "draws"  # of a step: what the generators draw next, which is no weight
 NOISE = 1e-4  # an array that is smaller than this against the largest of its kind is what rounding left
 BEYOND = 0.02  # where rounding alone makes more, nothing can be told
 TWICE = 1e-5  # what two runs of one script may differ by
@@ -52,10 +53,12 @@ class Comparison:
 
 def apart(one: Arrays, other: Arrays) -> dict[str, float]:
     """By names. What one has not got is infinitely far, and so is a number from what is none."""
-    norms = {name: float(np.linalg.norm(array[np.isfinite(array)])) for name, array in one.items()}
+    norms = {name: float(np.linalg.norm(array[np.isfinite(array)])) for name, array in one.items() if name != DRAWS}
     largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
     found = {}
     for name, array in one.items():
+        if name == DRAWS:
+            continue
         there = other.get(name)
         if there is None or there.shape != array.shape:
             found[name] = math.inf
@@ -121,6 +124,12 @@ def compare(
     if more:
         return Comparison(largest, rounding.of_weights, Parting(more[0], "", math.inf, 0.0, "one"))
     return Comparison(largest, rounding.of_weights)
+
+
+def drew_alike(one: Arrays, others: Sequence[Arrays]) -> bool:
+    """Whether as much was drawn in the step by all: then what they part by are no draws."""
+    none = np.zeros(0)
+    return all(np.array_equal(one.get(DRAWS, none), other.get(DRAWS, none)) for other in others)
 
 
 def _furthest(each: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dyntrain.training.launch.plan import parse as parse_launch
-from dyntrain.training.trial.differences import Arrays, Comparison, Key, Rounding, apart, compare, first_apart
+from dyntrain.training.trial.differences import (
+    Arrays,
+    Comparison,
+    Key,
+    Rounding,
+    apart,
+    compare,
+    drew_alike,
+    first_apart,
+)
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
 from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
@@ -212,10 +221,12 @@ class Experiment:
             compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
             most = max((at.workers for each in compared for at, _ in each), default=1)
             return same_or_not(found, replace(course, most=most))
-        if (verdict := await self._by_draws(command, first, found)) is not None:
+        at = found.parting.at
+        alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
+        if not alike and (verdict := await self._by_draws(command, first, found)) is not None:
             return verdict
-        at = members.get(found.parting.at)
-        return same_or_not(found, replace(course, workers=at[0][0].workers) if at else course)
+        had = members.get(at)
+        return same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
 
     async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
         parting = found.parting

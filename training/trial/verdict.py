@@ -20,7 +20,7 @@ FOLLOWS = (
     "the script with global_batch="
 )
 FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
-HELD = "Dropout and BatchNorm's batch statistics, which differ by design, were held still."
+HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
 
 
 @dataclass(frozen=True)

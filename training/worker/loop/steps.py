@@ -49,6 +49,8 @@ class Steps:
             hand.forget(trainer)
             hand.weigh(trainer, loop.state)
         loop.undo.forwards.take(loop.state)
+        if loop.trial is not None:
+            loop.trial.took(loop, rows, size)
         return hand
 
     def reached(self, after: Position) -> None:

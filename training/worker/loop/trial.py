@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import signal
 import time
 from dataclasses import replace
@@ -20,7 +21,9 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import Moment, Order, Taken, order
+from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from mxnet import gluon
 
@@ -57,6 +60,7 @@ class Trial:
         self._order = order
         self._loops = 0
         self._gradients: dict[str, Any] = {}
+        self._rows: Rows | None = None  # of the batch at hand
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, course: Course) -> Course:
@@ -75,6 +79,7 @@ class Trial:
         """The loop is at its first step, or a worker has come into it."""
         if not self._loops:
             _hold_all_still(self._norms)
+            draw_for_rows(lambda: self._rows)
         self._loops += 1
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
@@ -83,6 +88,13 @@ class Trial:
             rng = np.random.default_rng(self._order.seed)
             for param in loop.state.equal:
                 _nudge(param, rng)
+
+    def took(self, loop: Any, rows: Any, size: int) -> None:
+        """A batch of `size` samples over all workers, of which these rows are this one's: what is drawn for it is drawn
+        for all of them, alike.
+        """
+        self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
+        seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
 
     def updated(self, loop: Any, trainer: Any) -> None:
         """By gradients that are summed over all workers."""
@@ -105,20 +117,21 @@ class Trial:
 
     def stepped(self, loop: Any) -> None:
         """The step counts, and so does what the script made after it."""
-        self._write(loop)
+        self._rows = None
+        self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
             _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
         gate = self._order.gate(loop.position.step)
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
-    def _write(self, loop: Any) -> None:
+    def _write(self, loop: Any, **more: Any) -> None:
         membership = loop.membership
         at = Taken(self._loops, loop.position.step, membership.generation, loop.workers, loop.rank, os.getpid())
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
         path = self._order.steps_folder / at.name
         unfinished = path.with_name(f"_{path.name}")
-        np.savez(unfinished, **arrays, **self._gradients)
+        np.savez(unfinished, **arrays, **self._gradients, **more)
         unfinished.rename(path)
         self._gradients = {}
 
@@ -143,6 +156,12 @@ def _sketched(array: Any) -> Any:
     signs = np.random.Generator(np.random.PCG64(SIGNS)).integers(0, 2, flat.size, dtype=np.int8)
     flat *= 1 - 2 * signs
     return np.concatenate([flat, np.zeros(-flat.size % KEPT_WHOLE)]).reshape(-1, KEPT_WHOLE).sum(axis=0)
+
+
+def _next_draws() -> Any:
+    """Differ where others were drawn before. MXNet draws from one generator for each of many parts of an array."""
+    uniform = mx.nd.random.uniform(shape=DRAWN).asnumpy().astype(np.float64)
+    return np.array([random.random(), np.random.rand(), *uniform])
 
 
 def _nudge(param: Any, rng: np.random.Generator) -> None:
