@@ -28,6 +28,7 @@ from dyntrain.training.engine import STORES, store_named
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
 from dyntrain.training.sampling.whole import whole
+from dyntrain.training.trial_files import VARIABLE
 from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import open_channel
 from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader, samples_of
@@ -48,7 +49,9 @@ from dyntrain.training.worker.script.variables import tell_of_variables
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memory
 
-if CONTROL_FILE_VARIABLE in os.environ:  # this is a worker
+if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
+    os.environ
+):  # this is a worker, or one process that is compared with workers
     begin_alike()
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -371,6 +374,8 @@ class ElasticJob:
             size=self._size,
             probe=probe,
         )
+        if loop.trial is not None:
+            course = loop.trial.shortened(course)
         if not loop.trainers:
             raise ValueError(
                 "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs(). Arrays "

@@ -32,6 +32,7 @@ class Lazy:
 COMMANDS = {
     "add": Lazy("cli.commands.changes:add", "More workers for a cluster: launched by its group, or tagged."),
     "base": Lazy("cli.commands.base_nodes:base", "Base nodes, which run the coordinator and the ps-lite servers."),
+    "check": Lazy("cli.commands.check:check", "Whether a script trains as in one process while workers come and go."),
     "cluster": Lazy("cli.commands.clusters:cluster", "Register clusters, look at their policies, remove them."),
     "cost": Lazy("cli.commands.cost:cost", "Instance-hours and money of clusters and jobs, by role."),
     "dashboard": Lazy("dashboard.command:dashboard", "A page on this machine that shows what the clusters do."),

@@ -30,6 +30,7 @@ CHANGING = {
 }
 # of this machine alone, or of none
 ELSEWHERE = {
+    "check",
     "cluster template",
     "generate-trainer",
     "index",

@@ -65,7 +65,8 @@ def test_a_cluster_is_created_shown_listed_replaced_and_deleted(run: Run, tmp_pa
         ).exit_code
         == 0
     )
-    assert run("cluster", "create", "--config", str(config)).exit_code == 0
+    created = run("cluster", "create", "--config", str(config))
+    assert (created.exit_code, "dyntrain check -- python train.py" in created.output) == (0, True)
     shown = json.loads(run("cluster", "show", "demo", "--json").output)
     assert (shown["groups"], shown["max_workers"], shown["terminate_orphans"]) == (["a", "b"], 9, True)
     again = run("cluster", "create", "demo")

@@ -225,14 +225,14 @@ def only_launch(directory: Path) -> Iterator[None]:
         yield
 
 
-async def launch(plan: Plan, directory: Path) -> int:
-    """0: the job finished; 1: it failed; 130: interrupted."""
+async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) -> int:
+    """0: the job finished; 1: it failed; 130: interrupted. `hosts`: in place of the file's in the directory."""
     decision = decide(read_earlier(directory, CLUSTER), plan.command, plan.resume)
     if decision.sentence:
         log.info("%s", decision.sentence)
     begun = decision.job or begin_job(directory, CLUSTER, time.time(), plan.command)
     job = begun.job
-    hosts = FileHosts(
+    hosts = hosts or FileHosts(
         directory,
         plan.hosts,
         minimum=1,

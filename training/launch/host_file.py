@@ -171,13 +171,21 @@ class FileHosts:
         before = self.hosts
         self._watched, verdict = self._watched.look(self._read(), self._rules, self._clock())
         if verdict is EditResult.ACCEPTED:
-            self._revision += 1
-            came = {instance_of(host): f"written into {HOST_FILE}" for host in self.hosts if host not in before}
-            went = {instance_of(host): f"taken out of {HOST_FILE}" for host in before if host not in self.hosts}
-            self._causes = {**came, **went}
-            self._addresses |= {instance_of(host): host for host in self.hosts}
+            self._changed(before, f"written into {HOST_FILE}", f"taken out of {HOST_FILE}")
         self._complain(verdict)
         return self._target()
+
+    def want(self, hosts: Sequence[str], cause: str) -> None:
+        """From now on, where there is no file."""
+        before, self._watched = self.hosts, replace(self._watched, hosts=tuple(hosts))
+        self._changed(before, cause, cause)
+
+    def _changed(self, before: Sequence[str], came: str, went: str) -> None:
+        self._revision += 1
+        joined = {instance_of(host): came for host in self.hosts if host not in before}
+        left = {instance_of(host): went for host in before if host not in self.hosts}
+        self._causes = {**joined, **left}
+        self._addresses |= {instance_of(host): host for host in self.hosts}
 
     def _read(self) -> str:
         try:

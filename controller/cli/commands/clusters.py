@@ -95,6 +95,7 @@ def create(
             )
         warnings = _warnings(ports, policy)
     click.echo(f"{policy.cluster} is registered; the controller knows it within 30 seconds")
+    click.echo("`dyntrain check -- python train.py` tells, on this machine, whether a script trains as in one process")
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
 

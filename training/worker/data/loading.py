@@ -14,7 +14,7 @@ from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loader import Load, Loader
-from dyntrain.training.worker.data.randomness import seed_generators
+from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.data.sampled import SampledBatches
 
 
@@ -51,7 +51,7 @@ class Loading:
         """Part `part` of the batch at `position`."""
         batch = loader.take(islice(self._loads(loader, position, number, workers), part, None))
         if loader.draws_here:  # what the script draws itself must not follow from the last sample
-            seed_generators(self._shares.seed, position.step, number, part)
+            seed_generators(self._shares.seed, position.step, draws_as(number), part)
         return batch
 
     def part(self, loader: Loader, epoch: int, batch: Indices, rows: Indices) -> Any:

@@ -18,6 +18,8 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 
+from dyntrain.training.trial_files import order
+
 
 def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     """Those of MXNet, of NumPy's global functions and of Python's `random`: dropout and augmentation use all three."""
@@ -26,6 +28,12 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
     mx.random.seed(first & 0x7FFFFFFF)
     np.random.seed(second)
     random.seed(third)
+
+
+def draws_as(number: int) -> int:
+    """The number of the worker whose draws this one makes: its own, but in `dyntrain check`, where all draw alike."""
+    trial = order()
+    return number if trial is None else int(trial.other_draws)
 
 
 def begin_alike() -> None:

@@ -49,6 +49,8 @@ class Steps:
             hand.forget(trainer)
             hand.weigh(trainer, loop.state)
         loop.undo.forwards.take(loop.state)
+        if loop.trial is not None:
+            loop.trial.took(loop, rows, size)
         return hand
 
     def reached(self, after: Position) -> None:
@@ -118,6 +120,8 @@ class Steps:
             if loop.group == 1 and loop.state.accumulated:
                 loop.adding_up.updated(hand.updated)
             loop.state.carried.resume(takes=False)
+            if loop.trial is not None and hand.updated:
+                loop.trial.stepped(loop)
             loop.undo.mark()
 
     def _go_back(self) -> None:

@@ -22,7 +22,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loading import Loading
-from dyntrain.training.worker.data.randomness import seed_generators
+from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.groups import group_of
@@ -39,6 +39,7 @@ from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.record.opinions import on_trial
 from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
+from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.updates import Updates
 from dyntrain.training.worker.loop.watched.adding_up import AddingUp
@@ -95,6 +96,7 @@ class TrainingLoop:
         self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
         self.made_anew = MadeAnew()
         self.draws = EpochDraws()
+        self.trial = this_trial()  # of `dyntrain check`
 
     @property
     def state(self) -> TrainingState:
@@ -234,6 +236,8 @@ class TrainingLoop:
             )
         )
         self._between_epochs()
+        if self.trial is not None:
+            self.trial.began(self)
 
     def _refuse(self) -> None:
         """Raises ValueError for what does not go together, as it is asked for now."""
@@ -314,7 +318,7 @@ class TrainingLoop:
         self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
-        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
+        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else draws_as(self.rank))
         self.draws.seeded()
         self.updates.rates.head_for(self.workers)
         self.state.carried.resume(takes=self.rank == 0)

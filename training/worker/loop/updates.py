@@ -93,6 +93,8 @@ class Updates:
         self._voids.refuse(loop.position.step, loop.workers)
         loop.refusal = loop.refusal or loop.state.kept.lost
         self._vote(trainer, hand)
+        if loop.trial is not None:
+            loop.trial.within(loop, "before")
         hand.void = not self._sum(trainer, hand)
         if hand.void:
             self._note_void(trainer)
@@ -171,6 +173,8 @@ class Updates:
         hand.updated.append(trainer)
         if hand.void or hand.goes_on or loop.probing is not None:
             return
+        if loop.trial is not None:
+            loop.trial.within(loop, "after")
         alone, alike = len(loop.trainers) == 1, [True]
 
         def work() -> None:
@@ -189,6 +193,8 @@ class Updates:
             with worker_rate(trainer):
                 update(by)
             hand.updates = False
+            if loop.trial is not None:
+                loop.trial.updated(loop, trainer)
             if alone:
                 loop.steps.reached(loop.after)
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from dyntrain.training.engine import engine_name, make_engine
 from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.trial_files import order as trial_order
 from dyntrain.training.worker.membership.client import read_control_file
 from dyntrain.training.worker.membership.handover import JobState
 from dyntrain.training.worker.membership.kvstore import ElasticKVStore
@@ -47,7 +48,8 @@ class Membership:
     @property
     def output(self) -> Path:
         """Where the script keeps what is to stay."""
-        return Path("output")
+        trial = trial_order()
+        return Path("output") if trial is None else trial.folder / "output"
 
     @property
     def writes(self) -> bool:

@@ -28,29 +28,41 @@ NUMPYS = ("standard_normal", "binomial", "beta", "laplace", "lognormal", "gumbel
 BY_LENGTH = ("rand", "randn", "random", "random_sample")  # whose first argument is one
 
 
+Rows = tuple[int, int, slice]  # samples here, samples of all, and which of those are here
+
+
 def draw_for_all(part: Indices, size: int) -> None:
     """From now on, in this process: what is drawn for as many samples as are in the `part` is drawn for all `size`, of
     which these have their own.
     """
-    if len(part) == size:
-        return
-    rows = slice(int(part[0]), int(part[-1]) + 1)
+    rows = len(part), size, slice(int(part[0]), int(part[-1]) + 1)
+    if len(part) != size:
+        draw_for_rows(lambda: rows)
+
+
+def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
+    """The same, for the samples that are at hand whenever something is drawn; None: for none."""
     for module, said_as in MODULES:
         for name in (*KINDS, *NUMPYS, *BY_LENGTH, *(f"random_{kind}" for kind in KINDS)):
             if callable(draw := getattr(module, name, None)):
-                setattr(module, name, _cut(draw, said_as, len(part), size, rows, name in BY_LENGTH))
+                setattr(module, name, _cut(draw, said_as, rows, name in BY_LENGTH))
 
 
 def _cut(
-    draw: Callable[..., Any], said_as: str, few: int, all_: int, rows: slice, by_length: bool
+    draw: Callable[..., Any], said_as: str, at_hand: Callable[[], Rows | None], by_length: bool
 ) -> Callable[..., Any]:
-    def larger(shape: Any) -> Any:
-        if isinstance(shape, tuple) and shape[:1] == (few,):
-            return (all_, *shape[1:])
-        return shape
-
     @functools.wraps(draw)
     def drawn(*args: Any, **said: Any) -> Any:
+        found = at_hand()
+        if found is None or found[0] == found[1]:
+            return draw(*args, **said)
+        few, all_, rows = found
+
+        def larger(shape: Any) -> Any:
+            if isinstance(shape, tuple) and shape[:1] == (few,):
+                return (all_, *shape[1:])
+            return shape
+
         size = said.get(said_as)
         more = all_ if size == few else larger(size)
         places = [all_ if by_length and not at and each == few else larger(each) for at, each in enumerate(args)]

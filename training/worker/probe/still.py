@@ -51,10 +51,16 @@ class Statistics:
         return [make(each, dtype=like.dtype, ctx=data.ctx) for each in found]
 
 
-def hold_still(statistics: Statistics) -> None:
+def hold_still(statistics: Statistics, refuses: bool = True) -> None:
+    """Not `refuses`: layers without a switch stay as they are."""
     normed = functools.partial(_normed, statistics)
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
-        for names, holds in ((NORMS, normed), (DROPOUTS, _kept), (RNNS, _undropped), (ACROSS, _refused)):
+        for names, holds in (
+            (NORMS, normed),
+            (DROPOUTS, _kept),
+            (RNNS, _undropped),
+            (ACROSS if refuses else (), _refused),
+        ):
             for name in names:
                 if hasattr(module, name):
                     setattr(module, name, holds(getattr(module, name)))

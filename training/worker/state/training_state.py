@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -159,6 +159,12 @@ class TrainingState:
         """Each worker's own, by their names."""
         own = [(p.name, slot(f"a{i}", p.name, p.list_data())) for i, p in enumerate(self._each) if not self._is_set(i)]
         return own + [(running, each) for running, each in self._kept_slots() if running]
+
+    def compared(self) -> Iterator[tuple[str, str, Any]]:
+        """(name, label, numbers) of the weights and of what the script keeps: what a script is judged by."""
+        for part in self._slots()[0]:
+            if part.name[0] in "psk":
+                yield part.name, part.label, part.copies[0].asnumpy()
 
     @property
     def nbytes(self) -> int:

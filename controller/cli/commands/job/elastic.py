@@ -206,6 +206,7 @@ def _told(request: JobRequest, package: str, size: str, price: float | None) -> 
         f"  code        {size}, into s3://{request.bucket}/{request.name}/",
         f"  installs    {package}",
         "  ends        when you stop it; nothing else ends it",
+        f"  try first   dyntrain check -- {printable(' '.join(request.command))} (here, nothing is rented)",
     ]
     if price is not None:
         lines.append(

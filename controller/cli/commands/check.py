@@ -1,0 +1,54 @@
+"""`dyntrain check`: whether a script trains over workers that come and go as it does in one process."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from dyntrain.missing import TRAINING, require
+
+
+@click.command(
+    "check",
+    context_settings={"allow_interspersed_args": False},  # what follows the command is the script's
+    epilog="Examples:\n\n\b\n  dyntrain check -- python train.py --batch-size 64\n"
+    "  dyntrain check --steps 20 --plan '3=3 6=kill1 9=2' -- python train.py\n"
+    "  dyntrain check --json -- python train.py > verdict.json\n\n\b\n"
+    "Exit codes: 0 it trains the same, 1 it does not, 2 the runs cannot be compared.",
+)
+@click.option("--steps", type=click.IntRange(1), default=12, show_default=True, help="Of each loop over epochs.")
+@click.option("--epochs", type=click.IntRange(1), help="Of each loop, at most.  [default: what the steps are of]")
+@click.option("--samples", type=click.IntRange(1), help="Of an epoch, at most.  [default: five batches]")
+@click.option("--plan", help="Of joins, leaves and kills, as '3=3 6=kill1 9=2'.  [default: by --seed]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the plan and of the rounding.")
+@click.option("--seconds", type=click.FloatRange(1), default=600.0, show_default=True, help="For a run, at most.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as a JSON object.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def check(
+    steps: int,
+    epochs: int | None,
+    samples: int | None,
+    plan: str | None,
+    seed: int,
+    seconds: float,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Does this script train over workers that come and go as it does in one process?
+
+    By experiment, on this machine's CPUs; nothing is rented. A few steps of the script, as it is and where it is: in
+    one process; with weights one rounding apart; with workers that join, leave and are killed. What the script writes
+    it writes here; the job's own files are in a temporary folder.
+    """
+    if not command:
+        raise click.UsageError("no training command: put it after --, as in: dyntrain check -- python train.py")
+    require(TRAINING)
+    from dyntrain.training.trial.course import checked
+    from dyntrain.training.trial.experiment import Options
+    from dyntrain.training.trial.plan import parse
+
+    try:
+        options = Options(command, steps, epochs, samples, None if plan is None else parse(plan), seed, seconds)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    sys.exit(checked(options, as_json))

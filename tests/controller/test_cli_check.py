@@ -1,0 +1,57 @@
+"""What `dyntrain check` makes of what is typed.
+
+What would break for a user: an option of their script that is taken for one of the check's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from dyntrain.controller.cli.main import main
+from dyntrain.training.trial import course
+from dyntrain.training.trial.experiment import Options
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, bool]]:
+    """What was to be tried, in place of trying it."""
+    found: list[tuple[Options, bool]] = []
+
+    def checked(options: Options, as_json: bool) -> int:
+        found.append((options, as_json))
+        return 1
+
+    monkeypatch.setattr(course, "checked", checked)
+    return found
+
+
+def typed(line: str) -> Any:
+    return CliRunner().invoke(main, ["check", *line.split()])
+
+
+@pytest.mark.parametrize("dashes", ["-- ", ""])
+def test_what_follows_the_command_is_the_scripts(asked: list[tuple[Options, bool]], dashes: str) -> None:
+    result = typed(f"--steps 5 --plan 3=3 {dashes}python train.py --steps 90 --json")
+    (options, as_json), *more = asked
+    assert (result.exit_code, more, as_json) == (1, [], False), "the verdict's exit code"
+    assert options.command == ("python", "train.py", "--steps", "90", "--json")
+    assert (options.steps, str(options.plan)) == (5, "3=3")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "put it after --"),
+        ("--plan 3 -- python train.py", "words like 3=3"),
+        ("--stepz 3 -- python train.py", "--steps"),
+        ("--steps 0 -- python train.py", "0"),
+    ],
+)
+def test_what_is_no_experiment_is_refused_before_anything_runs(
+    asked: list[tuple[Options, bool]], line: str, told: str
+) -> None:
+    result = typed(line)
+    assert (result.exit_code, asked) == (2, [])
+    assert told in result.output

@@ -1,0 +1,158 @@
+"""From where on two runs of a script are further apart than rounding makes them.
+
+What would break for a user: a right script that is told to be wrong, or a wrong one that is told to be right.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
+from dyntrain.training.trial.verdict import Course, Verdict, findings, not_twice, number, same_or_not, stopped
+from hypothesis import given
+from hypothesis import strategies as st
+
+W, B, G = "p0 dense0_weight", "p1 dense0_bias", "gradient 0.0 dense0_weight"
+STEPS = 6
+COURSE = Course(steps=STEPS, changes=4, kills=1, most=3)
+
+
+def series(
+    rounding: float = 0.0, seed: int = 0, wrong_from: int = 99, by: float = 0.0, growth: float = 1.0
+) -> dict[Key, Arrays]:
+    """Of a run whose weights are `rounding` apart from those of another one."""
+    found: dict[Key, Arrays] = {}
+    noise = np.random.default_rng(seed)
+    for step in range(STEPS + 1):
+        rng = np.random.default_rng([5, step])
+        arrays = {W: rng.normal(size=40), B: rng.normal(size=4), G: rng.normal(size=40)}
+        near = {
+            name: array * (1 + rounding * growth**step * noise.choice([-1, 1], array.shape))
+            for name, array in arrays.items()
+        }
+        if step >= wrong_from:
+            near[G] = near[G] * (1 + by)
+        found[1, step] = near
+    return found
+
+
+def members(run: dict[Key, Arrays]) -> dict[Key, list[Arrays]]:
+    return {key: [arrays, arrays] for key, arrays in run.items()}
+
+
+@given(st.integers(1, 1000), st.integers(1001, 2000))
+def test_what_is_rounded_otherwise_is_the_same(one: int, other: int) -> None:
+    """Sums over workers are rounded in another order, which is no smaller than a rounding of the weights."""
+    found = compare(series(), series(1e-7, one), members(series(5e-7, other)))
+    assert found.parting is None
+    assert found.blind is None
+    assert 0 < found.difference < 1e-6
+
+
+@given(st.integers(1, STEPS), st.floats(3e-3, 10.0), st.integers(0, 100))
+def test_a_gradient_that_a_sample_is_missing_from_parts_at_its_step(step: int, by: float, seed: int) -> None:
+    """Also where no weight has moved yet, as at a rate that begins with 0."""
+    found = compare(series(), series(1e-7, 1), members(series(1e-7, seed, step, by)))
+    assert found.parting is not None
+    assert (found.parting.at, found.parting.name) == ((1, step), G)
+
+
+def test_where_rounding_alone_grows_too_large_nothing_is_told_of_what_follows() -> None:
+    found = compare(series(), series(1e-7, 1, growth=30.0), members(series(1e-7, 2, growth=30.0)))
+    assert found.parting is None
+    assert found.blind is not None
+    assert found.blind[1] > 1
+    said = same_or_not(found, COURSE)
+    assert said.exit_code == 0
+    assert f"up to step {found.blind[1] - 1}, then rounding alone is too much to tell" in said.sentence
+
+
+def test_where_rounding_is_too_large_at_once_nothing_is_told() -> None:
+    said = same_or_not(compare(series(), series(0.3, 1), members(series(0.3, 2))), COURSE)
+    assert (said.answer, said.exit_code) == ("not comparable", 2)
+
+
+def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be_right() -> None:
+    said = same_or_not(compare(series(), series(1e-7, 1), members(series(1e-7, 2))), Course(1, 0, 0))
+    assert said.exit_code == 2
+    assert "no step is made by several workers. More --steps" in said.sentence
+
+
+def test_an_array_that_is_what_rounding_left_parts_nothing() -> None:
+    """The gradient of a bias below a norm is 0, but for rounding."""
+    runs = [series(), series(1e-7, 1), series(1e-7, 2)]
+    for seed, run in enumerate(runs):
+        for arrays in run.values():
+            arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * 1e-8  # type: ignore[index]
+    assert compare(runs[0], runs[1], members(runs[2])).parting is None
+
+
+@pytest.mark.parametrize("fewer", [True, False])
+def test_steps_that_only_one_of_them_makes_part_them(fewer: bool) -> None:
+    short = {key: arrays for key, arrays in series().items() if key[1] < 4}
+    runs = (series(), members(short)) if fewer else (short, members(series()))
+    found = compare(runs[0], runs[0], runs[1])
+    assert found.parting is not None
+    assert (found.parting.at, found.parting.missing) == ((1, 4), "members" if fewer else "one")
+    alone = "one process makes" if fewer else "workers that come and go make"
+    assert same_or_not(found, COURSE).sentence == f"parts at step 4, which only {alone}"
+
+
+def test_what_is_no_number_any_more_is_infinitely_far_and_in_the_first_run_ends_the_comparison() -> None:
+    one = {W: np.array([1.0, math.nan])}
+    assert apart({W: np.ones(2)}, one)[W] == math.inf
+    assert apart({W: np.ones(2)}, {W: np.ones(3)})[W] == math.inf
+    assert apart(one, one)[W] == 0.0, "a script that diverges does so each time"
+    diverged = series()
+    diverged[1, 3] = one
+    assert compare(diverged, diverged, members(diverged)).blind == (1, 3)
+
+
+def test_a_script_that_is_another_one_each_time_is_told_where() -> None:
+    found = first_apart(series(), series(1e-3, 1))
+    assert found is not None
+    said = not_twice(found)
+    assert said.exit_code == 2
+    assert "in the weights that it begins with, in `dense0_" in said.sentence
+    assert first_apart(series(), series()) is None
+    assert first_apart(series(), series(1e-8, 1, growth=50.0)) is None, "a difference that grows is one of rounding"
+
+
+def test_what_is_drawn_next_is_no_weight_but_tells_whether_as_much_was_drawn() -> None:
+    one, other = {W: np.ones(2), DRAWS: np.array([0.1])}, {W: np.ones(2), DRAWS: np.array([0.7])}
+    assert apart(one, other) == {W: 0.0}
+    assert drew_alike(one, [one, one])
+    assert not drew_alike(one, [one, other])
+
+
+def test_the_verdict_names_the_step_the_workers_and_the_parameter() -> None:
+    wrong = series()
+    wrong[1, 3] = {**wrong[1, 3], B: wrong[1, 3][B] * 1.04}
+    said = same_or_not(compare(series(), series(1e-7, 1), members(wrong)), Course(STEPS, 4, 1, workers=3))
+    assert said.sentence == "parts at step 3, with 3 workers, first in `dense0_bias` (4e-2 against 1e-7)"
+    assert (said.exit_code, said.facts["parameter"], said.facts["kills"]) == (1, "dense0_bias", 1)
+    said = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    assert said.sentence == (
+        "trains the same: largest difference 2e-7, rounding alone makes 1e-7 (6 steps, 4 changes, 1 kill)"
+    )
+
+
+def test_a_verdict_has_no_infinity_as_json_has_none() -> None:
+    said = Verdict("parts", "", difference=math.inf)
+    assert said.facts["difference"] is None
+    assert number(math.inf) == "more than any number"
+    assert [number(value) for value in (4e-2, 3.2e-7, 0.0, 1.0, 12.0)] == ["4e-2", "3e-7", "0", "1", "1e1"]
+
+
+def test_a_job_that_stops_says_in_which_step_and_with_how_many_workers() -> None:
+    said = stopped(4, "ValueError: the batch has 5 rows", 3, COURSE)
+    assert said.exit_code == 1
+    assert said.sentence.startswith("stops in step 4 with 3 workers")
+
+
+def test_what_rules_told_is_found_in_a_log_once() -> None:
+    line = "train.py:12: DT301: the gradient is changed before it is summed: write allreduce_grads"
+    log = ["2026-01-01 WARNING " + line, "epoch 1", "2026-01-01 WARNING " + line, "DT101: the loss is a mean"]
+    assert findings(log) == (line, "DT101: the loss is a mean")

@@ -1,0 +1,144 @@
+"""What a worker does for `dyntrain check`.
+
+What would break for a user: an experiment of so many samples that it takes an hour, one whose comparison does not see a
+single number of a large array, or a job that pays for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+import pytest
+
+import mxnet as mx  # isort: skip
+from conducted import Conductor
+from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
+from dyntrain.training.trial.results import load
+from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
+from dyntrain.training.worker.data.randomness import draws_as
+from dyntrain.training.worker.loop import trial as trials
+from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
+from dyntrain.training.worker.probe import draws
+from hypothesis import given
+from hypothesis import strategies as st
+from idioms import mnist
+
+
+def order(folder: Path, **said: Any) -> Order:
+    made = Order(folder=folder / "run", steps=12, **said)
+    made.write()
+    return made
+
+
+def course(samples: int, batch: int, **said: Any) -> Course:
+    return Course(epochs=90, samples=samples, batching=FixedGlobal(batch), **said)
+
+
+def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert this_trial() is None
+    assert draws_as(2) == 2
+
+
+def test_an_epoch_is_short_and_ends_with_the_scripts_own_last_batch(tmp_path: Path) -> None:
+    trial = Trial(order(tmp_path))
+    shortened = trial.shortened(course(1000, 64))
+    assert (shortened.samples, shortened.drawn_from, shortened.steps) == (4 * 64 + 1000 % 64, 1000, 12)
+    assert trial.shortened(course(128, 64)).samples == 128, "there are no more"
+    assert trial.shortened(course(64_000, 64)).samples == 5 * 64
+    assert trial.shortened(course(64, 64, steps=3)).steps == 3, "the script's own end is sooner"
+
+
+def test_samples_and_epochs_are_those_that_a_person_says(tmp_path: Path) -> None:
+    shortened = Trial(order(tmp_path, samples=100, epochs=2)).shortened(course(1000, 64))
+    assert (shortened.samples, shortened.epochs) == (100, 2)
+
+
+def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    Trial(asked).shortened(Course(epochs=1, samples=10, batching=PerWorker(4)))
+    assert asked.follows_file.exists()
+
+
+@given(st.integers(0, 3 * KEPT_WHOLE), st.floats(1e-3, 1e3))
+def test_one_number_of_a_large_array_shows_by_its_size(place: int, by: float) -> None:
+    one = np.zeros(3 * KEPT_WHOLE + 1)
+    other = one.copy()
+    other[place] += by
+    assert np.linalg.norm(_sketched(one) - _sketched(other)) == pytest.approx(by)
+
+
+@given(st.integers(0, 1000))
+def test_what_differs_everywhere_differs_as_much_in_the_sums(seed: int) -> None:
+    """Also where all differ to the same side: the sums have signs."""
+    rng = np.random.default_rng(seed)
+    differs = rng.normal(loc=rng.integers(0, 2), size=20 * KEPT_WHOLE)
+    assert np.linalg.norm(_sketched(differs)) == pytest.approx(np.linalg.norm(differs), rel=0.1)
+
+
+@pytest.mark.parametrize(("kind", "apart"), [("float32", 1.2e-7), ("float16", 1e-3), ("float64", 1.2e-7)])
+def test_weights_begin_one_rounding_apart_as_they_are_stored_or_summed(kind: str, apart: float) -> None:
+    array = mx.nd.array(np.linspace(1.0, 1.9, 50), dtype=kind)
+    before = array.asnumpy().astype(np.float64)
+    _nudge(SimpleNamespace(list_data=lambda: [array]), np.random.default_rng(0))
+    moved = np.abs(array.asnumpy().astype(np.float64) / before - 1.0)
+    assert 0 < moved.max() <= 2 * apart
+
+
+def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = order(tmp_path)
+    monkeypatch.setattr(trials, "_hold_all_still", lambda norms: None)
+    monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(asked))
+    Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
+    found = [at for at, _ in taken(asked.steps_folder)]
+    assert {at.step for at in found} == set(range(13))
+    assert {at.workers for at in found if at.step > 3} == {3}
+    arrays = load(next(path for at, path in taken(asked.steps_folder) if at.step == 5))
+    assert sum(name.startswith("gradient ") for name in arrays) == 4
+
+
+def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(trials.os, "kill", lambda pid, number: killed.append(number))
+    trial = Trial(order(tmp_path, kills=(Kill(step=4, rank=2, moment="before"),)))
+
+    def at(step: int, rank: int, workers: int) -> Any:
+        return SimpleNamespace(position=SimpleNamespace(step=step), rank=rank, workers=workers)
+
+    for loop, moment in ((at(3, 0, 3), "before"), (at(2, 2, 3), "before"), (at(3, 2, 3), "after")):
+        trial.within(loop, moment)  # type: ignore[arg-type]
+    assert killed == []
+    trial.within(at(3, 1, 2), "before")  # of fewer workers the last one
+    trial.within(at(3, 1, 2), "before")
+    assert len(killed) == 1
+
+
+def test_draws_for_a_share_are_rows_of_those_for_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the share is another one in the next step."""
+    for module, _ in draws.MODULES:
+        for name in {*draws.KINDS, *draws.NUMPYS, *draws.BY_LENGTH, *(f"random_{kind}" for kind in draws.KINDS)}:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(module, name))
+    at_hand: list[Any] = [None]
+    draws.draw_for_rows(lambda: at_hand[0])
+
+    def drawn(few: int) -> Any:
+        mx.random.seed(3)
+        np.random.seed(3)
+        return mx.nd.random.normal(shape=(few, 2)).asnumpy(), np.random.rand(few, 2), np.random.rand()
+
+    whole = drawn(8)
+    for at in (slice(0, 3), slice(3, 8)):
+        few = at.stop - at.start
+        at_hand[0] = few, 8, at
+        share = drawn(few)
+        assert np.array_equal(share[0], whole[0][at])
+        assert np.array_equal(share[1], whole[1][at])
+        assert share[2] == whole[2], "as much was drawn"

@@ -1,0 +1,76 @@
+"""An experiment from the command line: what people see of it, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dyntrain.training.host.reaper import run_below
+from dyntrain.training.launch.plan import LaunchError
+from dyntrain.training.trial.experiment import MEMBERS, ONE, Experiment, Options
+from dyntrain.training.trial.verdict import HELD, Verdict
+
+INTERRUPTED, WRONG = 130, 2
+
+
+def checked(options: Options, as_json: bool) -> int:
+    """The exit code: of the verdict, 2 for a command that cannot be run, 130 when interrupted. Whatever happens, no
+    process of the experiment is left, and files only where they say why a script does not train the same.
+    """
+    return run_below(lambda: asyncio.run(_checked(options, as_json)))
+
+
+async def _checked(options: Options, as_json: bool) -> int:
+    began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="dyntrain-check-"))
+    experiment = Experiment(options, folder, lambda text: _tell(began, text))
+    task = asyncio.create_task(experiment.verdict())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        verdict = await task
+    except asyncio.CancelledError:
+        shutil.rmtree(folder, ignore_errors=True)
+        _tell(began, "interrupted: everything is ended")
+        return INTERRUPTED
+    except LaunchError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        _tell(began, str(error))
+        return WRONG
+    logs = _kept(folder, verdict)
+    _show(verdict, experiment, options, logs, as_json)
+    return verdict.exit_code
+
+
+def _kept(folder: Path, verdict: Verdict) -> list[str]:
+    """Of a script that does not train the same, what the runs wrote."""
+    if not verdict.exit_code:
+        shutil.rmtree(folder, ignore_errors=True)
+        return []
+    for run in folder.iterdir():
+        if run.is_dir():
+            shutil.rmtree(run / "steps", ignore_errors=True)
+    return [str(folder / f"{name}.log") for name in (ONE, MEMBERS) if (folder / f"{name}.log").exists()]
+
+
+def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list[str], as_json: bool) -> None:
+    plan = None if experiment.plan is None else str(experiment.plan)
+    if as_json:
+        print(json.dumps({**verdict.facts, "plan": plan, "seed": options.seed, "logs": logs}), flush=True)
+        return
+    print(verdict.sentence, flush=True)
+    if plan is not None:
+        print(f"Again: --plan '{plan}' --seed {options.seed}. {HELD}", flush=True)
+    for finding in verdict.findings:
+        print(finding, flush=True)
+    if logs:
+        print(f"What the script wrote: {' '.join(logs)}", flush=True)
+
+
+def _tell(began: float, text: str) -> None:
+    print(f"{time.monotonic() - began:4.0f} s  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,243 @@
+"""An experiment from its first run to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dyntrain.training.launch.plan import parse as parse_launch
+from dyntrain.training.trial.differences import (
+    Arrays,
+    Comparison,
+    Key,
+    Rounding,
+    apart,
+    compare,
+    drew_alike,
+    first_apart,
+)
+from dyntrain.training.trial.plan import Plan, planned
+from dyntrain.training.trial.processes import Ended, TooLong, run
+from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
+from dyntrain.training.trial.verdict import (
+    FOLLOWS,
+    NEVER,
+    Course,
+    Verdict,
+    draws,
+    failed,
+    findings,
+    not_twice,
+    refused,
+    same_or_not,
+    stopped,
+)
+from dyntrain.training.trial_files import VARIABLE, Order, taken
+from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
+
+ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
+CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
+REFUSED = ".Refused"  # in the last line of a script that the job refuses
+IN_ONE = "the script in one process"
+LOOK_SECONDS = 0.5
+SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
+ALIKE = 0.1  # draws that move the weights by so much of what they part by may be why they part
+
+
+@dataclass(frozen=True)
+class Options:
+    """`seconds`: of a run, at most. `plan` None: by the seed, for the steps that the script makes."""
+
+    command: Sequence[str]
+    steps: int = 12
+    epochs: int | None = None
+    samples: int | None = None
+    plan: Plan | None = None
+    seed: int = 0
+    seconds: float = 600.0
+
+
+class Experiment:
+    """Its files are below `folder`, the script's own are where it is started. `tell` is for people who wait."""
+
+    def __init__(self, options: Options, folder: Path, tell: Callable[[str], None]) -> None:
+        self._options, self._folder, self._tell = options, folder, tell
+        self.plan = options.plan
+
+    async def verdict(self) -> Verdict:
+        """Raises LaunchError where the command cannot be run."""
+        launched = parse_launch(["-n", "1", "--launcher", "local", *self._options.command])
+        try:
+            return await self._course(launched.command)
+        except TooLong:
+            seconds = f"{self._options.seconds:.0f} s"
+            return failed("a run", f"did not end within {seconds}: fewer --steps or --samples, or more --seconds")
+
+    async def _course(self, command: Sequence[str]) -> Verdict:
+        self._tell("in one process, and once more with weights one rounding apart")
+        one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
+        if self._order(ONE).follows_file.exists():
+            return Verdict("not comparable", FOLLOWS)
+        if one.code:
+            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, in_words(one))
+        if nudged.code:
+            return failed("the script with weights one rounding apart", in_words(nudged))
+        first, other = series(self._order(ONE)), series(self._order(NUDGED))
+        if not any(step for _, step in first):
+            return Verdict("not comparable", NEVER)
+        if (found := await self._another_each_time(command, first, other)) is not None:
+            return found
+        loops = loops_of(first)
+        self.plan = self.plan or planned(loops, self._options.seed)
+        self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
+        ended = await self._members(command)
+        course = came_to(self._order(MEMBERS), len(first) - len(loops))
+        if ended.code:
+            step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
+            return await self._with_findings(command, stopped(step, why(ended), course.workers, course))
+        verdict = await self._judged(command, first, other, course)
+        return await self._with_findings(command, verdict) if verdict.answer == "parts" else verdict
+
+    async def _with_findings(self, command: Sequence[str], verdict: Verdict) -> Verdict:
+        """What the rules say of a script that does not train the same, whose runs were without them."""
+        self._tell("in one process with the rules")
+        order = self._order(RULES)
+        ended = await run(
+            command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds
+        )
+        return replace(verdict, findings=findings(ended.log.read_text(errors="replace").splitlines()))
+
+    # ---- runs
+
+    async def _alone(self, name: str, command: Sequence[str], nudge: bool = False, other_draws: bool = False) -> Ended:
+        order = self._order(name, nudge=nudge, other_draws=other_draws)
+        path = order.write()
+        watching = asyncio.create_task(self._watch(order, name)) if name == ONE else None
+        try:
+            return await run(command, self._environment(path), self._log(name), self._options.seconds)
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    async def _members(self, command: Sequence[str]) -> Ended:
+        assert self.plan is not None
+        one = self._order(ONE)
+        norms = one.norms_file if one.norms_file.exists() else None
+        order = self._order(MEMBERS).model_copy(
+            update={"norms": norms, "held": self.plan.steps, "kills": self.plan.kills}
+        )
+        order.write()
+        launcher = [
+            sys.executable,
+            "-m",
+            "dyntrain.training.trial.members",
+            str(order.folder),
+            str(self.plan),
+            *command,
+        ]
+        watching = asyncio.create_task(self._watch(order, MEMBERS))
+        try:
+            return await run(launcher, self._environment(None), self._log(MEMBERS), self._options.seconds)
+        finally:
+            watching.cancel()
+
+    def _order(self, name: str, nudge: bool = False, other_draws: bool = False) -> Order:
+        options = self._options
+        return Order(
+            folder=self._folder / name,
+            steps=options.steps,
+            epochs=options.epochs,
+            samples=options.samples,
+            nudge=nudge,
+            seed=options.seed,
+            other_draws=other_draws,
+        )
+
+    def _environment(self, order: Path | None, checks: str = "off") -> Mapping[str, str]:
+        """Of a run: as workers have it, on CPUs whose threads are shared by all that run. The numbers decide, so that
+        no rule stops it.
+        """
+        threads = str(max(1, (os.cpu_count() or 1) // 3))
+        mine = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), "CUDA_VISIBLE_DEVICES": ""}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        told = {} if order is None else {VARIABLE: str(order)}
+        inherited = {name: value for name, value in os.environ.items() if name != CONTROL_FILE_VARIABLE}
+        return {
+            **inherited,
+            **mine,
+            "PATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONHASHSEED": "0",
+            CHECKS: checks,
+            **told,
+        }
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    async def _watch(self, order: Order, name: str) -> None:
+        said = (0, 0)
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            last = max(
+                (at for at, _ in taken(order.steps_folder)), key=lambda at: (at.step, at.generation), default=None
+            )
+            if last is not None and (last.step, last.workers) > said:
+                said = (last.step, last.workers)
+                among = "" if name == ONE else f", {last.workers} worker{'' if last.workers == 1 else 's'}"
+                self._tell(f"step {last.step}{among}")
+
+    # ---- what they came to
+
+    async def _another_each_time(
+        self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays]
+    ) -> Verdict | None:
+        """A nudge that makes much may be no nudge: then a third run tells."""
+        begin = min(first)
+        seen = Rounding()
+        for key in first:
+            seen.see(apart(first[key], nudged.get(key, {})))
+        begins = max(apart(first[begin], nudged.get(begin, {})).values(), default=0.0)
+        if not begins and max(seen.usual("w"), seen.usual("g")) < SUSPECT:
+            return None
+        self._tell("in one process again, as much is made of one rounding")
+        again = await self._alone(AGAIN, command)
+        if again.code:
+            return failed("the script, a second time,", in_words(again))
+        found = first_apart(first, series(self._order(AGAIN)))
+        return None if found is None else not_twice(found)
+
+    async def _judged(
+        self, command: Sequence[str], first: Mapping[Key, Arrays], nudged: Mapping[Key, Arrays], course: Course
+    ) -> Verdict:
+        members = of_members(self._order(MEMBERS))
+        loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
+        found = compare(first, nudged, loaded)
+        if found.parting is None:
+            compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
+            most = max((at.workers for each in compared for at, _ in each), default=1)
+            return same_or_not(found, replace(course, most=most))
+        at = found.parting.at
+        alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
+        if not alike and (verdict := await self._by_draws(command, first, found)) is not None:
+            return verdict
+        had = members.get(at)
+        return same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+
+    async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
+        parting = found.parting
+        if parting is None or parting.missing:
+            return None
+        self._tell("in one process with other draws, as the runs part")
+        ended = await self._alone(DRAWS, command, other_draws=True)
+        other = series(self._order(DRAWS)).get(parting.at)
+        if ended.code or other is None:
+            return None
+        moved = apart(first[parting.at], other).get(parting.name, 0.0)
+        if moved < ALIKE * parting.difference:
+            return None
+        return draws(parting, moved, found.rounding)

@@ -1,0 +1,101 @@
+"""What happens to the members of a tried job, at which of its steps. Pure.
+
+In words: `3=3 6=kill1-before 9=2`. After step 3 there are three workers, within step 6 the one of rank 1 is killed
+before its gradients are summed, and after step 9 there are two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from dyntrain.training.trial_files import Kill, Moment
+
+MOST = 8  # workers on one machine
+JOINED, LEFT = 3, 2
+WORD = re.compile(r"(\d+)=(?:(\d+)|kill(\d+)(?:-(before|after))?)")
+HOW = "--plan {text!r}: words like 3=3 (after step 3 three workers), 6=kill1 (in step 6 rank 1 dies), each step once"
+
+
+@dataclass(frozen=True)
+class Change:
+    """So many workers, once the step is made."""
+
+    step: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """In the order of the steps, which count over all loops; at each no more than one thing happens."""
+
+    changes: tuple[Change, ...] = ()
+    kills: tuple[Kill, ...] = ()
+
+    def __str__(self) -> str:
+        words = {each.step: f"{each.step}={each.workers}" for each in self.changes}
+        words |= {each.step: f"{each.step}=kill{each.rank}-{each.moment}" for each in self.kills}
+        return " ".join(words[step] for step in sorted(words))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """After which the job is held until what is planned there is ready."""
+        return tuple(sorted([each.step for each in self.changes] + [each.step for each in self.kills]))
+
+
+def parse(text: str) -> Plan:
+    """Raises ValueError."""
+    found = [WORD.fullmatch(word) for word in text.replace(",", " ").split()]
+    plan = Plan(
+        tuple(Change(int(word[1]), int(word[2])) for word in found if word and word[2]),
+        tuple(
+            Kill(step=int(word[1]), rank=int(word[3]), moment=cast(Moment, word[4] or "before"))
+            for word in found
+            if word and word[3]
+        ),
+    )
+    steps = plan.steps
+    if not found or None in found or len(set(steps)) < len(steps) or 0 in steps:
+        raise ValueError(HOW.format(text=text))
+    if any(not 1 <= each.workers <= MOST for each in plan.changes):
+        raise ValueError(f"--plan {text!r}: between 1 and {MOST} workers")
+    return Plan(
+        tuple(sorted(plan.changes, key=lambda change: change.step)),
+        tuple(sorted(plan.kills, key=lambda kill: kill.step)),
+    )
+
+
+def planned(loops: Sequence[Sequence[int]], seed: int) -> Plan:
+    """For a script whose loops make these steps: in the longest one workers join, one is killed and one leaves, as far
+    as it has steps; between two loops their number changes. The seed says where.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, 1]))
+    ends = [loop[-1] for loop in loops[:-1] if loop]
+    longest = max(loops, key=len, default=())
+    within = [step for step in longest if step not in ends][: len(longest) - 1]
+    found = _within(within, rng)
+    number, changes = 1, list(found.changes)
+    for end in ends:
+        before = [each.workers for each in changes if each.step < end]
+        number = before[-1] if before else number
+        changes.append(Change(end, 1 + number % JOINED))
+        changes.sort(key=lambda each: each.step)
+    return Plan(tuple(changes), found.kills)
+
+
+def _within(steps: Sequence[int], rng: np.random.Generator) -> Plan:
+    """The first step is of one worker, and after each change there are steps: about a quarter of all."""
+    count = len(steps)
+    if not count:
+        return Plan()
+    quarter = max(1, (count + 1) // 4)
+    places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
+    moment: Moment = ("before", "after")[int(rng.integers(2))]
+    kill = [
+        Kill(step=steps[place], rank=int(rng.integers(JOINED)), moment=moment) for place in places[1:2] if place < count
+    ]
+    changes = [Change(steps[place], n) for place, n in ((places[0], JOINED), (places[2], LEFT)) if place < count]
+    return Plan(tuple(changes), tuple(kill))

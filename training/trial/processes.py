@@ -1,0 +1,67 @@
+"""Processes of an experiment: each with a file of what it wrote and a deadline, and none outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dyntrain.training.timeouts import timeout
+
+END_SECONDS = 20.0  # for a launch to end its nodes
+LONGEST = 300  # characters of what a process said last, all of which is in its log
+
+
+class TooLong(Exception):
+    """A run's deadline has passed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    log: Path
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote."""
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:LONGEST] if lines else "it wrote nothing"
+
+
+async def run(command: Sequence[str], environment: Mapping[str, str], log: Path, seconds: float) -> Ended:
+    """To its end. Raises TooLong; whatever happens, the process and its group are gone on return."""
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        async with timeout(seconds):
+            return Ended(await process.wait(), log)
+    except TimeoutError:
+        raise TooLong from None
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        _signal(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with timeout(END_SECONDS):
+                await process.wait()
+    _signal(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

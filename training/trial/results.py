@@ -1,0 +1,63 @@
+"""What runs of an experiment have left in their folders, and in their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from dyntrain.training.trial.differences import Arrays, Key
+from dyntrain.training.trial.members import events_of
+from dyntrain.training.trial.processes import LONGEST, Ended
+from dyntrain.training.trial.verdict import Course
+from dyntrain.training.trial_files import Order, Taken, taken
+
+FAILED, FILES = " has failed: ", "; what happened is in"  # in the launcher's line, before and after why
+
+
+def load(path: Path) -> Arrays:
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def series(order: Order) -> dict[Key, Arrays]:
+    """Of a run in one process."""
+    return {(at.loop, at.step): load(path) for at, path in taken(order.steps_folder)}
+
+
+def loops_of(keys: Iterable[Key]) -> list[list[int]]:
+    """The steps of each loop. Its first key is where it begins, with the step before."""
+    loops: dict[int, list[int]] = {}
+    for loop, step in sorted(keys):
+        loops.setdefault(loop, []).append(step)
+    return [steps[1:] for steps in loops.values()]
+
+
+def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
+    """Of each step what its workers had the last time that it was made."""
+    found: dict[Key, list[tuple[Taken, Path]]] = {}
+    for at, path in taken(order.steps_folder):
+        had = found.setdefault((at.loop, at.step), [])
+        if had and had[0][0].generation < at.generation:
+            had.clear()
+        had.append((at, path))
+    return found
+
+
+def came_to(order: Order, steps: int) -> Course:
+    """Of the members."""
+    formed = [event for event in events_of(order) if event["event"] == "formed"]
+    workers = len(formed[-1]["members"]) if formed else 1
+    return Course(steps, max(0, len(formed) - 1), len([*order.folder.glob("killed-*")]), workers)
+
+
+def in_words(ended: Ended) -> str:
+    return f"ended with exit code {ended.code}: {ended.last_words}"
+
+
+def why(ended: Ended) -> str:
+    """What the job failed of: the launcher says it in one line, before what it says of its files."""
+    for line in reversed(ended.log.read_text(errors="replace").splitlines()):
+        if FAILED in line:
+            return line.partition(FAILED)[2].partition(FILES)[0][:LONGEST]
+    return ended.last_words

@@ -1,0 +1,163 @@
+"""What an experiment has come to, in a sentence. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dyntrain.training.trial.differences import GRADIENT, Comparison, Parting
+
+Answer = Literal["same", "parts", "not comparable"]
+EXIT: dict[Answer, int] = {"same": 0, "parts": 1, "not comparable": 2}
+NEVER = (
+    "not comparable: the script ended without a step. It needs ElasticJob.join() and job.epochs(): training/GUIDE.md"
+)
+FOLLOWS = (
+    "not comparable: batching=PerWorker(...) makes larger batches of more workers, which one process does not. Check "
+    "the script with global_batch="
+)
+FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
+HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
+
+
+@dataclass(frozen=True)
+class Course:
+    """What the members have gone through."""
+
+    steps: int
+    changes: int
+    kills: int
+    workers: int = 1  # in the step in which they part
+    most: int = 1  # in a step that could be compared
+
+
+@dataclass(frozen=True)
+class Verdict:
+    answer: Answer
+    sentence: str
+    step: int | None = None
+    parameter: str | None = None
+    difference: float | None = None
+    rounding: float | None = None
+    course: Course | None = None
+    findings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT[self.answer]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For JSON, which has no infinity."""
+        found = {"verdict" if name == "answer" else name: value for name, value in asdict(self).items()}
+        del found["course"]
+        counted = () if self.course is None else ("steps", "changes", "kills")
+        found |= {name: getattr(self.course, name) for name in counted}
+        return {name: None if _endless(value) else value for name, value in found.items()}
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def same_or_not(found: Comparison, course: Course) -> Verdict:
+    """Of a script that is the same twice in one process."""
+    counted = _counted(course)
+    if found.parting is not None:
+        return _parts(found.parting, found.rounding, course)
+    numbers = f"largest difference {number(found.difference)}, rounding alone makes {number(found.rounding)}"
+    if found.blind is not None and found.blind[1] <= 1:
+        said = f"not comparable: rounding alone moves the weights by {number(found.rounding)} in step {found.blind[1]}"
+        return Verdict("not comparable", said, rounding=found.rounding, course=course)
+    if course.most == 1:
+        when = (
+            ""
+            if found.blind is None
+            else f" before step {found.blind[1]}, from which on rounding alone is too much to tell"
+        )
+        said = f"not comparable: no step is made by several workers{when}. More --steps, or an earlier --plan"
+        return Verdict("not comparable", said, rounding=found.rounding, course=course)
+    upto = "" if found.blind is None else f" up to step {found.blind[1] - 1}, then rounding alone is too much to tell"
+    return Verdict(
+        "same",
+        f"trains the same{upto}: {numbers} ({counted})",
+        difference=found.difference,
+        rounding=found.rounding,
+        course=course,
+    )
+
+
+def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
+    step = parting.at[1]
+    if parting.missing:
+        whose = {"members": "one process makes", "one": "workers that come and go make"}[parting.missing]
+        return Verdict("parts", f"parts at step {step}, which only {whose}", step=step, course=course)
+    name = called(parting.name)
+    gradient = "the gradient of " if parting.name.startswith(GRADIENT) else ""
+    numbers = f"{number(parting.difference)} against {number(parting.rounding)}"
+    among = f", with {course.workers} workers" if course.workers > 1 else ""
+    return Verdict(
+        "parts",
+        f"parts at step {step}{among}, first in {gradient}`{name}` ({numbers})",
+        step=step,
+        parameter=name,
+        difference=parting.difference,
+        rounding=rounding,
+        course=course,
+    )
+
+
+def not_twice(found: Parting) -> Verdict:
+    where = "in the weights that it begins with" if found.at[1] == 0 else f"at step {found.at[1]}"
+    said = f"not comparable: the script is not the same twice in one process, first {where}, in `{called(found.name)}`"
+    return Verdict("not comparable", f"{said}. Seed what it draws from", step=found.at[1], parameter=called(found.name))
+
+
+def draws(parting: Parting, other: float, rounding: float) -> Verdict:
+    said = (
+        f"not comparable: what the script draws within a step moves `{called(parting.name)}` by {number(other)} at "
+        f"step {parting.at[1]}, and each worker draws its own. epoch.per_sample(name, draw) draws for samples"
+    )
+    return Verdict("not comparable", said, parting.at[1], called(parting.name), parting.difference, rounding)
+
+
+def stopped(step: int, why: str, workers: int, course: Course | None = None) -> Verdict:
+    """The job of members failed, in this step."""
+    among = f" with {workers} workers" if workers > 1 else ""
+    return Verdict(
+        "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
+    )
+
+
+def refused(why: str) -> Verdict:
+    """By the job, in one process already."""
+    return Verdict("parts", f"is refused before it can be compared: {why.partition(': ')[2] or why}")
+
+
+def findings(lines: Iterable[str]) -> tuple[str, ...]:
+    """What rules told in a script's log, each once."""
+    return tuple(dict.fromkeys(found[0] for line in lines if (found := FINDING.search(line))))
+
+
+def failed(run: str, why: str) -> Verdict:
+    return Verdict("not comparable", f"not comparable: {run} {why}")
+
+
+def called(name: str) -> str:
+    return name.rpartition(" ")[2]
+
+
+def number(value: float) -> str:
+    return (
+        "more than any number"
+        if math.isinf(value)
+        else f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e")
+    )
+
+
+def _counted(course: Course) -> str:
+    return ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in (
+        (course.steps, "step"), (course.changes, "change"), (course.kills, "kill")))  # fmt: skip

@@ -1,0 +1,193 @@
+"""A worker's part in `dyntrain check`: it writes down the weights after each step that counts, ends its loops early,
+and is killed or waits where the experiment wants it. In any other process there is none of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.sampling.batching import PerWorker
+from dyntrain.training.trial_files import Moment, Order, Taken, order
+from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
+from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
+from mxnet import gluon
+
+BATCHES = 4  # whole ones of an epoch, where nothing else is said
+KEPT_WHOLE = 4096  # numbers; of larger arrays so many sums, with signs, whose differences are as large as the arrays'
+SIGNS = 1  # their seed: the same in every process
+GATE_SECONDS = 0.02
+
+
+class FirstBatch(Statistics):
+    """Each norm's mean and variance of the first batch that it was given, in all steps that follow."""
+
+    def __init__(self, known: list[Moments]) -> None:
+        super().__init__(None)
+        self.known = known
+        self._norms: dict[
+            int, tuple[int, Any]
+        ] = {}  # by their running means, which are held so that no other has the id
+
+    def of(self, data: Any, axis: int, like: Any) -> list[Any]:
+        number, _ = self._norms.setdefault(id(like), (len(self._norms), like))
+        if number < len(self.known):
+            make = mx.np.array if isinstance(data, mx.np.ndarray) else mx.nd.array
+            return [make(each, dtype=like.dtype, ctx=data.ctx) for each in self.known[number]]
+        taken = super().of(data, axis, like)
+        self.known.append(self.seen[-1])
+        return taken
+
+
+class Trial:
+    """Of this process."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._loops = 0
+        self._gradients: dict[str, Any] = {}
+        self._rows: Rows | None = None  # of the batch at hand
+        self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
+
+    def shortened(self, course: Course) -> Course:
+        """The loop as it is tried."""
+        order, batch = self._order, course.largest_batch
+        if isinstance(course.batching, PerWorker):
+            order.follows_file.touch()
+        cap = BATCHES * batch + (course.samples % batch or batch) if order.samples is None else order.samples
+        if course.drawn is None and cap < course.samples:
+            course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
+        epochs = course.epochs if order.epochs is None else min(course.epochs, order.epochs)
+        # nothing is refused by a trial of parts: the whole is tried
+        return replace(course, epochs=epochs, steps=min(course.steps or order.steps, order.steps), probe=False)
+
+    def began(self, loop: Any) -> None:
+        """The loop is at its first step, or a worker has come into it."""
+        if not self._loops:
+            _hold_all_still(self._norms)
+            draw_for_rows(lambda: self._rows)
+        self._loops += 1
+        if loop.membership.over or loop.position.step != loop.starts.step:
+            return
+        self._write(loop)
+        if self._order.nudge and self._loops == 1:
+            rng = np.random.default_rng(self._order.seed)
+            for param in loop.state.equal:
+                _nudge(param, rng)
+
+    def took(self, loop: Any, rows: Any, size: int) -> None:
+        """A batch of `size` samples over all workers, of which these rows are this one's: what is drawn for it is drawn
+        for all of them, alike.
+        """
+        self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
+        seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
+
+    def updated(self, loop: Any, trainer: Any) -> None:
+        """By gradients that are summed over all workers."""
+        t = loop.trainers.index(trainer)
+        for i, param in enumerate(trainer._params):
+            if param.grad_req != "null":
+                gradient = _sketched(param.list_grad()[0].asnumpy()) * trainer._optimizer.rescale_grad
+                self._gradients[f"gradient {t}.{i} {param.name}"] = gradient
+
+    def within(self, loop: Any, moment: Moment) -> None:
+        """The step at hand: `before` this worker has given its part to the sums, `after` it has them."""
+        for kill in self._order.kills:
+            if (kill.step, kill.moment) == (loop.position.step + 1, moment) and self._is_meant(loop, kill.rank):
+                with contextlib.suppress(FileExistsError):
+                    self._order.done(kill).touch(exist_ok=False)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_meant(self, loop: Any, rank: int) -> bool:
+        return bool(loop.rank == min(rank, loop.workers - 1))
+
+    def stepped(self, loop: Any) -> None:
+        """The step counts, and so does what the script made after it."""
+        self._rows = None
+        self._write(loop, draws=_next_draws())
+        if not self._order.norms_file.exists():
+            _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
+        gate = self._order.gate(loop.position.step)
+        while loop.position.step in self._order.held and not gate.exists():
+            time.sleep(GATE_SECONDS)
+
+    def _write(self, loop: Any, **more: Any) -> None:
+        membership = loop.membership
+        at = Taken(self._loops, loop.position.step, membership.generation, loop.workers, loop.rank, os.getpid())
+        arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
+        path = self._order.steps_folder / at.name
+        unfinished = path.with_name(f"_{path.name}")
+        np.savez(unfinished, **arrays, **self._gradients, **more)
+        unfinished.rename(path)
+        self._gradients = {}
+
+
+@functools.cache
+def this_trial() -> Trial | None:
+    found = order()
+    return None if found is None else Trial(found)
+
+
+def _write_whole(path: Any, content: bytes) -> None:
+    unfinished = path.with_name(f"_{path.name}-{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.rename(path)
+
+
+def _sketched(array: Any) -> Any:
+    """An array's numbers, or fewer whose differences are about as large together."""
+    flat = array.reshape(-1).astype(np.float64)
+    if flat.size <= KEPT_WHOLE:
+        return flat
+    signs = np.random.Generator(np.random.PCG64(SIGNS)).integers(0, 2, flat.size, dtype=np.int8)
+    flat *= 1 - 2 * signs
+    return np.concatenate([flat, np.zeros(-flat.size % KEPT_WHOLE)]).reshape(-1, KEPT_WHOLE).sum(axis=0)
+
+
+def _next_draws() -> Any:
+    """Differ where others were drawn before. MXNet draws from one generator for each of many parts of an array."""
+    uniform = mx.nd.random.uniform(shape=DRAWN).asnumpy().astype(np.float64)
+    return np.array([random.random(), np.random.rand(), *uniform])
+
+
+def _nudge(param: Any, rng: np.random.Generator) -> None:
+    """One rounding apart, up or down. What is summed as floats is rounded as floats."""
+    first = param.list_data()[0].asnumpy()
+    eps = max(np.finfo(first.dtype).eps, np.finfo(np.float32).eps)
+    nudged = first * (1.0 + eps * rng.choice([-1.0, 1.0], first.shape))
+    for copy in param.list_data():
+        copy[:] = nudged.astype(first.dtype)
+
+
+def _hold_all_still(norms: FirstBatch) -> None:
+    """What is of each worker's share by design, as it is wherever data is parallel: draws of Dropout, and the
+    statistics that BatchNorm takes of a batch.
+    """
+    hold_still(norms, refuses=False)
+    called = gluon.HybridBlock._call_cached_op
+    tracing: list[Any] = []
+
+    def traced_too(block: Any, *args: Any) -> Any:
+        """So that a script can export what it has hybridized."""
+        if not tracing and not block._cached_graph:
+            tracing.append(block)
+            with contextlib.suppress(Exception):
+                block._get_graph(*args)
+            tracing.clear()
+        return called(block, *args)
+
+    gluon.HybridBlock._call_cached_op = traced_too
