@@ -67,7 +67,7 @@ def test_it_is_told_of_where_the_loop_begins_and_so_is_what_goes_beside_the_batc
 ) -> None:
     run(SCRIPT, tmp_path)
     said = [record.getMessage() for record in caplog.records]
-    (once,) = [line for line in said if "with `>=` each epoch sets it" in line]
-    assert "folds.py, line 5: what is set where `epoch == 30` (rows.last) " in once
-    (beside,) = [line for line in said if "one dataset of pairs" in line]
-    assert "folds.py, line 7: " in beside
+    (once,) = [line for line in said if "DT606: " in line]
+    assert "folds.py:5: DT606: what is set where `epoch == 30` (rows.last) " in once
+    (beside,) = [line for line in said if "DT607: " in line]
+    assert "folds.py:7: " in beside

@@ -18,6 +18,7 @@ import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks ar
 import dyntrain.training.worker.loop.watched.invoked  # looks at operators
 import dyntrain.training.worker.loop.watched.outside_batches  # looks at what is made of trained weights there
 import dyntrain.training.worker.loop.watched.threads  # noqa: F401  # looks at who differentiates
+from dyntrain.training.checks.findings import Findings
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
@@ -86,15 +87,24 @@ class TrainingLoop:
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
         self.factors = Factors()
+        self.known_factors: dict[Any, str] = {}  # by which the script multiplies gradients, by parameters
         self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
-        self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
         self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
         self.made_anew = MadeAnew()
         self.draws = EpochDraws()
+
+    @property
+    def findings(self) -> Findings:
+        return self.membership.findings
+
+    @property
+    def refusal(self) -> str | None:
+        """Of what this worker has seen: of all, at the next sum."""
+        return self.findings.stops
 
     @property
     def state(self) -> TrainingState:
@@ -284,7 +294,7 @@ class TrainingLoop:
         self.outside.inside()
         settle(state)
         if self.membership.probes:  # whose generators are its own
-            self.draws.begins()
+            self.draws.begins(self.findings)
         self._refuse()  # the script may have changed it where the epoch begins
         self.heads_known.clear()
         self.looks = 0

@@ -11,17 +11,17 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.loop.watched.outside import made_at, refuse
+from dyntrain.training.worker.loop.watched.outside import made_at, tell
 from mxnet import gluon
 
 LOOKED_AT = 64  # of a list's elements, which are alike
 DEEP = 5  # a transformed dataset of a dataset of a list of samples
 
 
-def refuse_made(dataset: Any) -> None:
+def tell_of_made(dataset: Any) -> None:
     """An epoch of it begins."""
     if here.loop.outside.known.made and (then := made_at([*_held(dataset, DEEP)])) is not None:
-        refuse(then)
+        tell(then)
 
 
 def _held(held: Any, deep: int) -> Iterator[Any]:

@@ -5,7 +5,6 @@ That a loss has it in it does not show, so it is told of.
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,29 +12,18 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.checks.findings import script_line
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, since_of
-from dyntrain.training.worker.loop.watched.outside import BESIDE_AN_EPOCH, BETWEEN_LOOPS, Outside, place
+from dyntrain.training.worker.loop.watched.outside import BETWEEN_LOOPS, Outside, place
 from dyntrain.training.worker.loop.watched.row_steps import oldest
 from mxnet import gluon
-
-READ = {
-    BETWEEN_LOOPS: "%s, line %d: trained weights, or what is made of them, are read as NumPy's numbers or go into a "
-    "dataset, and another loop over epochs follows: a worker that begins in that one reads those that it began with. "
-    "Where that loop uses them: kept = job.keep({'y': mx.nd.array(...)}) above it, and in it kept['y'] as it is there",
-    BESIDE_AN_EPOCH: "%s, line %d: where an epoch begins, what a net gives is read as NumPy's numbers: a worker that "
-    "joins within the epoch reads what later weights give. Where the batches use them: above the loop kept = "
-    "job.keep({'y': ...}), here if not epoch.resumed: kept['y'][:] = ..., and in the batches kept['y'] as it is "
-    "there; or job.epochs(..., changes='epoch')",
-}
-LIBRARIES = ("mxnet.", "dyntrain.", "gluoncv.", "gluonnlp.")
-log = logging.getLogger(__name__)
 
 
 def tell_of_readings(outside: Outside) -> None:
     """Another loop begins."""
     if outside.known.read is not None:
-        log.warning(READ[BETWEEN_LOOPS], *outside.known.read)
+        here.loop.findings.find("DT512", outside.known.read)
         outside.known.read = None
 
 
@@ -67,15 +55,11 @@ def _note(array: Any, where: int) -> None:
     shown = str(frame.f_globals.get("__name__")).startswith(("mxnet.ndarray", "mxnet.numpy", "mxnet.metric"))
     if shown or isinstance(frame.f_locals.get("self"), mx.metric.EvalMetric):
         return
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(LIBRARIES):
-        frame = frame.f_back
-    at = frame.f_code.co_filename, frame.f_lineno
     known = here.loop.outside.known
     if where == BETWEEN_LOOPS:
-        known.read = known.read or at
-    elif here.loop.outside.at == "begins" and not known.told:
-        known.told = True
-        log.warning(READ[where], *at)
+        known.read = known.read or script_line()
+    elif here.loop.outside.at == "begins":
+        here.loop.findings.find("DT513")
 
 
 mx.nd.NDArray.asnumpy = _reads(mx.nd.NDArray.asnumpy)
