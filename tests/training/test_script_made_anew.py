@@ -89,7 +89,7 @@ def test_a_net_that_is_made_within_the_loop_and_trains_is_told_of(
 
 
 def test_a_net_that_draws_its_weights_in_one_batch_is_refused_in_the_next() -> None:
-    with tells("DT501", "computed in step 0"):
+    with tells("DT501", "something of step 0"):
         trained_beside(in_epoch=deferred)
 
 

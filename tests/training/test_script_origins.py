@@ -1,4 +1,4 @@
-"""What a script carries from the samples of one batch to the loss of the next is each worker's own, and refused."""
+"""What a script carries from the samples of one batch to the loss of the next is each worker's own, and told of."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import mxnet as mx  # isort: skip
-from conducted import Plain
+from conducted import Conductor, Death, Plain
+from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.refused import RefusedByAll
 from idioms import BATCH, CROSS, LINES, ORDER, SAMPLES, data, mlp, recurrent, weights
 from mxnet import autograd, gluon
 from test_script_idioms import all_close
@@ -224,7 +226,7 @@ def moves_on(net: Any, x: Any, queue: list[Any]) -> None:
 
 def test_t2_places_of_a_queue_are_told_from_each_other() -> None:
     """Rows 2 and 3 are written to after the first batch, 4 and 5 after the second."""
-    with tells("DT501", "of step 2 has something in it that was computed in step 1"):
+    with tells("DT501", "of step 2 may have something of step 1"):
         train(ElasticJob.join(), ring_of_keys, moves_on, [mx.nd.zeros((20, 3))])
 
 
@@ -247,6 +249,36 @@ def test_t2_samples_that_come_as_numpys_are_followed_from_where_they_become_arra
         script()
     with tells("DT501"):
         script(batchify_fn=list)
+
+
+def padded(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
+    """A buffer whose other columns stay what they are: right, though its rows seem to be of every batch so far."""
+    with autograd.pause():
+        if not own:
+            own.append(mx.nd.ones((BATCH, 6)))
+        own[0][: len(x), :4] = x
+        whole = own[0].slice_axis(0, 0, len(x))
+    return CROSS(net(whole[:, :4] * whole[:, 5:]), y)
+
+
+def test_t2_a_buffer_with_constant_columns_is_told_of_and_trains_as_in_one_process() -> None:
+    plan = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1)
+    with tells("DT501"):
+        found = plan.run(lambda job: train(job, padded))
+    all_close(found, train(Plain(), padded))
+
+
+def test_who_wants_it_strict_or_silent_says_so(monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]) -> None:
+    monkeypatch.setenv(CHECKS_VARIABLE, "strict")
+    monkeypatch.setenv(IGNORE_VARIABLE, "DT604,DT612")
+    with pytest.raises(RefusedByAll, match=r"test_script_origins.py:\d+: DT501: "):
+        train(ElasticJob.join(), padded)
+    for way in ({"ignore": ("DT501",)}, {"checks": "off"}):
+        monkeypatch.delenv(CHECKS_VARIABLE, raising=False)
+        job = ElasticJob.join(**way)  # type: ignore[arg-type]
+        train(job, padded)
+        assert not told()
+        assert job.membership.findings.silenced
 
 
 # ---- what is right

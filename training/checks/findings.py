@@ -88,8 +88,9 @@ class Findings:
         """
         rule, at = RULES[code], at or script_line()
         if (how := self._silenced(rule, at)) is not None:
-            if how:
-                self.silenced.setdefault(code, how)
+            if how and code not in self.silenced:
+                self.silenced[code] = how
+                log.info("%s is silenced: %s", code, how)
             return None
         is_new, text = (code, at) not in self._seen, said(rule, at, **values)
         self._seen.add((code, at))

@@ -235,7 +235,7 @@ RULES = {
         "warning",
         {
             "DT501": (
-                "the loss of step {now} has something in it that was computed in step {then}, of other samples",
+                "the loss of step {now} may have something of step {then} in it, of other samples",
                 "job.rows(state), job.memory(...), or changes='epoch'",
             ),
             "DT502": (
