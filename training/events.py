@@ -193,8 +193,10 @@ class NodeReady(_Event):
     event: Literal["node_ready"] = "node_ready"
     instance: Instance
     attempt: int = Field(description="which life of its bootstrap this is, counted from 1")
-    address: str = Field("", description="at which the others reach it; empty: not known")
-    base: bool = Field(False, description="it is a base node")
+    address: str = Field(
+        "", description="at which the others reach it; empty: not known", exclude_if=lambda address: not address
+    )
+    base: bool = Field(False, description="it is a base node", exclude_if=lambda base: not base)
 
 
 class NodeLost(_Event):

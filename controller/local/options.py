@@ -18,9 +18,10 @@ class Options:
     a tag change event: AWS does not promise one, so the default is no. `namespaces` gives each machine a network
     namespace of its own, which needs root; otherwise they share the loopback. `handler_timeout` is used instead of each
     function's own. `stream_window` is how long a batch of changes is waited for; what is deployed waits for a second.
-    `machine_command` is what a machine whose user data asks for node_bootstrap runs, with `--root DIR` appended; None:
-    what that user data ends with, the unit's command, run from an installed dyntrain (`machines.installation`). `bare`
-    is the root that machines boot instead, as systems of their own (see `machines.bare`), which needs `namespaces`.
+    `machine_command` is what a machine whose user data asks for node_bootstrap runs, with `--root DIR` appended and the
+    folder of its volume for `machines.volumes.VOLUME`; None: what that user data ends with, the unit's command, run
+    from an installed dyntrain (`machines.installation`). `bare` is the root that machines boot instead, as systems of
+    their own (see `machines.bare`), which needs `namespaces`.
     """
 
     region: str = "us-east-1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from dyntrain.controller.cli.answers.connection import Connection
@@ -24,6 +25,9 @@ BASE = GroupSize(minimum=1, maximum=1, desired=1, running=1, base=True)
 TEMPLATE = {"demo-master": BASE, "demo-base": BASE, **ONE}  # what a cluster of the template has
 
 
+refuses_all: Any = None  # ports that nobody may use
+
+
 def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
     up, down, same = (resize(POLICY, ONE, None, to=n) for n in (4, 0, 2))
     assert up.aws == (
@@ -31,6 +35,7 @@ def test_a_scale_says_what_it_does_and_the_same_in_aws() -> None:
     )
     assert "from 2 to 4: 2 more will be launched" in up.sentence
     assert "2 will leave at the next boundary" in down.sentence
+    assert carried_out(refuses_all, same, dry_run=False, say_where=print) == same.sentence, "and nothing to watch"
     assert "nothing to do" in same.sentence
     assert resize(POLICY, ONE, None, by=1).after == 3
 

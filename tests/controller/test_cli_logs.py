@@ -92,6 +92,42 @@ def test_the_files_of_an_embedded_cloud_are_read_and_followed(tmp_path: Path) ->
     assert list(follower.next()) == []
 
 
+def written(cloud: Path, instance: str, cluster: str, *lines: str) -> None:
+    folder = cloud / "machines" / instance / "var/log/dyntrain"
+    folder.mkdir(parents=True)
+    told = [{"time": 1.0, "message": "started"}, {"time": 2.0, "cluster": cluster, "message": "who it is"}]
+    (folder / "node.log").write_text("".join(json.dumps(one) + "\n" for one in told))
+    (folder / "worker.log").write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_an_embedded_cloud_with_two_clusters_shows_the_lines_of_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    """And of a name that nobody has none, which the command says, with another exit code than 0."""
+    written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 of demo")
+    written(tmp_path, GONE, "digits", "2026-01-01 10:00:00 of digits")
+    shown = {name: [line.text for line in files_of(tmp_path, name).next()] for name in ("demo", "digits", "nosuch")}
+    assert shown == {"demo": ["2026-01-01 10:00:00 of demo"], "digits": ["2026-01-01 10:00:00 of digits"], "nosuch": []}
+    result = CliRunner().invoke(main, ["logs", "nosuch", "--since", "3650d", "--directory", str(tmp_path)])
+    assert (result.exit_code, "nothing was written" in result.stderr) == (1, True)
+
+
+def test_lines_of_several_files_come_in_the_order_of_their_times(tmp_path: Path) -> None:
+    """As those of CloudWatch do; a line without a time stays behind the one before it."""
+    written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 one", "  more of one", "2026-01-01 10:00:02 three")
+    written(tmp_path, GONE, "demo", "2026-01-01 10:00:01 two")
+    lines = [line.text.rpartition(" ")[2] for line in files_of(tmp_path, "demo").next()]
+    assert lines == ["one", "one", "two", "three"]
+
+
+def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) -> None:
+    written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 of another job")
+    result = CliRunner().invoke(main, ["logs", "demo", "--job", "job-1", "--directory", str(tmp_path)])
+    assert (result.exit_code, "leave --job out" in result.stderr) == (1, True)
+
+
+def files_of(cloud: Path, cluster: str) -> FromFiles:
+    return FromFiles(cloud, Wanted(cluster, None, None, WORKERS), 0.0)
+
+
 def test_a_nodes_own_lines_say_their_time() -> None:
     assert time_of(json.dumps({"time": 12.5, "message": "x"})) == 12.5
     assert time_of("{not json") is None

@@ -100,6 +100,13 @@ def test_the_table_says_in_one_row_why_a_preparation_failed() -> None:
     assert "epoch 3/10, step 77, 1 workers, 123 samples/s" in text
 
 
+def test_a_rate_that_nobody_has_said_is_not_shown_as_none_at_all() -> None:
+    world, master, _ = story()
+    world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, step=77, generation=4))
+    shown = "\n".join(cluster_lines(summary(snapshot(world.ports, world.registry, "demo", ELASTIC)), world.now, None))
+    assert "step 77, 1 workers, generation 4" in shown
+
+
 def test_status_shows_why_a_job_failed_and_what_its_script_raised() -> None:
     world, master, _ = story()
     told = {"reason": "the script fails at step 7 on every worker", "traceback": "Traceback:\nKeyError: [x]\n"}
@@ -277,6 +284,7 @@ def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> No
     assert stragglers({"a": 0.10, "b": 0.14}) == []
     assert [who for who, _, _ in stragglers({"a": 0.10, "b": 0.16})] == ["b"], "of two, against the faster one"
     assert stragglers({"a": 9.0}) == []
+    assert stragglers({"a": 0.019, "b": 0.054}) == [], "steps of milliseconds differ by whose turn it is"
     world, master, _ = story()
     second = world.launch(3)
     world.hear(world.tag(second), world.report(second))

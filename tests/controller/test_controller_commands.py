@@ -201,6 +201,16 @@ def test_events_are_the_trail_of_changes_and_actions_since_a_time(run: Run, clie
     assert (misspelt.exit_code, "min_workers" in misspelt.output) == (1, True), "the fields that there are"
 
 
+@pytest.mark.parametrize("command", ["status", "events", "doctor", "cost"])
+def test_a_cluster_is_named_with_or_without_the_option(run: Run, command: str) -> None:
+    """As `scale demo` and `logs demo` have taught it: "unexpected extra argument" says nothing of --cluster."""
+    told = [run(command, *named) for named in (["nonesuch"], ["--cluster", "nonesuch"])]
+    assert told[0].output == told[1].output
+    assert "nonesuch" in told[0].output
+    both = run(command, "demo", "--cluster", "other")
+    assert (both.exit_code, "give one of them" in both.output) == (2, True)
+
+
 def test_events_of_an_unknown_cluster_or_time_are_one_clear_line(run: Run) -> None:
     for arguments, said in ((["--cluster", "nope"], "nope"), (["--since", "soon"], "soon")):
         result = run("events", *arguments)

@@ -218,7 +218,8 @@ def test_a_thousand_nodes_and_a_hundred_thousand_events_are_a_few_rows_in_the_do
 
 def test_on_a_narrow_screen_the_changes_and_the_times_below_curves_are_whole(bed: Bed, page: Page) -> None:
     mark = HistoryMark(
-        at=bed.world.now, event="forming", instance="", generation=3, seconds=0.5, phases={"create": 0.2, "i": 0.001},
+        at=bed.world.now, event="forming", instance="", generation=3, seconds=0.5,
+        phases={"create": 0.2, "w": 0.01, "i": 0.001},
         reason="launched by a-group-with-a-long-name-of-its-own and untagged",
     )  # fmt: skip
     points = [
@@ -231,9 +232,13 @@ def test_on_a_narrow_screen_the_changes_and_the_times_below_curves_are_whole(bed
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"{bed.address}#/cluster/demo")
     expect(page.locator(".path")).to_have_text("Clusters \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} demo")
-    expect(page.locator(".past .why")).to_contain_text("create 0.2 s")
+    expect(page.locator(".past .why")).to_contain_text("create 0.20 s, w 0.01 s")
     expect(page.locator(".past .why")).not_to_contain_text("i 0.0")
     hidden = "(() => { const e = document.querySelector('.past .wide'); return e.scrollWidth - e.clientWidth; })()"
+    names = page.locator(".past td:visible").evaluate_all(
+        "all => all.map(e => getComputedStyle(e, '::before').content)"
+    )
+    assert '"generation "' in names, "a number that stands alone says what it is"
     assert page.evaluate(hidden) <= 0, "nothing of a change is off the screen, which no hint would say"
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     right = "document.querySelector('[data-curve=workers] {}').getBoundingClientRect().right"

@@ -156,7 +156,7 @@ def story(folder: Path, setenv: Callable[[str, str], None]) -> Recording:
         assert cluster.master is not None
         controller.resync()
         controller.prepared("demo", cluster.master)
-        _a_group_found_by_its_tag(controller, cloud)
+        _a_group_that_the_policy_names(controller, cloud)
         _the_registered_group(controller, cloud, cluster.group)
         _an_instance_alone(controller, cloud, cluster.launch_template)
         _the_pools(controller, cloud, cluster.group)
@@ -173,8 +173,12 @@ def _members(cloud: Cloud, group: str) -> dict[str, str]:
     return {member["InstanceId"]: member["LifecycleState"] for member in answer["Instances"]}
 
 
-def _a_group_found_by_its_tag(controller: Controller, cloud: Cloud) -> None:
+def _a_group_that_the_policy_names(controller: Controller, cloud: Cloud) -> None:
     """Its instances come without tags: they are stamped; one is made a base node, and protected."""
+    ssm, name = cloud.client("ssm"), "/dyntrain/demo/policy"
+    policy = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+    policy["groups"].append("extra")
+    ssm.put_parameter(Name=name, Value=json.dumps(policy), Type="String", Overwrite=True)
     autoscaling, ec2 = cloud.client("autoscaling"), cloud.client("ec2")
     ec2.create_launch_template(
         LaunchTemplateName="bare", LaunchTemplateData={"ImageId": "ami-12345678", "InstanceType": "m5.large"}

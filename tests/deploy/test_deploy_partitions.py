@@ -39,6 +39,7 @@ def test_the_stack_says_where_its_things_are_and_its_functions_know_their_stage(
         "/dyntrain/-stage-/${Stage}/table": {"Ref": "FactsTable"},
         "/dyntrain/-stage-/${Stage}/tables": {"Fn::Sub": "${AWS::StackName}-FactsTable-*"},
         "/dyntrain/-stage-/${Stage}/suffix": {"Ref": "ElasticSuffix"},
+        "/dyntrain/-stage-/${Stage}/identity": "region",  # whose keys the reports are verified by
     }
     variables = made["Globals"]["Function"]["Environment"]["Variables"]
     assert variables == {"DYNTRAIN_TABLE": {"Ref": "FactsTable"}, "DYNTRAIN_STAGE": {"Ref": "Stage"}}

@@ -267,6 +267,27 @@ def test_the_phase_is_that_of_stack_and_training(status: str | None, job: str | 
     assert elastic_phase(desk.world.record(), stack, job)[0] == told
 
 
+def test_who_follows_a_submit_reads_why_a_node_is_not_prepared_and_why_the_training_failed() -> None:
+    """And not the bare words, once for each machine that the group launches in its place, for an hour."""
+    desk = Desk()
+    desk.make(desk.prepare())
+    record, detail = (
+        desk.world.record(),
+        "prepare-data failed 3 times; the last: exit code 1; its last output:\nno room",
+    )
+    nodes = [
+        {"instance": "i-1", "status": "PREPARE_FAILED", "sentence": "it could not be prepared", "detail": detail},
+        {"instance": "i-2", "status": "WAITING", "sentence": "it has not reported yet", "detail": ""},
+    ]
+    phase, reason = elastic_phase(record, Stack("arn", "CREATE_COMPLETE"), "failed", "KeyError: 'x'")
+    seen = elastic.SeenCluster(record, phase, reason, None, {"nodes": nodes})
+    assert elastic.lines_of(seen) == [
+        "i-1: PREPARE_FAILED: prepare-data failed 3 times; the last: exit code 1; its last output: no room",
+        "i-2: WAITING",
+        "FAILED: the training failed: KeyError: 'x'",
+    ]
+
+
 def test_a_job_that_cannot_be_looked_at_hides_no_other_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for somebody who may read the table, and not every stack."""
     desk = Desk()

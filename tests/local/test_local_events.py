@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.disturbance import Disorder
 from dyntrain.controller.local.errors import AppNotLoaded
@@ -226,3 +227,11 @@ def test_schedules_fire_at_the_scaled_pace(tmp_path: Path) -> None:
 def test_an_app_that_cannot_be_imported_is_one_clear_error() -> None:
     with pytest.raises(AppNotLoaded, match="No module named 'there_is_no_such_app'"):
         Cloud(app="there_is_no_such_app:app", app_directory=Path(__file__).parent / "toy").start()
+
+
+def test_what_the_cloud_does_not_have_is_said_in_a_word_and_not_as_a_failure_of_aws(toy: ToyCloud) -> None:
+    """As doctor's question of IAM's simulation: an InternalFailure is asked again, and sends people to a trace."""
+    with pytest.raises(ClientError, match="the embedded cloud has no iam:SimulatePrincipalPolicy"):
+        toy.cloud.client("iam").simulate_principal_policy(
+            PolicySourceArn="arn:aws:iam::123456789012:role/any", ActionNames=["ec2:RunInstances"]
+        )

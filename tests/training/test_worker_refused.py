@@ -8,7 +8,9 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from dyntrain.training.worker.membership.client import CoordinatorLost
 from dyntrain.training.worker.refused import Refused, trace_for_people
+from dyntrain.training.worker.transfer.fetching import TransferError
 
 JOB = "dyntrain.training.worker.loop.feeding"
 
@@ -39,6 +41,13 @@ def lines(error: BaseException, by: str = JOB) -> list[str]:
 @pytest.mark.parametrize("error", [Refused("no"), ValueError("batch_size: 3"), RuntimeError("twice")])
 def test_what_the_job_refuses_shows_the_lines_of_the_script_and_none_of_the_job(error: BaseException) -> None:
     assert lines(error) == ["lines", "library"]
+
+
+@pytest.mark.parametrize("kind", [CoordinatorLost, TransferError])
+@pytest.mark.parametrize("by", [JOB, "dyntrain.training.worker.membership.client"])
+def test_an_error_of_the_jobs_own_shows_its_sentence_wherever_it_was_raised(kind: type[Exception], by: str) -> None:
+    """Whose epochs do not fit the job that is resumed read the reason below fifteen lines that are not theirs."""
+    assert lines(kind("the script trains 1 epochs"), by) == ["lines", "library"]
 
 
 @pytest.mark.parametrize(("error", "by"), [(KeyError("ours"), JOB), (ValueError("theirs"), "numpy")])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
 
 from dyntrain.training import events
 
@@ -53,7 +55,30 @@ def describe(event: events.Event) -> str:
             return f"job finished at step {event.position.step}"
         case _:
             said = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
-            return f"{_words(event)}: {', '.join(f'{name} {value}' for name, value in said.items())}"
+            parts = [part for name, value in said.items() if (part := _part(name, value))]
+            return f"{_words(event)}: {', '.join(parts)}"
+
+
+def _part(name: str, value: Any) -> str:
+    """What is so is named, what is not so, or is none, is not told."""
+    if isinstance(value, bool):
+        return name if value else ""
+    if name == "deadline":
+        return f"{name} {datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%SZ}"
+    shown = _shown(value)
+    return f"{name} {shown}" if shown else ""
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case float():
+            return f"{value:.1f}"
+        case dict():
+            return " ".join(f"{name} {_shown(one)}" for name, one in value.items())
+        case list():
+            return " ".join(map(_shown, value))
+        case _:
+            return str(value)
 
 
 def _words(event: events.Event) -> str:

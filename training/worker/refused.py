@@ -34,8 +34,11 @@ def by_the_job(error: BaseException) -> bool:
 
 
 def trace_for_people(error: BaseException) -> TracebackType | None:
-    """Of what the job refuses, the lines of the script without those of the job; of any other error the whole."""
-    if not (isinstance(error, Refused | PastHelp) or by_the_job(error)):
+    """Of what the job refuses or says in an error of its own, the lines of the script without those of the job; of any
+    other error the whole.
+    """
+    ours = type(error).__module__.startswith(OURS)
+    if not (ours or isinstance(error, PastHelp) or by_the_job(error)):
         return error.__traceback__
     lines: list[TracebackType] = []
     trace = error.__traceback__

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dyntrain.controller.contract.errors import GiveUp
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
 FILES = {"worker": "worker.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # an agent that was busy sends lines so long after their time
+LINES_READ = 1000  # of a node's log, until one says the cluster: the first few are from before it knows
 _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
@@ -83,29 +85,45 @@ class FromCloudWatch:
 
 @dataclass
 class FromFiles:
-    """Of the machines below an embedded cloud's directory; a machine's files outlive it. Lines that say no time are as
-    old as the line before them, or as their file.
+    """Of the machines below an embedded cloud's directory, all those whose node's log names no other cluster; a
+    machine's files outlive it. Lines that say no time are as old as the line before them, or as their file. Raises
+    GiveUp for a job: these files are not kept by job.
     """
 
     directory: Path
     wanted: Wanted
     since: float
     read: dict[Path, int] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)  # of machines
 
     def __post_init__(self) -> None:
         if not (self.directory / "machines").is_dir():
             raise GiveUp(f"{self.directory} is no directory of an embedded cloud: it has no machines/ in it")
+        if self.wanted.job is not None:
+            raise GiveUp("the files of an embedded cloud are not kept by job; leave --job out, or give --since")
 
     def next(self) -> Iterator[SourceLine]:
-        for machine in sorted((self.directory / "machines").iterdir()):
-            if self.wanted.instances is not None and machine.name not in self.wanted.instances:
-                continue
-            for kind in KINDS:
-                if kind in self.wanted.kinds:
-                    for file in files_of(machine, kind):
-                        yield from self._lines(file, f"{machine.name} {kind}")
+        """In the order of their times, those of one file in its own."""
+        found = [
+            (at, SourceLine(f"{machine.name} {kind}", text))
+            for machine in sorted((self.directory / "machines").iterdir())
+            if self._meant(machine)
+            for kind in KINDS
+            if kind in self.wanted.kinds
+            for file in files_of(machine, kind)
+            for at, text in self._lines(file)
+        ]
+        return iter([line for _, line in sorted(found, key=lambda one: one[0])])
 
-    def _lines(self, file: Path, who: str) -> Iterator[SourceLine]:
+    def _meant(self, machine: Path) -> bool:
+        if self.wanted.instances is not None and machine.name not in self.wanted.instances:
+            return False
+        if machine.name not in self.clusters and (named := cluster_of(machine)):
+            self.clusters[machine.name] = named
+        return self.clusters.get(machine.name) in (None, self.wanted.cluster)
+
+    def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
+        """Each with its time."""
         begun = self.read.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
@@ -118,11 +136,12 @@ class FromFiles:
             return
         whole = data[: data.rfind(b"\n") + 1]
         self.read[file] = begun + len(whole)
-        at = None if changed >= self.since else changed
+        at, latest = min(self.since, changed), 0.0
         for text in whole.decode(errors="replace").splitlines():
             at = time_of(text) or at
-            if at is None or at >= self.since:
-                yield SourceLine(who, text)
+            latest = max(latest, at)
+            if at >= self.since:
+                yield latest, text
 
 
 def time_of(text: str) -> float | None:
@@ -139,6 +158,28 @@ def time_of(text: str) -> float | None:
         return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
+
+
+def cluster_of(machine: Path) -> str | None:
+    """As the machine's node says in its log; None: it has not said it yet."""
+    for file in files_of(machine, "node"):
+        try:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                for text in islice(lines, LINES_READ):
+                    if named := _field(text, "cluster"):
+                        return str(named)
+        except OSError:
+            continue
+    return None
+
+
+def _field(text: str, name: str) -> Any:
+    """Of a line of a node's JSON; None: it is none, or has no such field."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return None
+    return said.get(name) if isinstance(said, dict) else None
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:

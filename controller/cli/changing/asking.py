@@ -134,6 +134,8 @@ def carry_out(ports: Ports, request: Request) -> None:
 def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
     """What was done, or would be; `say_where` is told before of which cluster."""
     say_where(f"cluster {request.cluster}")
+    if isinstance(request, Resize) and request.before == request.after:
+        return request.sentence
     if dry_run:
         return f"{told(request)}\nnothing was changed (--dry-run)"
     carry_out(ports, request)

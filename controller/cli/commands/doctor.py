@@ -7,9 +7,8 @@ import os
 from dataclasses import asdict
 
 import click
-from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import one_clear_line
-from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.tables import Column, table
 from dyntrain.controller.cli.text.words import printable
@@ -21,7 +20,7 @@ COLUMNS = (Column("", 0), Column("what", 0), Column("verdict", 0, words=True))
 @click.command(
     epilog="Examples:\n\n\b\n  dyntrain doctor\n  dyntrain doctor --cluster demo --json\n  dyntrain doctor --offline"
 )
-@click.option("--cluster", type=CLUSTER, help="Only this cluster; default: all that are registered.")
+@one_cluster
 @click.option("--offline", is_flag=True, help="What is believed of AWS, and who vouches for it; asks nobody.")
 @output_options("one object a line", "what is too long goes on below", "each on one line, however long")
 def doctor(cluster: str | None, offline: bool, output: str) -> None:

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import output_options
+from dyntrain.controller.cli.shell.options import one_cluster, output_options
 from dyntrain.controller.cli.shell.since import start_of
 from dyntrain.controller.cli.shell.waiting import follow as go_on
 from dyntrain.controller.cli.shell.waiting import waiting
@@ -29,7 +29,7 @@ LATE_SECONDS = 10.0  # entries of several functions are written out of order, by
     epilog="Examples:\n\n\b\n  dyntrain events --since 2h\n  dyntrain events --cluster demo --follow\n"
     "  dyntrain events --instance i-0123456789abcdef0 --since 7d --json"
 )
-@click.option("--cluster", "name", type=CLUSTER, help="Only this cluster; default: all that are registered.")
+@one_cluster
 @click.option(
     "--since",
     default="1h",
@@ -39,7 +39,7 @@ LATE_SECONDS = 10.0  # entries of several functions are written out of order, by
 @click.option("--instance", type=INSTANCE, help="Only what concerns this instance.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until interrupted.")
 @output_options("one object a line", "one entry a line", "with every field, also those that are long")
-def events(name: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
+def events(cluster: str | None, since: str, instance: str | None, follow: bool, output: str) -> None:
     """The audit trail: every change of status and every action, for the last 30 days."""
     with one_clear_line():
         start = start_of(since, time.time())
@@ -48,11 +48,11 @@ def events(name: str | None, since: str, instance: str | None, follow: bool, out
             ports, registry, _ = connect()
             from dyntrain.controller.cli.answers.query import registered
 
-            if name is not None:
-                registered(registry, name)
+            if cluster is not None:
+                registered(registry, cluster)
 
             def read(begin: float) -> list[Found]:
-                names = [name] if name else sorted(registry.all())
+                names = [cluster] if cluster else sorted(registry.all())
                 found = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
                 wanted = (one for one in found if instance is None or one[1].entry.instance == instance)
                 return sorted(wanted, key=lambda one: one[1].at)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--instance", "instances", multiple=True, type=INSTANCE, help="Only this machine; may be given several times."
 )
-@click.option("--job", help="Of this job.  [default: of all]")
+@click.option("--job", help="Of this job.  [default: of all; of CloudWatch only]")
 @click.option(
     "--kind",
     "kinds",

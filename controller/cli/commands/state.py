@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dyntrain.controller.cli.shell.completion import CLUSTER, INSTANCE
+from dyntrain.controller.cli.shell.completion import INSTANCE
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.instances import only_ids
-from dyntrain.controller.cli.shell.options import output_options, width_of_terminal
+from dyntrain.controller.cli.shell.options import one_cluster, output_options, width_of_terminal
 from dyntrain.controller.cli.shell.waiting import asking, waiting
 from dyntrain.controller.cli.text.words import moment, printable, printable_lines
 
@@ -39,7 +39,7 @@ COLOUR = click.option(
     epilog="Examples:\n\n\b\n  dyntrain status\n  dyntrain status --cluster demo --watch\n"
     "  dyntrain status --output json | jq '.clusters[].job.progress'"
 )
-@click.option("--cluster", type=CLUSTER, help="Only this cluster; default: all that are registered.")
+@one_cluster
 @click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
 @output_options(
     '{"clusters": [...], "invalid": {name: problem}}, one line each time with --watch',

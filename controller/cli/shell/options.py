@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.contract.folders import not_local
 
 
@@ -43,6 +44,21 @@ def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
         help=f"json: {json}. table: {table}. wide: {wide}.",
     )
     return decorated
+
+
+def one_cluster(command: F) -> F:
+    """CLUSTER as an argument or as `--cluster`, as people type it to other commands. The command is given `cluster`,
+    None for all that are registered.
+    """
+
+    @wraps(command)
+    def run(*arguments: Any, cluster: str | None, named: str | None, **more: Any) -> Any:
+        if named is not None and cluster is not None:
+            raise click.UsageError(f"{named} and --cluster {cluster}: give one of them")
+        return command(*arguments, cluster=named or cluster, **more)
+
+    option = click.option("--cluster", type=CLUSTER, help="The same as CLUSTER; default: all that are registered.")
+    return cast("F", click.argument("named", metavar="[CLUSTER]", required=False, type=CLUSTER)(option(run)))
 
 
 def width_of_terminal() -> int | None:

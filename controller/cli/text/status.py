@@ -22,6 +22,9 @@ COLUMNS = (
 )
 WIDE = (*COLUMNS[:-1], Column("address", 5), Column("step seconds", 5), COLUMNS[-1])
 SLOW = 1.5
+# So much longer, too: processes that share a processor take turns for tens of milliseconds, and of two healthy nodes
+# now one, now the other would be called slow.
+SLOW_SECONDS = 0.05
 OVER = ("finished", "failed")
 NAMED = 5  # instances
 INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
@@ -133,9 +136,11 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
         parts.append(f"about {span(progress['eta_seconds'])} left")
+    # none where nobody has said it yet, or nobody trains
+    rate = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
     lines = [
         ", ".join(parts),
-        f"  {epochs}, step {job['step']}, {job['workers']} workers, {job['samples_per_second']:.0f} samples/s, "
+        f"  {epochs}, step {job['step']}, {job['workers']} workers, {rate}"
         f"generation {job['generation']}, target revision {target['revision']}",
     ]
     if progress.get("metrics"):
@@ -186,14 +191,15 @@ def _since(then: float, now: float | None) -> str:
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
-    """Who takes more than SLOW times the median of all for its own part of a step, the slowest first: everybody waits
-    for it. (instance, seconds, factor)
+    """Who takes more than SLOW times the median of all for its own part of a step, and SLOW_SECONDS longer, the
+    slowest first: everybody waits for it. (instance, seconds, factor)
     """
     known = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
     if len(known) < 2:
         return []
     usual = median_low(known.values())
-    slow = [(instance, seconds, seconds / usual) for instance, seconds in known.items() if seconds > SLOW * usual]
+    bound = max(SLOW * usual, usual + SLOW_SECONDS)
+    slow = [(instance, seconds, seconds / usual) for instance, seconds in known.items() if seconds > bound]
     return sorted(slow, key=lambda one: -one[1])
 
 

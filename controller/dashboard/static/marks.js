@@ -1,10 +1,11 @@
 // What happened on the curves: who came and went, and what each change cost those who stayed.
 
 import { h } from "./dom.js";
-import { ago, moment, span } from "./words.js";
+import { ago, brief, moment } from "./words.js";
 
 const SHOWN = 40;
 const SHOWN_SECONDS = 0.005; // of a phase: a shorter one would read as none
+const NAMES = ["", "", "generation", "took"]; // of what nobody would know without the table's head, on narrow screens
 const SIGNS = {
   joined: "→",
   left: "←",
@@ -40,16 +41,18 @@ export function changesOf(marks) {
 function row(mark) {
   const shown = Object.entries(mark.phases).filter(([, seconds]) => seconds >= SHOWN_SECONDS);
   const phases = shown.sort((a, b) => b[1] - a[1]);
-  const parts = phases.map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ");
+  const parts = phases.map(([name, seconds]) => `${name} ${brief(seconds)}`).join(", ");
   const cells = [
     `${sign(mark)} ${mark.event.replaceAll("_", " ")}`,
     mark.instance || "–",
     mark.generation === null ? "–" : `${mark.generation}`,
-    span(mark.seconds),
+    mark.seconds === null ? "–" : brief(mark.seconds),
     [mark.reason, parts].filter(Boolean).join("; "),
   ];
   const when = h("td", { title: ago(mark.at) }, moment(mark.at));
   const why = h("td", { class: "why" }, cells.pop());
-  const others = cells.map((text) => h("td", { class: text === "–" ? "none" : "" }, text));
+  const others = cells.map((text, column) =>
+    h("td", { class: text === "–" ? "none" : "", "data-name": NAMES[column] }, text),
+  );
   return h("tr", { "data-event": mark.event }, when, ...others, why);
 }

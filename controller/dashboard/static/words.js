@@ -33,6 +33,11 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+// For what is short: of a time of milliseconds `span` would say that it took none.
+export function brief(seconds) {
+  return seconds >= 0 && seconds < 10 ? `${seconds.toFixed(2)} s` : span(seconds);
+}
+
 export function ago(at, now = Date.now() / 1000) {
   return at === null || at === undefined ? "–" : `${span(now - at)} ago`;
 }

@@ -85,8 +85,8 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
     }
 
 
-def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None) -> tuple[Phase, str]:
-    """What people are told, and why. `job_state` is what the cluster's coordinator says; None: nothing yet."""
+def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None, why: str = "") -> tuple[Phase, str]:
+    """What people are told, and why. `job_state` and `why` are the coordinator's words; None: nothing was heard yet."""
     if record.ended:
         return phase(record, (), 0), record.reason
     if stack is None:
@@ -98,7 +98,7 @@ def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None)
     if job_state is None or job_state == "starting":
         return ("STARTING", "") if stack.status.endswith("_COMPLETE") else ("LAUNCHING", stack.status)
     if job_state == "failed":
-        return "FAILED", "the training failed"
+        return "FAILED", f"the training failed: {why}" if why else "the training failed"
     return ("SUCCEEDED" if job_state == "finished" else "RUNNING"), ""
 
 

@@ -48,6 +48,7 @@ from dyntrain.controller.local.listening import listen
 from dyntrain.controller.local.machines.identity import Signer
 from dyntrain.controller.local.machines.installation import checkout, unit_command
 from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.machines.volumes import SHARED, VOLUME
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.controller.local.trace import Trace
@@ -205,8 +206,7 @@ class Cloud:
 
     def _assemble(self) -> None:
         if self.options.machines and self.options.machine_command is None and self.options.bare is None:
-            command = (*unit_command(), "--volume", str(self.state_dir / "shared"))
-            self.options = replace(self.options, machine_command=command)
+            self.options = replace(self.options, machine_command=(*unit_command(), "--volume", VOLUME))
         options = self.options
         read_fast()
         resolve_references()
@@ -260,7 +260,7 @@ class Cloud:
         else:
             self.state_dir = self._given_state_dir.absolute()
         self.logs = self.state_dir / "logs"
-        for directory in (self.logs, self.state_dir / "machines", self.state_dir / "shared"):
+        for directory in (self.logs, self.state_dir / "machines", self.state_dir / SHARED):
             directory.mkdir(parents=True, exist_ok=True)
 
     def _serve(self, listener: socket.socket) -> None:

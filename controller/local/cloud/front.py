@@ -68,6 +68,9 @@ class Front:
             answer = self._answer(call, environ, body)
         except ApiError as refusal:
             answer = refused(call, refusal)
+        except NotImplementedError:
+            named = f"{call.service}:{call.action}"
+            answer = refused(call, ApiError("InvalidAction", f"the embedded cloud has no {named}", 400))
         except Exception:  # noqa: BLE001 - moto raises for what it does not know; the client gets AWS's internal error
             self._trace.complain(traceback.format_exc())
             answer = refused(

@@ -24,6 +24,7 @@ from dyntrain.controller.local.machines.imds import Tree
 from dyntrain.controller.local.machines.job import job_command
 from dyntrain.controller.local.machines.machine import Machine, Place
 from dyntrain.controller.local.machines.namespaces import Namespaces
+from dyntrain.controller.local.machines.volumes import VOLUME, Volumes
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.spawner import Spawner
 from dyntrain.controller.local.trace import Trace
@@ -85,7 +86,7 @@ class Instances:
         self._endpoint = endpoint
         self._network = network
         self._addresses = Addresses(on_loopback(port) if network is None else network.addresses)
-        self._state_dir = state_dir
+        self._state_dir, self._volumes = state_dir, Volumes(state_dir)
         self._instances: dict[str, Instance] = {}
         self._stopped = False
         self._past = past
@@ -274,9 +275,10 @@ class Instances:
         user_data = self._user_data(instance.instance_id)
         job = job_command(user_data, root)
         bootstraps = "node_bootstrap" in user_data
-        command = job or ((self._options.machine_command or ()) if bootstraps else ())
-        place = self._place(instance)
-        machine = self._bare(instance, root, place) or Machine(
+        volume, place = self._volumes.of(user_data), self._place(instance)
+        words = (self._options.machine_command or ()) if bootstraps else ()
+        command = job or tuple(str(volume) if word == VOLUME else word for word in words)
+        machine = self._bare(instance, root, place, volume) or Machine(
             self._spawner,
             root,
             command,
@@ -302,11 +304,11 @@ class Instances:
             command=list(command),
         )
 
-    def _bare(self, instance: Instance, root: Path, place: Place) -> Machine | None:
+    def _bare(self, instance: Instance, root: Path, place: Place, volume: Path) -> Machine | None:
         image, network = self._options.bare, self._network
         if image is None or network is None:
             return None
-        resources = MachineResources(image, self._state_dir / "shared", network, instance.instance_id)
+        resources = MachineResources(image, volume, network, instance.instance_id)
         return BareMachine(
             self._spawner,
             root,

@@ -39,6 +39,7 @@ class Round:
     active: set[str] = field(default_factory=set)  # who has trained, in this generation or in one before it
     first_steps: dict[str, FirstStep] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
+    earlier_pace: float = 0.0  # the one before's, for as long as nobody has said how fast this one goes
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # who waits at the boundary
     proceeded: Position | None = None  # where the members were last told to step on
     heard: float = 0.0  # when anybody last made progress
@@ -49,6 +50,12 @@ class Round:
     @property
     def instances(self) -> tuple[str, ...]:
         return self.generation.instances if self.generation else ()
+
+    @property
+    def pace(self) -> float:
+        """Samples a second of one worker, as those say who have said it; 0.0: nobody ever has."""
+        told = [said.samples_per_second for said in self.progress.values()]
+        return sum(told) / len(told) if told else self.earlier_pace
 
     def held(self, seconds: float) -> None:
         self.heard += seconds
@@ -66,4 +73,5 @@ class Round:
             active=self.active,
             first_steps=self.first_steps,
             progress=self.progress,
+            earlier_pace=self.earlier_pace,
         )

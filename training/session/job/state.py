@@ -188,7 +188,7 @@ class JobState:
             epoch=position.epoch,
             epochs=0 if epochs >= ENDLESS else epochs,
             step=position.step,
-            samples_per_second=sum(p.samples_per_second for p in self.round.progress.values()),
+            samples_per_second=self.round.pace * len(self.round.active) if state == "running" else 0.0,
             reason=self._reason[:MOST_TOLD],
             traceback=self.raised[1][-MOST_TOLD:] if self.raised and position.step <= self.raised[0] else "",
         )

@@ -73,6 +73,7 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
             clear=job.options.state_transfer == "clear",
         ),
         active=before.active & set(members),
+        earlier_pace=before.pace,
     )
     for host in group.hosts:
         roster.nodes[host].group = None

@@ -35,7 +35,7 @@ def take_back(job: JobState, reason: str, now: float) -> list[Order]:
         job.round = replace(job.round.parked(roster.members, waits), generation=replace(generation, members=kept))
         job.enter(Phase.PARKED, now)
     else:
-        job.round = Round()
+        job.round = Round(earlier_pace=job.round.pace)
         job.enter(Phase.WAITING, now)
     if hopeless:
         return [*orders, *fail(job, f"{hopeless}; the last: {reason}", now)]
@@ -67,7 +67,7 @@ def restart(job: JobState, reason: str, now: float, void_copies: bool = False) -
     hopeless = job.trouble.restarted(now)
     killed = job.roster.dissolve()
     job.roster.replaced.update({instance: hello.pid for instance, hello in killed.items()})
-    job.void_until, job.round = job.number, Round()
+    job.void_until, job.round = job.number, Round(earlier_pace=job.round.pace)
     job.enter(Phase.WAITING, now)
     for instance, hello in killed.items():
         orders.append(DropWorker(instance, hello.pid, reason))

@@ -96,7 +96,9 @@ def _extremes(samples: Sequence[Any]) -> list[Any]:
 
 
 def _lays_out(made: Any, samples: Sequence[Any]) -> bool:
-    """Whether anything has as many rows as the samples have together."""
+    """Whether anything has as many rows as the samples have together, of which they have different numbers: a row each
+    is a stack.
+    """
     if isinstance(made, dict):
         made = [made[key] for key in sorted(made, key=str)]
     if isinstance(made, list | tuple):
@@ -104,7 +106,7 @@ def _lays_out(made: Any, samples: Sequence[Any]) -> bool:
         columns = zip(*(each for each in parts if each is not None), strict=False)
         return any(_lays_out(one, column) for one, column in zip(made, columns, strict=False))
     rows = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
-    return len(rows) == len(samples) and getattr(made, "shape", ())[:1] == (sum(rows),)
+    return len(rows) == len(samples) and len(set(rows)) > 1 and getattr(made, "shape", ())[:1] == (sum(rows),)
 
 
 def _depends(made: Any, alone: Any, samples: int) -> bool:

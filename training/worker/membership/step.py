@@ -24,7 +24,7 @@ from dyntrain.training.worker.membership.zeros import Zeros
 # Of so many steps one is measured. It forgoes the overlap of its pushes with its backward pass, and all wait for it: so
 # all workers measure the same one.
 OWN_STEPS = 32
-OWN_MEASURED = 5
+OWN_MEASURED = 15
 # Without an answer for so long, zeros are pushed once more for what is in the window. It follows the links' speed.
 ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.1, 2.0
 

@@ -24,7 +24,7 @@ from dyntrain.controller.cli.shell.options import width_of_terminal
 from dyntrain.controller.cli.shell.place import say_where
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.status import cluster_lines
-from dyntrain.controller.cli.text.words import printable
+from dyntrain.controller.cli.text.words import in_brief, printable
 from dyntrain.controller.cli.text.words import size as size_of
 from dyntrain.controller.contract.errors import ControllerError, GiveUp, RetryLater
 from dyntrain.controller.jobs.ports import JobPorts
@@ -160,7 +160,8 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
         except GiveUp:
             cluster = None  # the stack has not come to the policy yet
     job = cluster["job"] if cluster is not None else None
-    phase, reason = elastic_phase(record, stack, job and job["state"])
+    state, why = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
+    phase, reason = elastic_phase(record, stack, state, why)
     return SeenCluster(record, phase, reason, stack, cluster)
 
 
@@ -171,9 +172,7 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
     while True:
         with suppress(RetryLater):  # AWS is away for a moment
             seen = _look(ports, stacks, connection, name)
-            nodes = seen.cluster["nodes"] if seen.cluster is not None else []
-            lines = [f"{node['instance']}: {node['status']}" for node in nodes]
-            for line in [*lines, f"{seen.phase} {seen.reason}".rstrip()]:
+            for line in lines_of(seen):
                 if line not in told:
                     told.add(line)
                     _say(line)
@@ -183,8 +182,19 @@ def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: st
             raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
         time.sleep(FOLLOW_SECONDS)
     if seen.phase not in ("RUNNING", "SUCCEEDED"):
-        raise GiveUp(f"{name} is {seen.phase}: {seen.reason}; `dyntrain job stop {name}` ends what was made")
+        more = f"`dyntrain job status {name}` says more"
+        raise GiveUp(f"{name} is {seen.phase}; {more}, `dyntrain job stop {name}` ends what was made")
     click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
+
+
+def lines_of(seen: SeenCluster) -> list[str]:
+    """How each node stands, of one that could not be prepared why; then the job. Pure."""
+    nodes = seen.cluster["nodes"] if seen.cluster is not None else []
+    lines = []
+    for node in nodes:
+        why = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
+        lines.append(f"{node['instance']}: {node['status']}{f': {why}' if why else ''}")
+    return [*lines, f"{seen.phase}: {seen.reason}" if seen.reason else seen.phase]
 
 
 def _told(request: JobRequest, package: str, size: str, price: float | None) -> str:

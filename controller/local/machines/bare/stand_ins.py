@@ -9,7 +9,7 @@ pip, systemd, mount, and the user data's own text.
 | github.com/aws/efs-utils v1.36.0 with `build-deb.sh` | a repository on the machine with this tag and script | (3) |
 | its package `build/amazon-efs-utils*deb` with `mount.efs` | one that binds `/srv/efs` | (3) |
 | the CloudWatch agent's package in S3 | nothing: its host is refused, and user data goes on without, as it says | (4) |
-| an EFS file system | the embedded cloud's folder `shared`, bound to `/srv/efs` | (3) |
+| an EFS file system | a folder of the embedded cloud (`machines.volumes`), bound to `/srv/efs` | (3) |
 | an AMI that knows its region's endpoints | `AWS_ENDPOINT_URL` in systemd's `DefaultEnvironment` | (5) |
 
 Not covered at all: Amazon Linux 2023, its package names and dnf; the stack's wait condition, which moto lacks, so that

@@ -1,0 +1,30 @@
+"""Folders in place of EFS file systems: each file system is one of its own, as in AWS, so that a cluster finds only its
+own code and data there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SHARED = "shared"
+VOLUME = "{volume}"  # a machine's command has it where the folder of its volume belongs
+MOUNTED = re.compile(r"^FILE_SYSTEM=(fs-[0-9a-z]+)", re.MULTILINE)  # as the cluster's template has it in the user data
+
+
+class Volumes:
+    """The first that is mounted is `shared`, which people know of; so is what a machine has that names none."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._folders: dict[str, Path] = {}
+
+    def of(self, user_data: str) -> Path:
+        """The folder of the machine that boots with it. Raises OSError where it cannot be made."""
+        named = MOUNTED.search(user_data)
+        if named is None:
+            return self._state_dir / SHARED
+        name = f"{SHARED}-{named[1]}" if self._folders else SHARED
+        folder = self._folders.setdefault(named[1], self._state_dir / name)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
