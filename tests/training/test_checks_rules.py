@@ -63,6 +63,7 @@ def test_a_warning_is_told_once_for_a_line_and_stops_nothing(told: Callable[[], 
         assert findings.find("DT506", Place("train.py", line, line), name="dense0_weight") is None
     assert told() == ["DT506", "DT506"]
     assert findings.stops is None
+    assert "DT506" in (Findings(mode="strict").find("DT506", HERE, name="x") or ""), "but where it is asked for"
 
 
 def test_all_that_stops_a_job_is_said_together() -> None:
@@ -71,10 +72,6 @@ def test_all_that_stops_a_job_is_said_together() -> None:
     findings.find("DT301", Place("train.py", 9, 9), name="dense0_weight")
     findings.find("DT101", HERE)
     assert re.findall(r"^train.py:(\d): (DT\d+): ", findings.stops or "", re.M) == [("3", "DT101"), ("9", "DT301")]
-
-
-def test_strictly_a_warning_stops_the_job_too() -> None:
-    assert "DT506" in (Findings(mode="strict").find("DT506", HERE, name="x") or "")
 
 
 @pytest.mark.parametrize("mode", ["warn", "strict"])

@@ -5,7 +5,6 @@ the second loop has it in it and the job does not, and told of where it goes on 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,8 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, SAMPLES, Rows, labels, mlp, numbers, weights
-from mxnet import autograd, gluon
+from mxnet import autograd
 from phased import taught, trained
 from test_script_idioms import all_close
 from told import tells
@@ -180,47 +178,3 @@ def test_t2_masks_of_weights_are_kept_or_refused(hybrid: bool) -> None:
     all_close(ran, pruned(Plain(), True, hybrid))
     with tells("DT504", "the loss of step 9 "):
         Conductor({0: 2}, loops=2).run(lambda job: pruned(job, False, hybrid))
-
-
-def read(job: Any, reads: Callable[[Any], Any]) -> None:
-    """Nothing in the loss is followed."""
-    net = mlp()
-    trained(
-        net, job.trainer(net.collect_params(), "adam"), job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="loop")
-    )
-    reads(net)
-    trained(
-        net, job.trainer(net.collect_params(), "adam"), job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="loop")
-    )
-    reads(net)
-
-
-def measured(net: Any) -> None:
-    metric, out = mx.metric.Accuracy(), net(mx.nd.array(X))
-    metric.update(mx.nd.array(Y), out)
-    assert metric.get()[1] == pytest.approx((out.argmax(axis=1) == mx.nd.array(Y)).mean().asscalar())
-    assert "NDArray" in str(out)
-    np.testing.assert_array_equal(mx.nd.array(X).asnumpy(), X)
-
-
-@pytest.mark.parametrize(
-    ("reads", "told"),
-    [
-        (lambda net: net(mx.nd.array(X)).argmax(axis=1).asnumpy(), True),
-        (lambda net: gluon.data.ArrayDataset(net(mx.nd.array(X)), Y), True),
-        (lambda net: [p.data().asnumpy() for p in net.collect_params().values()], True),
-        (measured, False),
-    ],
-    ids=["as numpys", "into a dataset", "weights", "measured and shown"],
-)
-def test_what_is_read_by_numpy_is_told_of_once_the_next_loop_begins(
-    reads: Callable[[Any], Any], told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = ElasticJob.join()
-    with caplog.at_level(logging.WARNING):
-        read(job, reads)
-    said = [record.getMessage() for record in caplog.records if "DT512: " in record.getMessage()]
-    assert len(said) == told, "after the last loop nothing follows"
-    if said:
-        line = reads.__code__.co_firstlineno
-        assert said[0].startswith(f"{__file__}:{line}: DT512: trained weights")

@@ -230,27 +230,6 @@ def test_t2_places_of_a_queue_are_told_from_each_other() -> None:
         train(ElasticJob.join(), ring_of_keys, moves_on, [mx.nd.zeros((20, 3))])
 
 
-def test_t2_samples_that_come_as_numpys_are_followed_from_where_they_become_arrays() -> None:
-    def script(**loader: Any) -> None:
-        net, job, last = mlp(), ElasticJob.join(), list[Any]()
-        trainer = job.trainer(net.collect_params(), "sgd")
-        batches = job.loader(data(), BATCH, **loader) if loader else None
-        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
-            for batch in batches or epoch.indices():
-                columns = batch if batches else [data()[i] for i in batch]
-                x, y = (mx.nd.array(np.stack(column)) for column in zip(*columns, strict=True))
-                with autograd.record():
-                    loss = CROSS(net(x + (last[0] if last else 0)), y)
-                loss.backward()
-                trainer.step(BATCH)
-                last[:] = [x[:1]]
-
-    with tells("DT501"):
-        script()
-    with tells("DT501"):
-        script(batchify_fn=list)
-
-
 def padded(net: Any, x: Any, y: Any, own: list[Any]) -> Any:
     """A buffer whose other columns stay what they are: right, though its rows seem to be of every batch so far."""
     with autograd.pause():

@@ -93,24 +93,18 @@ def test_t2_half_a_gradient_is_that_of_one_process() -> None:
     all_close(Conductor({0: 1, 2: 3}, [Death(3, 1)], 1).run(scripted(halves)), scripted(halves)(Plain()))
 
 
-def test_t2_a_clip_by_the_norm_of_a_share_is_stopped_by_the_votes() -> None:
-    """Each worker's share has another norm. As d2l's grad_clipping does it, by way of parts."""
-
-    def clips(gradients: Any, trainer: Any) -> None:
-        norm = float(sum((g**2).sum() for g in gradients).sqrt().asscalar())
-        for gradient in gradients:
-            gradient[:] *= 1e-3 / norm
-
-    with pytest.raises(UnequalRates, match=r"DT412: .*gradients before their sum"):
-        Conductor({0: 3}).run(scripted(clips))
+def clips_by_norm(gradients: Any, trainer: Any) -> None:
+    """As d2l's grad_clipping, by way of parts. Each worker's share has another norm."""
+    norm = float(sum((g**2).sum() for g in gradients).sqrt().asscalar())
+    for gradient in gradients:
+        gradient[:] *= 1e-3 / norm
 
 
-def test_t2_a_clip_by_the_norm_of_one_process_is_told_of() -> None:
-    def clips(gradients: Any, trainer: Any) -> None:
-        clip_global_norm(gradients, 1e-3)
-
+def test_t2_a_clip_by_the_norm_of_a_share_is_told_of_and_stopped_by_the_votes_of_several() -> None:
     with tells("DT302"):
-        train(clips)
+        train(clips_by_norm)
+    with pytest.raises(UnequalRates, match=r"DT412: .*gradients before their sum"):
+        Conductor({0: 3}).run(scripted(clips_by_norm))
 
 
 def test_what_is_added_to_them_is_told_of() -> None:

@@ -332,7 +332,7 @@ for number, epoch in enumerate(job.epochs(1, samples=SAMPLES, global_batch=BATCH
         step(net, trainer, x * i, y, BATCH)
 for epoch, rate in zip(job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="b"), [0.1]):
     trainer.set_learning_rate(rate)
-    for x, y in epoch.batches(data()):
+    for (x, y), other in zip(epoch.batches(data()), [1.0] * 9):
         step(net, trainer, x, y, BATCH)
 """
 
@@ -342,10 +342,11 @@ def test_what_goes_beside_epochs_and_a_count_that_has_a_name_are_told_of(
 ) -> None:
     run(NAMED, tmp_path)
     told = [record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage()]
-    epochs, batches, beside = told
+    epochs, batches, beside, paired = told
     assert "folds.py:3: DT609: the number number of enumerate(...) over the epochs" in epochs
     assert "folds.py:6: DT605: the number i of enumerate(...)" in batches
     assert "folds.py:8: DT608: what goes beside the epochs in zip(...)" in beside
+    assert "folds.py:10: DT607: what goes beside the batches in zip(...)" in paired
 
 
 LOOP = """

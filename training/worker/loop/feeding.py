@@ -14,7 +14,6 @@ from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, H
 from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS, probed
 from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.watched.datasets import tell_of_made
 from dyntrain.training.worker.loop.watched.heads import look_again
 from dyntrain.training.worker.loop.watched.origins import begin
 
@@ -49,7 +48,6 @@ class Feeding:
         """`dataset` None: the script loads its batches itself."""
         loop = self._loop
         loop.enter(number)
-        tell_of_made(dataset.dataset if isinstance(dataset, Loader) else dataset)
         try:
             while loop.position.epoch == number and not loop.membership.over:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed

@@ -50,7 +50,6 @@ from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
 from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
 from dyntrain.training.worker.loop.watched.outside import Outside, settle
-from dyntrain.training.worker.loop.watched.read_outside import tell_of_readings
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -225,7 +224,6 @@ class TrainingLoop:
         self._undo = Undo(self._state, self.memories)
         hold(None, self)
         settle(self._state)
-        tell_of_readings(self.outside)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
-from dyntrain.training.worker.script.once import set_once
 from dyntrain.training.worker.script.parts import assignments, calls, name_called
 from dyntrain.training.worker.script.reads import Reads
 from dyntrain.training.worker.script.source import Advice, Site
@@ -41,8 +40,6 @@ def _of_loop(site: Site, tree: ast.Module, reads: Reads, loop: ast.For) -> Itera
         yield "DT608", line, ()
     if number := reads.number_used(loop):
         yield "DT609", line, (("name", number),)
-    for at, test, what in set_once(loop, epoch, reads.job_has):
-        yield "DT606", at, (("test", test), ("what", what))
     for each in batches:
         if any(name_called(call) == "zip" for call in calls(each.iter)):
             yield "DT607", each.lineno, ()

@@ -88,7 +88,6 @@ class Hand:
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self._gradients: set[int] | None = None  # ids of the trainers', once one was asked about
-        self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop
         self.told_of: set[Any] = set()  # numbers that a forward pass changes, rules of losses

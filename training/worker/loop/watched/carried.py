@@ -14,7 +14,6 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
 from dyntrain.training.worker.loop.watched.outside import is_of_trained_weights, mark, place, tell
@@ -121,18 +120,9 @@ def _sets(setitem: Callable[..., Any]) -> Callable[..., Any]:
             return
         before, shape = since_of(self), self.shape
         setitem(self, key, value)
-        put(self, written(before, rows_of(key, shape, whole=True), _since_of(value), shape), into=True)
+        put(self, written(before, rows_of(key, shape, whole=True), oldest(since_of(value)), shape), into=True)
 
     return sets
-
-
-def _since_of(value: Any) -> int:
-    """What the script makes of NumPy's arrays is of the batch in hand, if that came as nothing else."""
-    if isinstance(value, mx.nd.NDArray):
-        return oldest(since_of(value))
-    hand = here.hand
-    unseen = hand is not None and not hand.holds_arrays and isinstance(value, np.ndarray) and value.ndim > 0
-    return here.loop.position.step if unseen else NEVER
 
 
 def _forgets(delete: Callable[..., Any]) -> Callable[..., Any]:

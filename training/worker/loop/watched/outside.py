@@ -8,7 +8,6 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-from dyntrain.training.checks.findings import Place
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.made_of_weights import was_made
 from dyntrain.training.worker.loop.watched.origins import arrays, put, since_of
@@ -26,7 +25,6 @@ class Known:
         self.made = False  # anything
         self.differentiated = False  # what was made
         self.files: dict[str, int] = {}  # by paths: what each worker has written of it, and where
-        self.read: Place | None = None  # between loops: the first line of the script's that does
 
 
 class Outside:

@@ -4,8 +4,8 @@ teacher, adversarial samples, how much each weight counts (EWC).
 Who begins in the second of two loops runs the lines between them with the weights that it began with, and who joins
 within an epoch those where the epoch begins with later ones. So what is made there of what a net gives, of gradients
 through it, of a deep copy of it, and between loops of weights and their gradients, too, is marked (`outside`). Where it
-has a part in a loss, and the job does not keep it, the script is told. What goes on as NumPy's numbers is in
-`read_outside`.
+has a part in a loss, and the job does not keep it, the script is told. What goes on as NumPy's numbers, or
+as rows of a dataset, is not seen.
 """
 
 from __future__ import annotations
