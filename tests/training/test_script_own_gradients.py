@@ -4,6 +4,7 @@ one number on all workers is none.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,17 @@ def test_a_clip_of_a_share_is_refused_in_the_first_batch(change: Any) -> None:
         train(change)
 
 
+def test_a_clip_between_batches_that_add_up_is_refused_too() -> None:
+    def clips(gradients: Any, trainer: Any) -> bool:
+        clips_each(gradients, trainer)
+        return bool(next(number) % 2)
+
+    net, number = mlp(), itertools.count(1)
+    net.collect_params().setattr("grad_req", "add")
+    with pytest.raises(ValueError, match="DT301"):
+        train(clips, net)
+
+
 def masks(gradients: Any, trainer: Any) -> None:
     """A row that is not to train, read before that."""
     assert gradients[0][:1].shape
@@ -83,10 +95,7 @@ def test_what_multiplies_by_one_number_trains_on(change: Any, told: Any) -> None
 
 
 def scripted(change: Any) -> Any:
-    def script(job: Any) -> list[Any]:
-        return train(change, job=job)
-
-    return script
+    return lambda job: train(change, job=job)
 
 
 def test_t2_half_a_gradient_is_that_of_one_process() -> None:

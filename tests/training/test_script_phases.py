@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,15 +87,8 @@ def test_whether_another_loop_may_follow_is_seen_in_the_source(name: str) -> Non
     assert any(list(unnamed(Site("", line, source, frozenset()), tree)) for line in lines) == several
 
 
-class Schedule:
-    """Something else with a method of that name."""
-
-    def epochs(self) -> list[int]:
-        return [1]
-
-
 def test_an_epochs_of_another_object_is_no_loop(told: Any) -> None:
-    job, net, schedule = ElasticJob.join(), mlp(), Schedule()
+    job, net, schedule = ElasticJob.join(), mlp(), SimpleNamespace(epochs=lambda: [1])
     trainer = job.trainer(net.collect_params(), "sgd")
     for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):

@@ -318,7 +318,7 @@ for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
 def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(SCRIPT.replace("FILE", repr(str(tmp_path / "best"))), tmp_path)
     best, number = (record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage())
-    assert "folds.py:4: DT604: state[seen], best " in best
+    assert "folds.py:4: DT604: state[seen], best: " in best
     assert "job.memory(seen=..., best=...)" in best
     assert "folds.py:5: DT605: the number i of enumerate(...)" in number
 

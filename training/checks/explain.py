@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from dyntrain.training.checks.rules import RULES
@@ -21,6 +22,6 @@ def explain(code: str | None = None) -> str:
     if (rule := RULES.get(code.upper())) is None:
         raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
     path = PAGES / f"{rule.code}.md"
-    head = f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}."
+    head = re.sub(r"\{[^{}]+\}", "...", f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}.")
     body = path.read_text().partition("\n")[2].strip() if path.exists() else ""
     return "\n\n".join(filter(None, (head, body, FIXED if rule.fixed else SILENCE.format(code=rule.code))))

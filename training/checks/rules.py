@@ -148,7 +148,7 @@ _ROWS = (
     Rule("DT603", "warning", "{name!r} is set in the loop of line {loop} alone, through which a worker that joins "
          "later does not go",
          "job.memory(...), or `if job.writes:`"),
-    Rule("DT604", "warning", "{names} go from pass to pass: on a worker that joins they begin anew",
+    Rule("DT604", "warning", "{names}: carried from pass to pass, and on a worker that joins as above the loop",
          "where anything follows from them, memory = job.memory({memory})"),
     Rule("DT605", "warning", "the number {name} of enumerate(...) begins at 0 on a worker that joins",
          "epoch.enumerate(...) gives the batch's own"),
@@ -160,7 +160,7 @@ _ROWS = (
          "the epoch itself is the number, an int"),
     Rule("DT610", "warning", "the generator {name} goes on from pass to pass: on a worker that joins it begins anew",
          "epoch.random(name) is the same on all"),
-    Rule("DT611", "warning", "{names} are changed in the loop and used after it, through which a worker that joins "
+    Rule("DT611", "warning", "{names}: changed in the loop and used after it, through which a worker that joins "
          "later does not go",
          "memory = job.memory({memory})"),
     Rule("DT612", "warning", "another loop over {job}.epochs() may follow, and this one has no name: the job ends "

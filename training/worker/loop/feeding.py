@@ -61,6 +61,7 @@ class Feeding:
                 yield hand.part
                 while hand.goes_on and self._has_next(hand):
                     yield hand.part
+                loop.updates.before_more(hand)
                 hold(None)
                 if loop.losses_seen.put_down(hand.operators):
                     look_again(loop)

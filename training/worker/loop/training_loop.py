@@ -86,6 +86,7 @@ class TrainingLoop:
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
         self.factors = Factors()
+        self.changed_by = set[tuple[str, str]]()  # that it has multiplied gradients by since the last sum
         self.known_factors: dict[Any, str] = {}  # by which the script multiplies gradients, by parameters
         self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []

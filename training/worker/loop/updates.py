@@ -28,7 +28,7 @@ from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinio
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
 from dyntrain.training.worker.loop.watched.heads import judge
-from dyntrain.training.worker.loop.watched.own_gradients import factors_of_changes
+from dyntrain.training.worker.loop.watched.own_gradients import factors_of_changes, settle_changes
 from dyntrain.training.worker.loop.watched.strays import look_for_strays
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
@@ -78,6 +78,11 @@ class Updates:
         hand.divides[trainer] = by
         return by
 
+    @staticmethod
+    def before_more(hand: Hand) -> None:
+        """Another backward pass or batch."""
+        settle_changes(hand)
+
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
@@ -93,7 +98,7 @@ class Updates:
             loop.probing.summed(loop, hand, trainer)
             return
         look_for_strays(hand, loop.state)
-        hand.factors |= factors_of_changes(hand, trainer)
+        loop.changed_by |= factors_of_changes(hand, trainer)
         if hand.refused and hand.is_first:
             raise Refused(loop.refusal)
         if len(hand.parts) > 1:
@@ -113,7 +118,8 @@ class Updates:
         loop, step = self._loop, self._loop.position.step
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
         factors, weighed = loop.factors.take(trainer)
-        counted = hand.factors if one_by_one or loop.findings.off else factors | hand.factors
+        changed, loop.changed_by = loop.changed_by, set()
+        counted = changed if one_by_one or loop.findings.off else factors | changed
         hand.opinion = opinion(counted, step, () if one_by_one or loop.findings.off else weighed, mark)
         unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))

@@ -72,7 +72,6 @@ class Hand:
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
-        self.factors = set[tuple[str, str]]()  # by which it has multiplied them
         self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
         self.gradients_read = set[int]()  # ids of parameters whose unsummed gradients the script has read
         self.attached: list[Any] = []  # arrays that were given a gradient in this batch

@@ -39,7 +39,7 @@ def _asks(backward: Callable[..., Any]) -> Callable[..., Any]:
     def asks(heads: Any, *args: Any, **said: Any) -> Any:
         _look(heads)
         if here.hand is not None:
-            here.hand.raw.clear()  # what is written now is anew
+            here.loop.updates.before_more(here.hand)
         return backward(heads, *args, **said)
 
     return asks

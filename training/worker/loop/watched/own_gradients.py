@@ -14,7 +14,7 @@ taken.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -72,13 +72,22 @@ def _tell_of_moved(hand: Hand, array: Any) -> None:
             here.loop.findings.find("DT303", name=param.name)
 
 
-def factors_of_changes(hand: Hand, trainer: Any) -> set[tuple[str, str]]:
+def settle_changes(hand: Hand) -> None:
+    """What adds up goes on to the next backward pass, or batch: what was done to it is looked at now. Anything else is
+    written anew.
+    """
+    for trainer in here.loop.trainers if hand.raw else ():
+        here.loop.changed_by |= factors_of_changes(hand, trainer, ("add",))
+    hand.raw.clear()
+
+
+def factors_of_changes(hand: Hand, trainer: Any, kinds: Sequence[str] = ("add", "write")) -> set[tuple[str, str]]:
     """Before its gradients are summed: by which numbers the script has multiplied them. A clip of a share is proven
     wrong; what is multiplied by other numbers on other workers is, by their votes; of anything else it is told.
     """
     found, loop = set[tuple[str, str]](), here.loop
     for param in trainer._params if hand.raw else ():
-        for gradient in param._grad or ():
+        for gradient in (param._grad or ()) if param.grad_req in kinds else ():
             if (raw := hand.raw.pop(id(gradient), None)) is None:
                 continue
             by = factor_of(raw, gradient)
