@@ -240,6 +240,14 @@ class ScriptFailed(_Event):
     traceback: str = Field(description="as Python prints it")
 
 
+class ChecksSilenced(_Event):
+    """Rules of the script's checks apply, and are not told of: a line, the script or its launch says so."""
+
+    event: Literal["checks_silenced"] = "checks_silenced"
+    instance: Instance
+    rules: dict[str, str] = Field(description="code of a rule, or all: how it was silenced")
+
+
 # ---- commits
 
 
@@ -356,6 +364,7 @@ Event = (
     | CoolingDown
     | Readmitted
     | ScriptFailed
+    | ChecksSilenced
     | TargetRefused
     | CommitFailed
     | ResultsUploaded

@@ -19,11 +19,12 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
+from dyntrain.training.checks.findings import Findings, Mode
 from dyntrain.training.engine import STORES, store_named
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import Batching, FixedGlobal, PerWorker
@@ -41,11 +42,9 @@ from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 from dyntrain.training.worker.membership.membership import Membership
+from dyntrain.training.worker.script.advice import advise
 from dyntrain.training.worker.script.leaving import LEFT, close_soon
-from dyntrain.training.worker.script.left_early import refuse_leaving
-from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN, another_may_follow
-from dyntrain.training.worker.script.unset import refuse_unset
-from dyntrain.training.worker.script.variables import tell_of_variables
+from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memory
 
@@ -69,15 +68,26 @@ class ElasticJob:
         self._epoch: Epoch | None = None  # at hand
 
     @classmethod
-    def join(cls, kvstore: str = "dist_sync", engine: str | None = None, size: int = 1) -> ElasticJob:
+    def join(
+        cls,
+        kvstore: str = "dist_sync",
+        engine: str | None = None,
+        size: int = 1,
+        *,
+        ignore: Collection[str] = (),
+        checks: Mode | None = None,
+    ) -> ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
         with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
-        there. Raises ValueError, and ImportError with advice where this Python has no such engine.
+        there. `ignore`: codes of rules that are not to be told of, as DT501; `checks`: "off" for none of them, "warn"
+        (else), or "strict", with which warnings stop the job, too. A launch's own options go before both. Raises
+        ValueError, and ImportError with advice where this Python has no such engine.
         """
         store = store_named(kvstore)
         membership = Membership.join(store or STORES[0], engine)  # first: it tells of what is raised here
         if store is None:
             raise ValueError(f"kvstore={kvstore!r}: there are {' and '.join(STORES)}, whose updates all workers make")
+        membership.findings = Findings(ignore, checks)
         return cls(membership, whole("size", size))
 
     @property
@@ -317,8 +327,8 @@ class ElasticJob:
         A second loop is the job's next phase: who joins in it gets nothing from the loops before and does what stands
         between them (layers that are unfrozen, a new trainer). Trainers, loaders and rows are those made since the
         last loop, of each kind; where none was, the last loop's. All else goes on: memory, what is kept, every net.
-        Where the source does not show that there are several (it is asked as far as calls of functions go), each has a
-        `name`. With several the job ends with the script, not with a loop; so does `steps` or `job.stop()` end a loop.
+        Where there are several, each has a `name`: then the job ends with the script, not with a loop; so does `steps`
+        or `job.stop()` end a loop.
 
         The parameters must be initialised and their shapes known. Each sample counts once an epoch whatever the
         membership does, but for what a loader discards. `global_batch` samples are in a step over all workers; or
@@ -344,25 +354,20 @@ class ElasticJob:
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
         SystemExit(0).
         """
-        caller = sys._getframe(1)
-        refuse_leaving(caller)
         if self._looping:
             raise RuntimeError(WITHIN)
         loop = self._making("epochs")
         if self.membership.ended:
             raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
         loop.go_on()
-        another = name is not None or another_may_follow(caller)
-        if another:
-            refuse_unset(caller)
-        tell_of_variables(caller)
+        advise(self.membership.findings, sys._getframe(1), named=name is not None)
         course = course_of(
             loop.loading,
             epochs,
             start=start,
             base=self.membership.starts.epoch,
             name=name,
-            another=another,
+            another=name is not None,
             samples=samples,
             global_batch=global_batch,
             batching=batching,

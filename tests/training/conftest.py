@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,12 @@ from launched_job import Launched, ssh_server
 from session_driver import A, B, C, Driver
 
 TINY = str(Path(__file__).parent / "tiny_job.py")
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The codes of the rules that were told of, in their order."""
+    return lambda: re.findall(r"\b(DT\d{3}): ", caplog.text)
 
 
 @pytest.fixture(autouse=True)

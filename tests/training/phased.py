@@ -50,21 +50,25 @@ def unfreezing(job: Any) -> Any:
 def new_head(job: Any) -> Any:
     """Pre-training and a probe: the second phase trains a head on a body that is in no trainer of its own."""
     net = mlp()
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(
+        net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="a")
+    )
     net[-1].initialize(mx.init.One(), force_reinit=True)
     trainer = job.trainer(net[-1].collect_params(), "sgd", {"learning_rate": 0.1})
-    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="b"))
     return weights(net)
 
 
 def fresh_head(job: Any) -> Any:
     """A head that is initialised anew, by chance, between the phases; to compare with, as one worker does it."""
     net = mlp()
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(
+        net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="c")
+    )
     net[-1].initialize(mx.init.Xavier(), force_reinit=True)
     trainer = job.trainer(net.collect_params(), "adam")
-    trained(net, trainer, job.epochs(1, samples=SAMPLES, global_batch=BATCH))
-    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(net, trainer, job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="d"))
+    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="e"))
     if job.writes:
         (job.output / "written").touch()
     return weights(net)
@@ -77,7 +81,7 @@ def same_trainer(job: Any) -> Any:
     trainer = job.trainer(net.collect_params(), "sgd", {"momentum": 0.9, "lr_scheduler": schedule})
     for decay in (0.0, 1e-2):
         trainer._optimizer.wd = decay
-        trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+        trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="f"))
     return weights(net)
 
 
@@ -93,7 +97,7 @@ def progressive(job: Any, num_workers: int = 0) -> Any:
     large = Rows(numbers(16, 4, seed=8), labels(3, seed=9, shape=(16,)))
     for batch, own in ((BATCH, False), (4, True)):
         used = job.loader(large, 4, shuffle=True, num_workers=num_workers) if own else small
-        for _ in job.epochs(2):
+        for _ in job.epochs(2, name=str(batch)):
             for x, y in used:
                 trainer.set_learning_rate(0.1 * 0.9**memory.steps)
                 step(net, trainer, x, y, batch)

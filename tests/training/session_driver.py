@@ -81,14 +81,17 @@ class Driver:
             orders += self.do("first_step", name, FirstStep(generation=self.session.job.number))
         return orders
 
-    def check_in(self, *names: str, epoch: int = 1) -> list[Order]:
+    def check_in(self, *names: str, epoch: int = 1, **said: Any) -> list[Order]:
         orders = []
         for name in names:
             orders += self.do(
                 "check_in",
                 name,
                 CheckIn(
-                    generation=self.session.job.number, position=Position(epoch=epoch, offset=0, step=2 * epoch), pid=1
+                    generation=self.session.job.number,
+                    position=Position(epoch=epoch, offset=0, step=2 * epoch),
+                    pid=1,
+                    **said,
                 ),
             )
         return orders

@@ -51,3 +51,12 @@ def test_the_interface_of_an_address_is_found_by_the_kernels_word() -> None:
             return  # this host has no way out, and no address besides loopback
         address = str(probe.getsockname()[0])
     assert interface_of(address) in {name for _, name in socket.if_nameindex()} - {"lo"}
+
+
+def test_what_is_silenced_at_a_launch_is_known_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["--ignore", "DT604,DT501", "--checks", "strict", "python", "train.py"]
+    told = {"DYNTRAIN_IGNORE": "DT501,DT604", "DYNTRAIN_CHECKS": "strict"}
+    assert plan.for_the_cluster(asked).environment == told
+    assert plan.parse(["-n", "1", "--launcher", "local", *asked]).worker_environment == told
+    with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*the code of no rule"):
+        plan.for_the_cluster(["--ignore", "DT999", "python", "train.py"])

@@ -5,7 +5,6 @@ the second loop has it in it and the job does not, and told of where it goes on 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +12,11 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, SAMPLES, Rows, labels, mlp, numbers, weights
-from mxnet import autograd, gluon
+from mxnet import autograd
 from phased import taught, trained
 from test_script_idioms import all_close
+from told import tells
 
 import mxnet as mx  # isort: skip
 
@@ -63,12 +62,14 @@ def script(job: Any, make: Make, keeps: bool = True, hybrid: bool = False) -> li
     net, student = mlp(), mlp(seed=2)
     if hybrid:
         net.hybridize()
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(
+        net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop")
+    )
     made = make(net)
     if keeps:
         made = job.keep(made)
     trainer = job.trainer(student.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"):
         for x, y, i in epoch.batches(Rows(X, Y, np.arange(SAMPLES))):
             with autograd.record():
                 loss = loss_of(student, x, y, i, made)
@@ -90,7 +91,7 @@ def test_t2_what_is_made_between_two_loops_and_kept_is_that_of_one_process(make:
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("make", MAKES)
 def test_t2_what_is_not_kept_is_refused_where_a_loss_needs_it(make: Make, hybrid: bool) -> None:
-    with pytest.raises(ValueError, match=r"the loss of step 8 .* made of trained weights.*job\.keep"):
+    with tells("DT504", "the loss of step 8 "):
         Conductor({0: 2}, loops=2).run(lambda job: script(job, make, keeps=False, hybrid=hybrid))
 
 
@@ -101,11 +102,13 @@ def grown(job: Any, teaches: bool = False, keeps: bool = False, hybrid: bool = F
         wide.hybridize()
     if keeps:
         job.keep(wide)
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(
+        net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop")
+    )
     for of, to in zip(net.collect_params().values(), wide.collect_params().values(), strict=True):
         to.set_data(0.5 * of.data())
     trainer = job.trainer((net if teaches else wide).collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"):
         for x, y in epoch.batches(Rows(X, Y)):
             with autograd.record():
                 loss = CROSS(wide(x), y) if not teaches else ((net(x) - wide(x)) ** 2).sum(axis=1)
@@ -121,19 +124,21 @@ def test_t2_a_net_that_is_trained_on_may_begin_with_an_earlier_ones_weights() ->
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_t2_a_teacher_that_is_copied_between_two_loops_is_kept_or_refused(hybrid: bool) -> None:
     all_close(changes().run(lambda job: grown(job, True, True, hybrid)), grown(Plain(), True, hybrid=hybrid))
-    with pytest.raises(ValueError, match=r"made of trained weights.*job\.keep\(net\) of a net"):
+    with tells("DT504"):
         Conductor({0: 2}, loops=2).run(lambda job: grown(job, True, hybrid=hybrid))
 
 
 def taught_by_a_copy(job: Any, keeps: bool) -> list[Any]:
     """As learning without forgetting has the net of the task before."""
     net = mlp()
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(
+        net, job.trainer(net.collect_params(), "adam"), job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop")
+    )
     old = copy.deepcopy(net)
     if keeps:
         job.keep(old)
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"):
         for x, y in epoch.batches(Rows(X, Y)):
             taught(net, old, trainer, x, y, BATCH)
     return weights(net)
@@ -141,7 +146,7 @@ def taught_by_a_copy(job: Any, keeps: bool) -> list[Any]:
 
 def test_t2_a_deep_copy_of_the_net_is_kept_or_refused() -> None:
     all_close(changes().run(lambda job: taught_by_a_copy(job, True)), taught_by_a_copy(Plain(), True))
-    with pytest.raises(ValueError, match=r"made of trained weights.*job\.keep\(net\) of a net"):
+    with tells("DT504"):
         Conductor({0: 2}, loops=2).run(lambda job: taught_by_a_copy(job, False))
 
 
@@ -151,11 +156,11 @@ def pruned(job: Any, keeps: bool, hybrid: bool) -> list[Any]:
     if hybrid:
         net.hybridize()
     trainer = job.trainer(net.collect_params(), "adam")
-    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH))
+    trained(net, trainer, job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"))
     masks = {name: p.data().abs() > 0.2 for name, p in net.collect_params().items()}
     if keeps:
         masks = job.keep(masks)
-    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
+    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH, name="loop"):
         for x, y in epoch.batches(Rows(X, Y)):
             with autograd.record():
                 loss = CROSS(net(x), y)
@@ -171,45 +176,5 @@ def test_t2_masks_of_weights_are_kept_or_refused(hybrid: bool) -> None:
     ran = changes().run(lambda job: pruned(job, True, hybrid))
     assert any((each == 0).any() for each in ran[0])
     all_close(ran, pruned(Plain(), True, hybrid))
-    with pytest.raises(ValueError, match=r"the loss of step 9 .* made of trained weights.*job\.keep"):
+    with tells("DT504", "the loss of step 9 "):
         Conductor({0: 2}, loops=2).run(lambda job: pruned(job, False, hybrid))
-
-
-def read(job: Any, reads: Callable[[Any], Any]) -> None:
-    """Nothing in the loss is followed."""
-    net = mlp()
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(1, samples=SAMPLES, global_batch=BATCH))
-    reads(net)
-    trained(net, job.trainer(net.collect_params(), "adam"), job.epochs(1, samples=SAMPLES, global_batch=BATCH))
-    reads(net)
-
-
-def measured(net: Any) -> None:
-    metric, out = mx.metric.Accuracy(), net(mx.nd.array(X))
-    metric.update(mx.nd.array(Y), out)
-    assert metric.get()[1] == pytest.approx((out.argmax(axis=1) == mx.nd.array(Y)).mean().asscalar())
-    assert "NDArray" in str(out)
-    np.testing.assert_array_equal(mx.nd.array(X).asnumpy(), X)
-
-
-@pytest.mark.parametrize(
-    ("reads", "told"),
-    [
-        (lambda net: net(mx.nd.array(X)).argmax(axis=1).asnumpy(), True),
-        (lambda net: gluon.data.ArrayDataset(net(mx.nd.array(X)), Y), True),
-        (lambda net: [p.data().asnumpy() for p in net.collect_params().values()], True),
-        (measured, False),
-    ],
-    ids=["as numpys", "into a dataset", "weights", "measured and shown"],
-)
-def test_what_is_read_by_numpy_is_told_of_once_the_next_loop_begins(
-    reads: Callable[[Any], Any], told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = ElasticJob.join()
-    with caplog.at_level(logging.WARNING):
-        read(job, reads)
-    said = [record.getMessage() for record in caplog.records if "another loop over epochs" in record.getMessage()]
-    assert len(said) == told, "after the last loop nothing follows"
-    if said:
-        line = reads.__code__.co_firstlineno
-        assert said[0].startswith(f"{__file__}, line {line}: trained weights")

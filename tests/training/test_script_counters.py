@@ -46,7 +46,7 @@ def said(net: Any, loss_function: Any, dataset: Any, caplog: pytest.LogCaptureFi
                     loss = loss_function(net(x), y)
                 loss.backward()
                 trainer.step(BATCH)
-    return [record.getMessage() for record in caplog.records if "changes its number" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "DT510: " in record.getMessage()]
 
 
 def test_t1_a_number_that_a_joiner_would_begin_with_anew_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

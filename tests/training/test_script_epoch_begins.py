@@ -5,7 +5,6 @@ job keeps it or members change at ends of epochs alone, refused where a loss has
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +12,11 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, labels, mlp, numbers, weights
 from mxnet import autograd
 from phased import taught
 from test_script_idioms import all_close
+from told import tells
 
 import mxnet as mx  # isort: skip
 
@@ -82,7 +81,7 @@ def test_t2_where_members_change_at_ends_of_epochs_it_needs_not_be_kept(make: Ma
 @MAKES
 def test_t2_otherwise_it_is_refused_in_the_first_batch_that_needs_it(make: Make, at: str, hybrid: bool) -> None:
     step = 0 if at == "begins" else 4
-    with pytest.raises(ValueError, match=rf"the loss of step {step} .* an epoch began or ended.*job\.keep.*resumed"):
+    with tells("DT505", f"the loss of step {step} "):
         Conductor({0: 2}).run(lambda job: script(job, make, at, keeps=False, hybrid=hybrid))
 
 
@@ -106,7 +105,7 @@ def near_the_begin(job: Any, copies: bool) -> list[Any]:
 def test_t2_a_copy_of_the_net_is_set_where_the_epoch_begins_or_refused() -> None:
     conductor = Conductor({0: 1, 5: 3, 7: 2}, [Death(6, 1)], 1)
     all_close(conductor.run(lambda job: near_the_begin(job, False)), near_the_begin(Plain(), True))
-    with pytest.raises(ValueError, match=r"an epoch began or ended.*job\.keep\(copy\)"):
+    with tells("DT505"):
         Conductor({0: 2}).run(lambda job: near_the_begin(job, True))
 
 
@@ -125,53 +124,3 @@ def test_t2_a_net_that_does_not_train_gives_the_same_to_everybody() -> None:
         return weights(net)
 
     all_close(Conductor({0: 1, 2: 3}, [], 1).run(frozen), frozen(Plain()))
-
-
-def reads(job: Any, begins: Callable[[Any], Any], ends: Callable[[Any], Any], **said: Any) -> None:
-    net = mlp()
-    trainer = job.trainer(net.collect_params(), "sgd")
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, **said):
-        begins(net)
-        for x, y in epoch.batches(Rows(X, Y)):
-            with autograd.record():
-                loss = CROSS(net(x), y)
-            loss.backward()
-            trainer.step(BATCH)
-        ends(net)
-
-
-def nothing(net: Any) -> None:
-    pass
-
-
-def by_numpy(net: Any) -> Any:
-    return net(mx.nd.array(X)).asnumpy()
-
-
-def measured(net: Any) -> None:
-    mx.metric.Accuracy().update(mx.nd.array(Y), net(mx.nd.array(X)))
-    assert net(mx.nd.array(X)).mean().asscalar() < np.inf
-
-
-@pytest.mark.parametrize(
-    ("begins", "ends", "changes", "told"),
-    [
-        (by_numpy, nothing, "any", True),
-        (by_numpy, nothing, "epoch", False),
-        (measured, by_numpy, "any", False),
-    ],
-    ids=["where it begins", "members change at ends", "measured"],
-)
-def test_what_goes_on_by_way_of_numpy_where_an_epoch_begins_is_told_of_once(
-    begins: Callable[[Any], Any],
-    ends: Callable[[Any], Any],
-    changes: Any,
-    told: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        reads(ElasticJob.join(), begins, ends, changes=changes)
-    said = [record.getMessage() for record in caplog.records if "where an epoch begins, what" in record.getMessage()]
-    assert len(said) == told
-    if said:
-        assert said[0].startswith(f"{__file__}, line {by_numpy.__code__.co_firstlineno + 1}: ")

@@ -46,5 +46,5 @@ def test_t2_what_is_drawn_where_an_epoch_begins_is_told_of_once(
     monkeypatch.setattr(job.membership, "probes", True)
     with caplog.at_level(logging.WARNING):
         trained(job, begins)
-    told = [message for message in caplog.messages if "where an epoch begins the script draws by" in message]
-    assert [f"draws by {says}, " in message for message in told] == ([True] if says else [])
+    told = [message for message in caplog.messages if "DT511: " in message]
+    assert [f"are drawn by {says} where" in message for message in told] == ([True] if says else [])

@@ -146,6 +146,8 @@ def test_t2_what_a_script_writes_itself_is_not_taken_for_what_its_nets_write(cap
     expected = clips_before(Plain())
     with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forwards"):
         close(clips_before(ElasticJob.join()), expected)
-    assert ["_u:" in text and "," not in text.split(":")[0] for text in caplog.messages] == [True]
+    assert ["_u:" in text and "," not in text.split(":")[0] for text in caplog.messages if "forward pass" in text] == [
+        True
+    ]
     all_close(Conductor(*COURSE).run(clips_before), expected)
     all_close(Conductor({0: 3, 1: 2}, [Death(0, 1)], None).run(clips_before), expected)

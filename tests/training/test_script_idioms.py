@@ -105,7 +105,7 @@ def test_t2_a_script_that_goes_on_in_a_later_epoch_has_that_epochs_number_order_
                     seen.append((index.asnumpy().tolist(), drawn))
     assert seen[:4] == seen[4:]
     with pytest.raises(ValueError, match=r"epochs \(3\) .* start \(3\)"):
-        job.epochs(3, start=3)
+        ElasticJob.join().epochs(3, start=3, samples=4, global_batch=2)
 
 
 def half(job: Any) -> Any:

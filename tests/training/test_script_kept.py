@@ -119,7 +119,7 @@ def averages(job: Any, way: str) -> list[Any]:
         average = job.keep([average])[0]
     else:
         average = job.keep(average)
-    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH):
+    for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, name="first"):
         for x, y in epoch.batches(data()):
             with autograd.record():
                 loss = CROSS(net(x), y)

@@ -92,7 +92,7 @@ def test_t2_what_means_are_divided_by_is_the_same_whoever_has_as_many_samples_as
 
 def test_a_number_that_is_now_a_mean_and_now_the_samples_is_refused() -> None:
     turns = cycle([1, 12])
-    with pytest.raises(ValueError, match=r"pass the batch size \(12\)"):
+    with pytest.raises(ValueError, match=r"DT401: .*: 12, or"):
         Conductor({0: 1}).run(lambda job: script(job, 36, 12, lambda x: next(turns)))
 
 
@@ -112,7 +112,7 @@ def by_hand(job: Any, number: Number) -> list[Any]:
 
 
 def test_as_many_samples_on_each_worker_as_batches_are_refused_where_nothing_tells_which_is_meant() -> None:
-    with pytest.raises(ValueError, match=r"step\(2\) after as many batches.*accumulate=2.*batch size"):
+    with pytest.raises(ValueError, match=r"DT405: step\(2\).*accumulate=2.*batch size"):
         Conductor({0: 3}).run(lambda job: by_hand(job, in_hand))
 
 

@@ -1,7 +1,10 @@
-"""A clip of gradients before they are summed is a clip of a worker's share: refused where it is written."""
+"""A clip of gradients before they are summed is a clip of a worker's share: refused where it clips. What multiplies by
+one number on all workers is none.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +15,18 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.loop.agreed.rates import UnequalRates
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from mxnet.contrib.amp.amp import unscale
 from mxnet.gluon.utils import clip_global_norm  # as a script that imports it by its name
 from test_script_idioms import all_close
+from told import tells
 
 
-def train(change: Callable[[Any, Any], Any], net: Any = None) -> list[Any]:
+def train(change: Callable[[Any, Any], Any], net: Any = None, job: Any = None) -> list[Any]:
     """`change` is given the gradients and the trainer before each step, or makes the step itself and says True."""
-    net, job = net or mlp(), ElasticJob.join()
+    net, job = net or mlp(), job or ElasticJob.join()
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(data()):
@@ -55,21 +60,65 @@ def adds_noise(gradients: Any, trainer: Any) -> None:
     gradients[-1] += mx.nd.random.normal(shape=gradients[-1].shape)
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (lambda gradients, trainer: clip_global_norm(gradients, 1e9), "weight"),  # which leaves them as they are
-        (clips_each, "weight"),
-        (clips_into, "weight"),
-        (halves, "weight"),
-        (divides_all_of_it, "weight"),
-        (adds_noise, "bias"),
-    ],
-    ids=["clip_global_norm", "clips each", "clips into", "halves", "divides", "adds noise"],
-)
-def test_gradients_that_are_changed_before_the_sum_are_refused_in_the_first_batch(change: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"gradients of \w+{name} are changed .*trainer\.allreduce_grads\(\), then"):
+@pytest.mark.parametrize("change", [clips_each, clips_into])
+def test_a_clip_of_a_share_is_refused_in_the_first_batch(change: Any) -> None:
+    with pytest.raises(ValueError, match=r"py:\d+: DT301: the gradient of .*trainer\.allreduce_grads\(\), the change"):
         train(change)
+
+
+def test_a_clip_between_batches_that_add_up_is_refused_too() -> None:
+    def clips(gradients: Any, trainer: Any) -> bool:
+        clips_each(gradients, trainer)
+        return bool(next(number) % 2)
+
+    net, number = mlp(), itertools.count(1)
+    net.collect_params().setattr("grad_req", "add")
+    with pytest.raises(ValueError, match="DT301"):
+        train(clips, net)
+
+
+def masks(gradients: Any, trainer: Any) -> None:
+    """A row that is not to train, read before that."""
+    assert gradients[0][:1].shape
+    gradients[0] *= 0.5
+    gradients[0][1:] = 0
+
+
+def limits(gradients: Any, trainer: Any) -> None:
+    clip_global_norm(gradients, 1e9)
+
+
+@pytest.mark.parametrize("change", [halves, divides_all_of_it, masks, limits])
+def test_what_multiplies_by_one_number_trains_on(change: Any, told: Any) -> None:
+    train(change)
+    assert not {"DT301", "DT302"} & set(told())
+
+
+def scripted(change: Any) -> Any:
+    return lambda job: train(change, job=job)
+
+
+def test_t2_half_a_gradient_is_that_of_one_process() -> None:
+    all_close(Conductor({0: 1, 2: 3}, [Death(3, 1)], 1).run(scripted(halves)), scripted(halves)(Plain()))
+
+
+def clips_by_norm(gradients: Any, trainer: Any) -> None:
+    """As d2l's grad_clipping, by way of parts. Each worker's share has another norm."""
+    norm = float(sum((g**2).sum() for g in gradients).sqrt().asscalar())
+    for gradient in gradients:
+        gradient[:] *= 1e-3 / norm
+
+
+def test_t2_a_clip_by_the_norm_of_a_share_is_told_of_and_stopped_by_the_votes_of_several() -> None:
+    with tells("DT302"):
+        train(clips_by_norm)
+    with pytest.raises(UnequalRates, match=r"DT412: .*gradients before their sum"):
+        Conductor({0: 3}).run(scripted(clips_by_norm))
+
+
+def test_what_is_added_to_them_is_told_of() -> None:
+    with tells("DT302", "dense1_bias"):
+        train(adds_noise)
 
 
 def clips_sums(gradients: Any, trainer: Any) -> bool:
@@ -108,9 +157,9 @@ def test_what_is_the_same_for_a_share_as_for_the_sum_is_no_reason_to_refuse(chan
 
 def test_once_a_job_has_broken_off_its_nets_gradients_are_the_scripts_own() -> None:
     net = mlp()
-    with pytest.raises(ValueError, match="are changed"):
-        train(halves, net)
-    halves([net[0].weight.grad()], None)
+    with pytest.raises(ValueError, match="DT301"):
+        train(clips_each, net)
+    clips_each([net[0].weight.grad()], None)
 
 
 def tempered() -> None:
@@ -128,8 +177,8 @@ def tempered() -> None:
             temperature[:] = temperature - 0.1 * temperature.grad / BATCH
 
 
-def test_an_array_that_is_trained_by_hand_is_refused_in_the_first_batch() -> None:
-    with pytest.raises(ValueError, match=r"array that no trainer has.*gluon\.Parameter"):
+def test_an_array_that_is_trained_by_hand_is_told_of() -> None:
+    with tells("DT304", r"gluon\.Parameter"):
         tempered()
 
 

@@ -5,6 +5,7 @@ and what cannot be tried is said in the log.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,15 +89,18 @@ def outcomes() -> dict[str, Outcome]:
         [sys.executable, str(SCRIPTS)], capture_output=True, text=True, timeout=patient(240), check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return {name: (raised, said) for name, raised, said in map(json.loads, done.stdout.splitlines())}
+    found = map(json.loads, done.stdout.splitlines())
+    return {
+        name: (raised, [re.sub(r"^\S+\.py:\d+: ", "", line) for line in said if "DT604" not in line])
+        for name, raised, said in found
+    }
 
 
 @pytest.mark.parametrize("name", DIFFER)
 def test_t2_what_each_share_has_another_number_of_is_refused(outcomes: dict[str, Outcome], name: str) -> None:
     raised, _ = outcomes[name]
     assert raised is not None
-    assert "the gradients of" in raised
-    assert "together they are" in raised
+    assert "DT201: the gradient of " in raised
 
 
 @pytest.mark.parametrize("name", ADD_UP)
@@ -111,7 +115,7 @@ def test_a_number_that_each_worker_draws_anew_is_told(outcomes: dict[str, Outcom
     raised, said = outcomes[name]
     assert raised is None
     assert said[0].startswith("the first batch is probed: ")
-    assert said[1].startswith(f"the script draws a number for its batch ({by}), ")
+    assert said[1].startswith(f"DT203: the script draws a number for its batch ({by}), ")
     assert "epoch.random" in said[1]
 
 
@@ -120,8 +124,7 @@ def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], n
     raised, said = outcomes[name]
     assert raised is None
     assert len(said) == 1
-    assert said[0].startswith("the first batch is not probed: ")
-    assert "would be made of those of a share" in said[0]
+    assert said[0].startswith("DT202: the first batch is not probed: ")
     assert why in said[0]
 
 
@@ -135,7 +138,7 @@ def test_a_batch_is_probed_again_where_the_loss_is_another_one(
     assert len(again) == times
     assert again[0].startswith(f"batch 1 of epoch {SECOND[name]} is probed as if")
     assert sum(line.startswith("the first batch is probed: ") for line in said) == 2 + times
-    assert sum("no batch is probed any more" in line for line in said) == (times == PROBED_AGAIN)
+    assert sum("DT204: " in line for line in said) == (times == PROBED_AGAIN)
 
 
 @pytest.mark.parametrize(("name", "epoch"), SECOND.items())

@@ -15,7 +15,7 @@ import pytest
 from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.agreed.batch_size import Counts, WrongBatchSize, divisor
+from dyntrain.training.worker.loop.agreed.batch_size import Counts, NoMeaning, divisor
 from dyntrain.training.worker.loop.batch.tally import Tally
 from dyntrain.training.worker.loop.record.opinions import OPINION
 from dyntrain.training.worker.state.attributes import Unfit
@@ -73,7 +73,7 @@ def test_a_constant_that_happens_to_be_a_shares_size_is_refused_in_the_first_bat
                 loss.backward()
                 trainer.step(told)
 
-    with pytest.raises(WrongBatchSize, match=rf"step\({told}\) with "):
+    with pytest.raises(ValueError, match=rf"DT401: step\({told}\) with "):
         Conductor({0: workers}).run(script)
 
 
@@ -161,9 +161,9 @@ def test_a_clip_over_two_trainers_is_told_to_have_one() -> None:
 @pytest.mark.parametrize(
     ("options", "n", "sentence"),
     [
-        ({}, 1, "loss='mean'"),
-        ({}, 5, "batch size"),
-        ({"loss": "own"}, 0, "above 0"),
+        ({}, 1, "DT401"),
+        ({}, 5, "DT401"),
+        ({"loss": "own"}, 0, "DT406"),
     ],
 )
 def test_a_number_that_is_no_batch_size_is_refused_before_it_changes_a_weight(
@@ -192,7 +192,7 @@ def counts(here: int, all_: int, batches: int = 1, batch: int = 16) -> Counts:
 def test_one_number_that_says_two_things_is_told_apart_by_what_it_said_before() -> None:
     """8 of 16 samples here, two batches added up: 16 is one batch of all workers, and both batches of this one."""
     shared = counts(8, 16, 2)
-    with pytest.raises(WrongBatchSize, match="may mean"):
+    with pytest.raises(NoMeaning, match="DT402"):
         divisor(16, shared, None)
     by, sums = divisor(32, counts(16, 16, 2), None)  # alone: the script counts both batches
     assert by == 32
@@ -289,7 +289,7 @@ def test_t2_what_one_worker_refuses_none_has_trained_on() -> None:
         for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
             for x, y in epoch.batches(Rows(numbers(SAMPLES, 4), labels(3))):
                 if epoch.rank == 1:
-                    job._loop.refusal = "class weights"
+                    job.membership.findings.stop("class weights")
                 with autograd.record():
                     loss = CROSS(net(x), y)
                 loss.backward()

@@ -84,7 +84,7 @@ def adds_up(net: Any, batches: int) -> None:
 )
 def test_what_trains_by_a_counter_of_the_scripts_own_is_refused_where_it_differs(sets: Set) -> None:
     conductor = Conductor({0: 2, 3: 3}, segment_steps=1)
-    with pytest.raises(UnequalRates, match=r"which parameters train \(grad_req\) on \d of 3 workers\. .*job\.memory"):
+    with pytest.raises(UnequalRates, match=r"which parameters train \(grad_req\) on \d of 3 workers: .*job\.memory"):
         conductor.run(lambda job: trained(job, sets, False))
     assert len({str(error) for error in conductor.errors}) == 1, "the same words on every worker"
 

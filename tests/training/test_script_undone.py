@@ -252,27 +252,27 @@ def test_rates_that_a_scheduler_keeps_to_itself_end_the_step_where_they_part() -
 
 
 def copies(net: Any, gradient: Any) -> None:
-    gradient.clip(-1, 1).copyto(gradient)
+    gradient.clip(-0.01, 0.01).copyto(gradient)
 
 
 def asks_the_weight(net: Any, gradient: Any) -> None:
-    """As d2l's grad_clipping, to which the weights are given."""
     for p in net.collect_params().values():
-        p.data().grad[:] *= 0.5
+        p.data().grad[:] = p.data().grad.clip(-0.01, 0.01)
 
 
 @pytest.mark.parametrize("clip", [copies, asks_the_weight], ids=lambda clip: clip.__name__)
 def test_a_clip_of_a_share_is_refused_however_the_gradient_is_come_by(clip: Callable[[Any, Any], None]) -> None:
     job, net = ElasticJob.join(), mlp()
-    job.trainer(net.collect_params(), "sgd")
+    trainer = job.trainer(net.collect_params(), "sgd")
     gradient = next(iter(net.collect_params().values())).grad()
-    with pytest.raises(ValueError, match=r"are changed before trainer\.step"):  # noqa: PT012
+    with pytest.raises(ValueError, match="DT301"):  # noqa: PT012
         for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
             for x, y in epoch.batches(data()):
                 with autograd.record():
                     loss = CROSS(net(x), y)
                 loss.backward()
                 clip(net, gradient)
+                trainer.step(BATCH)
 
 
 def shares_a_layer(job: Any) -> list[Any]:

@@ -318,22 +318,21 @@ for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
 def test_they_are_told_of_where_the_loop_begins_and_it_trains(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(SCRIPT.replace("FILE", repr(str(tmp_path / "best"))), tmp_path)
     best, number = (record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage())
-    assert "folds.py, line 4: " in best
-    assert "(state[seen], best)" in best
+    assert "folds.py:4: DT604: state[seen], best: " in best
     assert "job.memory(seen=..., best=...)" in best
-    assert "folds.py, line 5: the number i of enumerate(...)" in number
+    assert "folds.py:5: DT605: the number i of enumerate(...)" in number
 
 
 NAMED = """
 trainer = job.trainer(net.collect_params(), "sgd")
-for number, epoch in enumerate(job.epochs(1, samples=SAMPLES, global_batch=BATCH)):
+for number, epoch in enumerate(job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="a")):
     trainer.set_learning_rate(0.1 * number)
     bar = enumerate(epoch.batches(data()))
     for i, (x, y) in bar:
         step(net, trainer, x * i, y, BATCH)
-for epoch, rate in zip(job.epochs(1, samples=SAMPLES, global_batch=BATCH), [0.1]):
+for epoch, rate in zip(job.epochs(1, samples=SAMPLES, global_batch=BATCH, name="b"), [0.1]):
     trainer.set_learning_rate(rate)
-    for x, y in epoch.batches(data()):
+    for (x, y), other in zip(epoch.batches(data()), [1.0] * 9):
         step(net, trainer, x, y, BATCH)
 """
 
@@ -343,10 +342,11 @@ def test_what_goes_beside_epochs_and_a_count_that_has_a_name_are_told_of(
 ) -> None:
     run(NAMED, tmp_path)
     told = [record.getMessage() for record in caplog.records if "a worker that joins" in record.getMessage()]
-    epochs, batches, beside = told
-    assert "folds.py, line 3: the number number of enumerate(...) over the epochs" in epochs
-    assert "folds.py, line 6: the number i of enumerate(...)" in batches
-    assert "folds.py, line 8: what goes beside the epochs in zip(...)" in beside
+    epochs, batches, beside, paired = told
+    assert "folds.py:3: DT609: the number number of enumerate(...) over the epochs" in epochs
+    assert "folds.py:6: DT605: the number i of enumerate(...)" in batches
+    assert "folds.py:8: DT608: what goes beside the epochs in zip(...)" in beside
+    assert "folds.py:10: DT607: what goes beside the batches in zip(...)" in paired
 
 
 LOOP = """

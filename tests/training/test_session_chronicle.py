@@ -12,6 +12,7 @@ from dyntrain.training.session.chronicle import Chronicle, eta_seconds
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.session import Session
+from session_driver import A, B, Driver, announced
 
 
 def segment(at: float, epoch: int, metrics: dict[str, float], workers: int = 2) -> events.Segment:
@@ -125,3 +126,13 @@ def test_a_finished_job_still_says_of_how_many_epochs_it_was() -> None:
     options = Options(cluster="c", job="j", started_at=1.0, limits=Limits(1, 4), workers=1)
     report = Session.recovered(options, lambda: "transfer", [begun, finished], 3.0).report(3.0)
     assert (report.state, report.epoch, report.epochs) == ("finished", 11, 11)
+
+
+def test_what_a_script_silences_is_announced_once_and_stays_in_what_is_known_of_the_job(driver: Driver) -> None:
+    """Who looks at a job that trains otherwise wants to know which rules nobody was told of."""
+    driver.train(A, B)
+    for epoch in (1, 2):
+        driver.check_in(A, B, epoch=epoch, silenced={"DT501": "train.py:31"})
+    (said,) = announced(driver.orders, events.ChecksSilenced)
+    assert said.rules == {"DT501": "train.py:31"}
+    assert Chronicle.of([said]).progress(0.5, 1.0).silenced == {"DT501": "train.py:31"}

@@ -16,6 +16,7 @@ from dyntrain.controller.contract.command_words import command_words
 from dyntrain.controller.contract.errors import Misconfigured
 from dyntrain.controller.contract.folders import not_local
 from dyntrain.missing import absent, advice
+from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
 from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as_reached, is_here, read_lines, resolved
 from dyntrain.training.protocol.clocks import Clocks
@@ -35,6 +36,8 @@ _OF_A_LAUNCH = (
     "env_worker",
     "channel",
     "engine",
+    "ignore",
+    "checks",
     "dt_scripts",
     "command",
 )
@@ -188,6 +191,17 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "all-reduce among the workers; a script may say it itself",
     )
     parser.add_argument(
+        "--ignore",
+        default="",
+        metavar="DT501,...",
+        help="rules of the script's checks that are not told of; `dyntrain check --explain` lists them",
+    )
+    parser.add_argument(
+        "--checks",
+        choices=MODES,
+        help="of the script: off; warn (the default), which stops for what is proven; strict, also for warnings",
+    )
+    parser.add_argument(
         "--dt-scripts",
         action="store_true",
         help="scripts of AWS Dynamic Training run as they are: `import mxnet` gives them the elastic face",
@@ -314,8 +328,17 @@ def _named(file: Path | None, workers: int, launcher: str) -> list[Host]:
 
 def _of_workers(args: argparse.Namespace) -> dict[str, str]:
     """Their environment."""
-    engine = {} if args.engine is None else {ENGINE: args.engine}
-    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **engine}
+    said = {ENGINE: args.engine, CHECKS_VARIABLE: args.checks, IGNORE_VARIABLE: ",".join(sorted(_codes(args.ignore)))}
+    given = {name: value for name, value in said.items() if value}
+    return {**_environment(args.env), **_environment(args.env_worker), **_channels(args.channel), **given}
+
+
+def _codes(text: str) -> frozenset[str]:
+    """Raises LaunchError."""
+    try:
+        return codes_in(text)
+    except ValueError as error:
+        raise LaunchError(f"--ignore {text}: {error}") from error
 
 
 def _channels(pairs: Sequence[str]) -> dict[str, str]:

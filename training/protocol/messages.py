@@ -159,6 +159,9 @@ class CheckIn(Message):
     metrics: dict[str, tuple[float, float]] = Field(
         {}, description="name: (sum, count) over this worker's share; merged as sum of sums / sum of counts"
     )
+    silenced: dict[str, str] = Field(
+        {}, description="rules of the script's checks that were silenced, or all: how", max_length=100
+    )
     checks: tuple[tuple[str, str], ...] = Field(
         (), description="(name, checksum of a few values) of each array that must be equal on all workers"
     )

@@ -58,6 +58,7 @@ class Chronicle:
     paused: float = 0.0
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
+    silenced: dict[str, str] = field(default_factory=dict)  # rules of the script's checks
     pace: deque[tuple[float, float]] = field(default_factory=deque)  # (when, fraction done)
 
     @classmethod
@@ -73,6 +74,9 @@ class Chronicle:
             if metrics:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
+        elif isinstance(event, events.ChecksSilenced):
+            told = {code[:NAME]: how[:REASON] for code, how in event.rules.items()}
+            self.silenced = dict([*(self.silenced | told).items()][:MARKS])
         elif isinstance(event, MARKED):
             self.counts[event.event] += 1
             if isinstance(event, events.Pause):
@@ -93,6 +97,7 @@ class Chronicle:
             eta_seconds=None if eta is None else round(eta, 1),
             metrics=self.metrics,
             metrics_epoch=self.metrics_epoch,
+            silenced=self.silenced,
         )
 
     def history(self) -> JobHistory:

@@ -87,6 +87,19 @@ def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> li
     if not job.current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     present.heard = now
+    told = _silenced(job, instance, message, now)
+    return told + _stands_at_the_boundary(job, instance, message, now)
+
+
+def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    """Each rule once, whoever's script says so."""
+    rules = {code: how for code, how in message.silenced.items() if code not in job.silenced}
+    job.silenced |= set(rules)
+    return [Announce(events.ChecksSilenced(instance=instance, rules=rules, at=now))] if rules else []
+
+
+def _stands_at_the_boundary(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
+    present = job.round
     if message.position == present.proceeded and message.stop and job.phase is Phase.TRAINING:
         return stop_here(job, instance, now)
     if message.position == present.proceeded:

@@ -68,6 +68,7 @@ class JobState:
     outcome: str = ""
     writer: str | None = None  # of the finished job
     failure: str = ""  # why it failed
+    silenced: set[str] = field(default_factory=set)  # rules of the script's checks, as far as that was announced
     raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
     epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet
     samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself

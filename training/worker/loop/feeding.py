@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, H
 from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS, probed
 from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.watched.datasets import refuse_made
 from dyntrain.training.worker.loop.watched.heads import look_again
 from dyntrain.training.worker.loop.watched.origins import begin
 
@@ -24,11 +22,6 @@ if TYPE_CHECKING:
 
 
 PROBED_AGAIN = 3  # times at most: where each epoch has another loss, it would cost a part of each
-NO_MORE = (
-    "the loss is another one for the %d. time since the first batch was probed, and no batch is probed any more: "
-    "nobody has seen whether a sample's part in it is its own"
-)
-log = logging.getLogger(__name__)
 
 
 class Feeding:
@@ -55,7 +48,6 @@ class Feeding:
         """`dataset` None: the script loads its batches itself."""
         loop = self._loop
         loop.enter(number)
-        refuse_made(dataset.dataset if isinstance(dataset, Loader) else dataset)
         try:
             while loop.position.epoch == number and not loop.membership.over:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
@@ -69,6 +61,7 @@ class Feeding:
                 yield hand.part
                 while hand.goes_on and self._has_next(hand):
                     yield hand.part
+                loop.updates.before_more(hand)
                 hold(None)
                 if loop.losses_seen.put_down(hand.operators):
                     look_again(loop)
@@ -82,7 +75,13 @@ class Feeding:
         with nothing that a part of the batch to come would have to bring.
         """
         loop, seen = self._loop, self._loop.losses_seen
-        if loop.rows or not loop.membership.probes or not loop.course.probe or loop.position != loop.anchor:
+        if (
+            loop.rows
+            or loop.findings.off
+            or not loop.membership.probes
+            or not loop.course.probe
+            or loop.position != loop.anchor
+        ):
             return None
         if loop.position == loop.starts and not self._probed:
             self._probed = True
@@ -93,7 +92,7 @@ class Feeding:
             return None
         self._again, seen.another = self._again - 1, False
         if self._again == -1:
-            log.warning(NO_MORE, PROBED_AGAIN + 1)
+            loop.findings.find("DT204", times=PROBED_AGAIN + 1)
         return ANOTHER_LOSS if self._again >= 0 else None
 
     @property

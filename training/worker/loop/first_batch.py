@@ -47,26 +47,8 @@ TRIED = "the first batch is probed: the gradients of %(whole)d samples are those
 AGAIN = "batch %d of epoch %d is probed as if it were the first: %s"
 ANOTHER_LOSS = "a loss before it was made by other operators, or of another number of arrays, than those until then"
 MOVED_WEIGHTS = "what was too small to show with the weights that a loop begins with may have grown with them"
-UNTRIED = (
-    "the first batch is not probed: %s. So nobody has seen whether a sample's part in the loss is its own: what is "
-    "made of several samples of a batch (pairs, the hardest of them, a count) would be made of those of a share"
-)
-DRAWN = (
-    "the script draws a number for its batch (%s), which is another one on each worker: with epoch.random(name), a "
-    "generator of NumPy's, it is the same on all"
-)
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
-NOT_ADDITIVE = (
-    "the gradients of {whole} samples are not those of {first} and of {rest} of them together: that of {name} differs "
-    "by {share:.1%} (together they are {times:.3g} times it). So over several workers, which have a share each, the "
-    "script would train otherwise than in one process. Something is counted, averaged or compared in the batch that "
-    "is another number in each share: leave a division by it out, and tell trainer.step() the number, by "
-    "epoch.sum(n); make what is for the whole batch before it is divided, in a batchify_fn, with "
-    "job.loader(..., whole_batch=True); a mean is job.trainer(..., loss='mean'), of time-first outputs with "
-    "batch_axis=1; each sample's draws are epoch.per_sample(...). Where each worker's share is meant, as "
-    "for a norm of the script's own: job.epochs(..., probe=False)"
-)
 REFUSED_BY_ANOTHER = (
     "another worker refuses the script for what it does with a batch: that worker's log says what to write"
 )
@@ -103,13 +85,13 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None, again: str = ""
             raise Untried("what is on a GPU is not there after a fork")
         whole = yield from Probe(loop, dataset, batch, FIRST).run()
     except Untried as why:
-        log.warning(UNTRIED, why)
+        loop.findings.find("DT202", why=why)
         return False
     if loop.refusal is not None:
         return True
     log.info(TRIED, sizes_of(batch, FIRST))
     if whole.of_batch:
-        log.warning(DRAWN, ", ".join(whole.of_batch))
+        loop.findings.find("DT203", by=", ".join(whole.of_batch))
     more = loop.feeding.first_batch[: max(len(batch), min(MORE, loop.feeding.first_part))]
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
@@ -149,7 +131,7 @@ class Probe:
             again = yield from self._try(rows, None)
             if self._difference(whole, [(rows, again)]):
                 raise Untried("the script does not compute the same of the same samples twice")
-            self._loop.refusal = NOT_ADDITIVE.format(**self._sizes, **vars(wrong))
+            self._loop.findings.find("DT201", name=wrong.name, share=wrong.share, **self._sizes)
         return whole
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:

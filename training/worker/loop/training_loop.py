@@ -18,6 +18,7 @@ import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks ar
 import dyntrain.training.worker.loop.watched.invoked  # looks at operators
 import dyntrain.training.worker.loop.watched.outside_batches  # looks at what is made of trained weights there
 import dyntrain.training.worker.loop.watched.threads  # noqa: F401  # looks at who differentiates
+from dyntrain.training.checks.findings import Findings
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
@@ -50,7 +51,6 @@ from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
 from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
 from dyntrain.training.worker.loop.watched.origins import forget_all
 from dyntrain.training.worker.loop.watched.outside import Outside, settle
-from dyntrain.training.worker.loop.watched.read_outside import tell_of_readings
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Held, Kept
 from dyntrain.training.worker.state.memory import Memories
@@ -87,16 +87,26 @@ class TrainingLoop:
         self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
         self.looks = 0  # at what is differentiated
         self.factors = Factors()
+        self.changed_by = set[tuple[str, str]]()  # that it has multiplied gradients by since the last sum
+        self.known_factors: dict[Any, str] = {}  # by which the script multiplies gradients, by parameters
         self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
-        self.refusal: str | None = None  # of what this worker has seen: of all, at the next sum
         self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
         self.made_anew = MadeAnew()
         self.draws = EpochDraws()
         self.trial = this_trial()  # of `dyntrain check`
+
+    @property
+    def findings(self) -> Findings:
+        return self.membership.findings
+
+    @property
+    def refusal(self) -> str | None:
+        """Of what this worker has seen: of all, at the next sum."""
+        return self.findings.stops
 
     @property
     def state(self) -> TrainingState:
@@ -217,7 +227,6 @@ class TrainingLoop:
         self._undo = Undo(self._state, self.memories)
         hold(None, self)
         settle(self._state)
-        tell_of_readings(self.outside)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
@@ -288,7 +297,7 @@ class TrainingLoop:
         self.outside.inside()
         settle(state)
         if self.membership.probes:  # whose generators are its own
-            self.draws.begins()
+            self.draws.begins(self.findings)
         self._refuse()  # the script may have changed it where the epoch begins
         self.heads_known.clear()
         self.looks = 0

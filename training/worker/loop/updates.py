@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total, number
@@ -27,7 +28,8 @@ from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinio
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
 from dyntrain.training.worker.loop.watched.heads import judge
-from dyntrain.training.worker.loop.watched.strays import refuse_strays
+from dyntrain.training.worker.loop.watched.own_gradients import factors_of_changes, settle_changes
+from dyntrain.training.worker.loop.watched.strays import look_for_strays
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
@@ -68,8 +70,18 @@ class Updates:
         if hand.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
         singles = hand.size <= loop.workers
-        hand.divides[trainer] = by = self._divisors.of(trainer, n, hand, loop.step_samples, loop.state.own, singles)
+        try:
+            by = self._divisors.of(trainer, n, hand, loop.step_samples, loop.state.own, singles)
+        except NoMeaning as error:
+            loop.findings.find(error.code, **error.values)
+            raise Refused(loop.refusal) from None
+        hand.divides[trainer] = by
         return by
+
+    @staticmethod
+    def before_more(hand: Hand) -> None:
+        """Another backward pass or batch."""
+        settle_changes(hand)
 
     # ---- the sum
 
@@ -85,13 +97,17 @@ class Updates:
         if loop.probing is not None:
             loop.probing.summed(loop, hand, trainer)
             return
-        refuse_strays(hand, loop.state)
+        look_for_strays(hand, loop.state)
+        loop.changed_by |= factors_of_changes(hand, trainer)
+        if hand.refused and hand.is_first:
+            raise Refused(loop.refusal)
         if len(hand.parts) > 1:
             hand.set_aside(trainer)
         if hand.void or hand.goes_on:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        loop.refusal = loop.refusal or loop.state.kept.lost
+        if loop.state.kept.lost:
+            loop.findings.stop(loop.state.kept.lost)
         self._vote(trainer, hand)
         if loop.trial is not None:
             loop.trial.within(loop, "before")
@@ -104,7 +120,9 @@ class Updates:
         loop, step = self._loop, self._loop.position.step
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
         factors, weighed = loop.factors.take(trainer)
-        hand.opinion = opinion((), step) if one_by_one else opinion(factors, step, weighed, mark)
+        changed, loop.changed_by = loop.changed_by, set()
+        counted = changed if one_by_one or loop.findings.off else factors | changed
+        hand.opinion = opinion(counted, step, () if one_by_one or loop.findings.off else weighed, mark)
         unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
@@ -213,11 +231,14 @@ class Updates:
         """What to divide by, now that the sums are there; None: the workers differ. Raises ValueError."""
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1
-        return self._divisors.settled(
-            trainer,
-            hand,
-            workers,
-            hand.count(trainer, workers),
-            lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
-            loop.state.own,
-        )
+        try:
+            return self._divisors.settled(
+                trainer,
+                hand,
+                workers,
+                hand.count(trainer, workers),
+                lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
+                loop.state.own,
+            )
+        except NoMeaning as error:
+            raise RefusedByAll(loop.findings.find(error.code, **error.values)) from None

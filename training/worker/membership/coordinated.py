@@ -218,6 +218,7 @@ class CoordinatedMembership(Membership):
                 seconds=self._stepped - self._proceeded,
                 metrics=self._metrics,
                 stop=self.stopping,
+                silenced=self.findings.silenced,
                 checks=few(self._state.sampled(position)),
             ),
             awaits_answer=True,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dyntrain.training.checks.findings import Findings
 from dyntrain.training.engine import engine_name, make_engine
 from dyntrain.training.protocol.messages import START, Position
 from dyntrain.training.sampling.sharding import Indices
@@ -37,6 +38,7 @@ class Membership:
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
         self.kvstore = kvstore
+        self.findings = Findings()  # of the rules, in this process's script
         self.segment_steps: int | None = None
         self.first_step = 0
         self.expects: Callable[[Position, int, int], None] = lambda position, number, workers: None

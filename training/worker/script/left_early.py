@@ -1,51 +1,28 @@
-"""`break` and `return` that would take a script out of the loop over its epochs, found in its source before it trains.
+"""`break` and `return` that would take a script out of the loop over its epochs, told of before it trains.
 
 A worker that leaves the loop is missed by the others, which are at the same batch; and a joiner would not know that the
-job is over. What the source does not show (a loop over an iterator that was made elsewhere) is found when it happens.
+job is over. Whether a script comes to such a line nobody knows before it does: see `leaving`.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
-from dyntrain.training.worker.script.source import LOOPS, SCOPES, Site, once_a_site
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site
 
-LEAVES = (
-    "{file}, line {line}: `{what}` leaves the loop over {loop}, while the other workers wait for this one. To end the "
-    "job after so many steps, job.epochs(..., steps=N); to end it by a decision, job.stop() and let the loop go on to "
-    'the next boundary, which is at the epoch\'s end with changes="epoch"'
-)
-
-
-BESIDE_A_RANGE = (
-    "{file}, line {line}: `zip` of the batches with a range ends where the range does, before the last batch is known "
-    "to be done, and a step that is void comes again. enumerate(...) in its place, as in enumerate(tqdm(loader)), or "
-    "epoch.enumerate(loader) where the number is computed by"
-)
 RANGES = {"range", "trange"}
 
 
-def refuse_leaving(caller: FrameType) -> None:
-    """`caller` is about to begin the loop. Raises ValueError."""
-    if refusal := _refusal_of(caller):
-        raise ValueError(refusal)
-
-
-def _refusal(site: Site, tree: ast.Module) -> str:
+def leavings(site: Site, tree: ast.Module) -> Iterator[Advice]:
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For) and begins(loop, site.line):
             epoch = names_in(loop.target)
             for what, over, line in _leaves(loop.body, site, epoch, "job.epochs()"):
-                return LEAVES.format(file=site.file, line=line, what=what, loop=over)
+                yield "DT601", line, (("what", what), ("loop", over))
             for each in [node for node in ast.walk(loop) if isinstance(node, ast.For)]:
                 if is_of_batches(each.iter, site, epoch) and _is_beside_a_range(each.iter):
-                    return BESIDE_A_RANGE.format(file=site.file, line=each.lineno)
-    return ""
-
-
-_refusal_of = once_a_site(_refusal, without="")
+                    yield "DT602", each.lineno, ()
 
 
 def begins(loop: ast.For, line: int) -> bool:

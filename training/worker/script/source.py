@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from dyntrain.training.worker.data.loader import Loader
 
 Result = TypeVar("Result")
+Advice = tuple[str, int, tuple[tuple[str, str | int], ...]]  # a rule's code, a line, and values for its sentence
 KEPT = 256  # results of an analysis, the least recently used of which go first
 ONE = threading.Lock()  # CPython 3.11 may not make two trees at once: "AST constructor recursion depth mismatch"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)

@@ -6,48 +6,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 from dyntrain.training.worker.script.left_early import begins
-from dyntrain.training.worker.script.phases import comes_again, is_epochs
-from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Site, once_a_site, way_to
+from dyntrain.training.worker.script.phases import comes_again, is_epochs, of_one_job
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site, way_to
 
 At = tuple[int, int]  # in the source: line, column
-UNSET = (
-    "{file}, line {line}: {name!r} is set in the loop over job.epochs() of line {loop}, and nowhere above it. Another "
-    "loop over epochs may follow, and a worker that begins in that one does not go through this one, so it stops here "
-    "with a NameError. Keep what is used later in job.memory(...), give the name a value above the loop, or use it "
-    "under `if job.writes:`"
-)
 
 
-def refuse_unset(caller: FrameType) -> None:
-    """`caller` is about to begin a loop that another one may follow. Raises ValueError."""
-    if refusal := _refusal_of(caller):
-        raise ValueError(refusal)
-
-
-def _refusal(site: Site, tree: ast.Module) -> str:
+def unset(site: Site, tree: ast.Module) -> Iterator[Advice]:
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For) and begins(loop, site.line) and followed(tree, loop):
             for name, line in unset_after(tree, loop):
-                return UNSET.format(file=site.file, line=line, name=name, loop=loop.lineno)
-    return ""
-
-
-_refusal_of = once_a_site(_refusal, without="")
+                yield "DT603", line, (("name", name), ("loop", loop.lineno))
 
 
 def followed(tree: ast.Module, loop: ast.For) -> bool:
     """Whether it comes again, or there is a loop over epochs that is not above it in the same scope."""
     own = scope_of(tree, loop)
     above = {id(node) for node in _nodes(own) if getattr(node, "lineno", 0) < loop.lineno}
-    others = [node for node in ast.walk(tree) if is_epochs(node)]
     inside = {id(node) for node in ast.walk(loop.iter)}
-    return comes_again(tree, loop.iter, set(), elsewhere=False) or any(
-        id(node) not in above | inside for node in others
-    )
+    calls = [node for node in ast.walk(tree) if is_epochs(node)]
+    ours = [call for call in calls if id(call) in inside]
+    others = [call for call in calls if any(of_one_job(call, each) for each in ours)]
+    return comes_again(tree, loop.iter, set()) or any(id(node) not in above | inside for node in others)
 
 
 def unset_after(tree: ast.Module, loop: ast.For) -> Iterator[tuple[str, int]]:

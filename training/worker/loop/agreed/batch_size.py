@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dyntrain.training.worker.refused import Refused
-
 AS_IT_IS = "as it is"  # of means: one of them, or several that were added up
 
 
-class WrongBatchSize(Refused):
-    """The number in `trainer.step(n)` is no batch size, or could be two; says which would be right."""
+class NoMeaning(Exception):
+    """A number in `trainer.step(n)` fits none, or two: the code of a rule, and values for its sentence."""
+
+    def __init__(self, code: str, **values: object) -> None:
+        super().__init__(code, values)
+        self.code, self.values = code, values
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,9 @@ def divisor(n: float, counts: Counts, known: Collection[str] | None) -> tuple[in
     meanings = counts.meanings(n)
     left = {name: by for name, (number, by) in meanings.items() if number == n and (known is None or name in known)}
     if not left:
-        raise WrongBatchSize(
-            f"step({n:g}) with {counts.own[0]} of the {counts.all_[0]} samples of this batch here: pass the batch size "
-            f"({counts.nominal[0]}) or the number of samples in hand. step(1) is for job.trainer(..., loss='mean'), "
-            "where the loss is a .mean() over the batch. A loss that is divided by what is counted in the batch, as "
-            "words or positives: leave the division out, and step(epoch.sum(n)) with that number. One that is divided "
-            "by a constant, or rescale_grad: leave it out, and step(constant). loss='own' takes any number that is the "
-            "same on every worker"
-        )
+        raise NoMeaning("DT401", n=n, here=counts.own[0], all=counts.all_[0], batch=counts.nominal[0])
     if len(set(left.values())) > 1:
-        raise WrongBatchSize(
-            f"step({n:g}) after {counts.full[1] // counts.full[0]} batches may mean {' or '.join(sorted(left))}: "
-            f"use job.trainer(..., loss='own') with a number that is the same on every worker"
-        )
+        raise NoMeaning("DT402", n=n, batches=counts.full[1] // counts.full[0], meanings=" or ".join(sorted(left)))
     return next(iter(left.values())), sorted(left)
 
 
@@ -88,7 +80,7 @@ def divisor_of_means(
     as_it_is = n in means and (known is None or AS_IT_IS in known)
     try:
         by, left = divisor(n, counts, known)
-    except WrongBatchSize:
+    except NoMeaning:
         if as_it_is:
             return n, [AS_IT_IS], None
         raise

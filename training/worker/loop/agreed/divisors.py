@@ -6,42 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dyntrain.training.sampling.batching import Batching, PerWorker
-from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, WrongBatchSize, divisor, divisor_of_means
+from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, NoMeaning, divisor, divisor_of_means
 from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
-from dyntrain.training.worker.refused import Refused, RefusedByAll
 
-SHORT_GROUP = (
-    ". Where this is an update of several batches, of which an epoch's last has fewer: job.trainer(..., accumulate=k), "
-    "and `if epoch.update_due:`. Where its batches are counted by enumerate(...), which begins at 0 on a worker that "
-    "joins: epoch.enumerate(...)"
-)
-ADDS_UP = (
-    "step(epoch.sum(n)) after several batches: what a script counts over them itself is lost with a step that is void, "
-    "and a worker that joins has none of it. Count in the job's memory, memory.words += epoch.sum(words) in every "
-    "batch, and step(memory.words) with job.trainer(..., loss='own')"
-)
+SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
 MADE_OF_A_SUM: list[str] = []  # in place of what else a number may mean; workers with different ones make no step
-ONE = (
-    "step(1) beside epoch.sum(), with one sample here: it may be the number of samples, or made of the sum. With "
-    "job.trainer(..., loss='own') it is taken as it is; the number of samples of all workers is epoch.sum(len(x)) then"
-)
-BATCHES_OR_SAMPLES = (
-    "step({n:g}) after as many batches, with as many samples of the last one on each worker: it may be either. "
-    "job.trainer(..., accumulate={n:g}), with which the shares of the first batches differ, and "
-    "`if epoch.update_due:`; or pass the batch size"
-)
-NOT_ABOVE_0 = (
-    "step({n:g}): must be above 0, and the same on every worker. Where a batch may have nothing that counts: "
-    "step(max(1, epoch.sum(n)))"
-)
-OWN_SHARE = (
-    "step(1) with loss='own', in a batch without epoch.sum(): what each worker divided by a number of its own samples "
-    "does not add up to what one process would have. Leave the division out, and tell trainer.step() what it was "
-    "divided by: a constant as it is, epoch.sum(n) for what is counted in the batch. A mean is "
-    "loss='mean'. Where nothing is divided, loss.sum().backward() shows it"
-)
 
 
 def _means(trainer: ElasticTrainer, hand: Hand) -> set[int]:
@@ -68,39 +39,39 @@ class Divisors:
 
     def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool) -> float:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
-        what travels with the state; `singles`: no worker has more than one sample. Raises ValueError.
+        what travels with the state; `singles`: no worker has more than one sample. Raises NoMeaning.
         """
         try:
             return self._of(trainer, n, hand, full, own, singles)
-        except WrongBatchSize as error:
+        except NoMeaning as error:
             adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
-            raise WrongBatchSize(f"{error}{SHORT_GROUP if adds_up else ''}") from None
+            raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_up else ""}) from None
 
     def _of(
         self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool
     ) -> float:
         if isinstance(n, Total) and hand.batches > 1:
-            raise Refused(ADDS_UP)
+            raise NoMeaning("DT403")
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         known = meanings.get(number)
         of_a_sum = MADE_OF_A_SUM if known is None else known
         counts = hand.counted and hand.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
-                raise Refused(NOT_ABOVE_0.format(n=n))
+                raise NoMeaning("DT406", n=n)
             if n == 1 and not hand.counted and not self._takes_sums(trainer, hand):
-                raise Refused(OWN_SHARE)
+                raise NoMeaning("DT407")
             by, left = float(n), of_a_sum
         elif trainer.loss_kind == "mean":
             by, left, hand.unsure[trainer] = divisor_of_means(n, self._counts(hand, full), known, _means(trainer, hand))
         elif counts and n == 1 and known is None and singles:
-            raise Refused(ONE)
+            raise NoMeaning("DT404")
         elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
             by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) of nothing
         else:
             try:
                 by, left = divisor(n, self._counts(hand, full), known)
-            except WrongBatchSize:
+            except NoMeaning:
                 if not (counts and n > 0):
                     raise
                 by, left = float(n), of_a_sum
@@ -119,7 +90,7 @@ class Divisors:
     ) -> float | None:
         """What to divide by, now that the sums show by what all divide; the same on every worker, None: they differ.
         `alike`: all said so. Who could read its number in two ways has said that it is its samples in hand, and that it
-        is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises ValueError.
+        is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises NoMeaning.
         """
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         unsure, doubts = hand.unsure.get(trainer), hand.tally.unsure_workers
@@ -132,7 +103,7 @@ class Divisors:
         if not alike and not _mixed(hand, workers, tagged(unsure[0]), tagged(by)):
             return None
         if doubts == workers and by != 1:
-            raise RefusedByAll(BATCHES_OR_SAMPLES.format(n=by))
+            raise NoMeaning("DT405", n=by)
         own["meanings"] = {**meanings, number: [AS_IT_IS]}
         return by
 

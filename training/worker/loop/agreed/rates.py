@@ -23,21 +23,7 @@ KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
 MULTIPLIERS, SCHEDULE, OPTIMIZER = "lr_mult or wd_mult", "what the scheduler keeps", "the optimizer's kind"
 TRAINED = "which parameters train (grad_req)"
 DIVISOR = "what step(n) divides by"
-FACTORS = "numbers in what the loss is made of, or by which the loss is multiplied or divided"
-ADVICE = (
-    "A worker that joins begins with the script's own variables anew: keep what this is made of in job.memory(...), or "
-    "compute it from epoch.step_number. What it has of losses or metrics is of each worker's own samples: "
-    "epoch.reduce(name, total, count) is the same on all, and within a batch epoch.sum(value)"
-)
-OF_THE_SHARE = (
-    "What each worker counts in its samples, as len(x), words, or the sum of weights that it makes add up to 1, makes "
-    "no mean over all: leave the division out, and write trainer.step(epoch.sum(n)) with that number; or take the "
-    ".mean(), with job.trainer(..., loss='mean'). A counter or another variable of the script's own, which begins anew "
-    "on a worker that joins: job.memory(...), or epoch.step_number. What is drawn: epoch.random(name). Where the loss "
-    "is a sum all the same, as each is of one sample, or it was multiplied by what it is divided by: "
-    "job.trainer(..., loss='sum')"
-)
-TO_SUM = "Pass step() a number that is the same on every worker: epoch.sum(n) for what is counted in the batch"
+FACTORS = "numbers by which losses, or gradients before their sum, are multiplied"
 
 
 class UnequalRates(RuntimeError, PastHelp):
@@ -90,8 +76,8 @@ def unequal(
     found = {name: said for name, said in told.items() if said is not None}
     what = "; ".join(found.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"
     of = f" (trainer {trainer})" if trainer else ""
-    advice = TO_SUM if DIVISOR in found else OF_THE_SHARE if FACTORS in found else ADVICE
-    return UnequalRates(f"the workers' updates would differ{of}: {what}. {advice}")
+    code = "DT411" if DIVISOR in found else "DT412" if FACTORS in found else "DT413"
+    return UnequalRates(membership.findings.find(code, what=f"{what}{of}"))
 
 
 def _difference(membership: Membership, anchor: Position, name: str, value: float) -> str | None:

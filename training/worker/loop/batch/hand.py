@@ -10,6 +10,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.sharding import Indices, parts
+from dyntrain.training.worker.loop.batch.changes import Raw
 from dyntrain.training.worker.loop.batch.parts import Aside
 from dyntrain.training.worker.loop.batch.tally import Tally
 from dyntrain.training.worker.refused import Refused
@@ -69,6 +70,8 @@ class Hand:
         self.at = 0  # number of the part that the script has
         self._aside = Aside()
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
+        self.refused = False  # for what this worker has seen in it
+        self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
         self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
         self.gradients_read = set[int]()  # ids of parameters whose unsummed gradients the script has read
         self.attached: list[Any] = []  # arrays that were given a gradient in this batch
@@ -84,10 +87,9 @@ class Hand:
         self.updates = False  # an optimizer is at work
         self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self._gradients: set[int] | None = None  # ids of the trainers', once one was asked about
-        self.holds_arrays = False  # MXNet's, as the loader gave it
         self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop
-        self.told_of: set[Any] = set()  # numbers that a forward pass changes
+        self.told_of: set[Any] = set()  # numbers that a forward pass changes, rules of losses
         self.auxiliary: dict[Any, Any] = {}  # what its nets hold that does not train, and copies of before
         self.void = False
         self.tally: Tally  # of the last sum

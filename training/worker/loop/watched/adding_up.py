@@ -7,7 +7,6 @@ one process nobody would: a script that forgets it trains otherwise here, so it 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,13 +15,6 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from mxnet import gluon  # isort: skip
 
 from dyntrain.training.worker.loop.batch.here import here
-
-LEFT = (
-    "gradients add up (grad_req='add'), and nothing sets them to zero after trainer.step(): in one process each update "
-    "would be by those of all batches before it, too. Here they are zero after each update, as they would be with "
-    "net.collect_params().zero_grad() there"
-)
-log = logging.getLogger(__name__)
 
 
 class AddingUp:
@@ -43,7 +35,7 @@ class AddingUp:
         now = {param for trainer in trainers for param in trainer._params if param.grad_req == "add"}
         if not self._told and (now & self._updated) - self._zeroed:
             self._told = True
-            log.warning(LEFT)
+            here.loop.findings.find("DT306")
         self._updated |= now
         self._zeroed -= now
 

@@ -1,7 +1,7 @@
 """Nets of no trainer that a script writes to between its batches, as a target network that is set where an epoch ends.
 
 Who joins has not done that, and who comes in the middle of an epoch may have done it with later weights. So where such
-a net has a part in a batch, the script is refused, unless the job keeps it.
+a net has a part in a batch, the script is told, unless the job keeps it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ from typing import Any
 
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.made_anew import was_set
-
-SET_BETWEEN = (
-    "{name} was written to between batches, no trainer has it, and the job does not keep it: a worker that joins would "
-    "have other values in this batch. job.keep(net) of the net that it is in, before the loop"
-)
 
 
 class _Between(threading.local):

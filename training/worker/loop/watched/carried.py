@@ -1,7 +1,7 @@
 """What a script carries from one batch to the next: hidden states, a pool of images, a queue of keys, running centres.
 
 In one process that is right. Here each worker would carry what its own shares left behind, who joins has nothing, and
-nothing would look wrong. So a loss that has anything of an earlier batch in it is refused, at the step in which that
+nothing would look wrong. So a loss that has anything of an earlier batch in it is told of, in the step in which that
 happens first. Here are the methods of arrays by which their numbers go on; operators are in `invoked`.
 """
 
@@ -14,40 +14,32 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-import numpy as np
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import arrays, follow, follows, forget, put, share, since_of
-from dyntrain.training.worker.loop.watched.outside import is_of_trained_weights, mark, place, refuse
+from dyntrain.training.worker.loop.watched.outside import is_of_trained_weights, mark, place, tell
 from dyntrain.training.worker.loop.watched.row_steps import NEVER, RowSteps, oldest, rows_of, written
 from mxnet import autograd, gluon
 
-OF_EARLIER = (
-    "the loss of step {now} has something in it that was computed in step {then}, of other samples: of those each "
-    "worker has its own, and one that joins has none. Hidden states that go on with the rows of a batch: "
-    "job.rows(state). Running numbers: job.memory(...) and epoch.sum(...). A loss that is added to those of earlier "
-    "batches: backward() of this batch's alone. What is made in the first batch alike on all workers: before the loop. "
-    "A buffer that is filled anew: set to 0 before that, all of it. Where each worker is to have its own, as a pool of "
-    "images: job.epochs(..., changes='epoch')"
-)
 VIEWS = ("reshape", "detach", "as_np_ndarray", "as_nd_ndarray")  # made without an operator
 
 
-def _refuse(heads: Any) -> None:
-    """At the next sum, together with all workers."""
+def _look(heads: Any) -> None:
     hand = here.hand
-    if hand is None or here.loop.refusal is not None:
+    if hand is None:
         return
     then = min((oldest(since_of(head)) for head in arrays(heads)), default=NEVER)
     if then < 0:
-        refuse(then)
+        tell(then)
     elif then < hand.follows_from and here.loop.follows:
-        here.loop.refusal = OF_EARLIER.format(now=here.loop.position.step, then=then)
+        here.loop.findings.find("DT501", now=here.loop.position.step, then=then)
 
 
 def _asks(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def asks(heads: Any, *args: Any, **said: Any) -> Any:
-        _refuse(heads)
+        _look(heads)
+        if here.hand is not None:
+            here.loop.updates.before_more(here.hand)
         return backward(heads, *args, **said)
 
     return asks
@@ -128,18 +120,9 @@ def _sets(setitem: Callable[..., Any]) -> Callable[..., Any]:
             return
         before, shape = since_of(self), self.shape
         setitem(self, key, value)
-        put(self, written(before, rows_of(key, shape, whole=True), _since_of(value), shape), into=True)
+        put(self, written(before, rows_of(key, shape, whole=True), oldest(since_of(value)), shape), into=True)
 
     return sets
-
-
-def _since_of(value: Any) -> int:
-    """What the script makes of NumPy's arrays is of the batch in hand, if that came as nothing else."""
-    if isinstance(value, mx.nd.NDArray):
-        return oldest(since_of(value))
-    hand = here.hand
-    unseen = hand is not None and not hand.holds_arrays and isinstance(value, np.ndarray) and value.ndim > 0
-    return here.loop.position.step if unseen else NEVER
 
 
 def _forgets(delete: Callable[..., Any]) -> Callable[..., Any]:

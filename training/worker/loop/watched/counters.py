@@ -6,7 +6,6 @@ A worker that joins begins with what they were at first, and a step that is void
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +14,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from mxnet import gluon  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 
-COUNTED = (
-    "the forward pass of %s changes its number %s: a worker that joins begins with another, and a step that is void "
-    "counts twice. If anything is computed by it: memory = job.memory(%s=...) before the loop, set it from there "
-    "before each pass, and change memory.%s in its place"
-)
 GLUONS = {"_counter", "_init_counter"}  # of recurrent cells, which begin anew with each sequence
-log = logging.getLogger(__name__)
 
 
 def _numbers(block: Any) -> dict[str, float]:
@@ -46,7 +39,7 @@ def _told(call: Callable[..., Any]) -> Callable[..., Any]:
                 continue  # it keeps how large its input was
             if number != was and (type(self), name) not in here.hand.told_of:
                 here.hand.told_of.add((type(self), name))
-                log.warning(COUNTED, type(self).__name__, name, name, name)
+                here.loop.findings.find("DT510", kind=type(self).__name__, name=name)
         return made
 
     return tells

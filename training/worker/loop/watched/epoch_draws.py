@@ -4,17 +4,11 @@ worker draws another, so it is told of. MXNet's generators cannot be asked: its 
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import Any
 
 import numpy as np
-
-DRAWN = (
-    "where an epoch begins the script draws by %s, which gives another number on each worker: what the samples, their "
-    "order or the loss depend on is drawn with epoch.random(name), a generator that is the same on all of them"
-)
-log = logging.getLogger(__name__)
+from dyntrain.training.checks.findings import Findings
 
 
 def _standing() -> dict[str, Any]:
@@ -40,7 +34,7 @@ class EpochDraws:
         if not self._told:
             self._standing = _standing()
 
-    def begins(self) -> None:
+    def begins(self, findings: Findings) -> None:
         """The script's lines before its batches have run."""
         before, self._standing = self._standing, None
         if before is None:
@@ -49,4 +43,4 @@ class EpochDraws:
         found += ["mx.random"] if self._by_mxnet else []
         if found:
             self._told = True
-            log.warning(DRAWN, " and ".join(found))
+            findings.find("DT511", by=" and ".join(found))

@@ -23,7 +23,6 @@ from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.record.complaints import complaint
 from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
 from dyntrain.training.worker.loop.record.multiples import multiples
-from dyntrain.training.worker.refused import Refused
 from mxnet import autograd
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ MOST_LOOKS = 200  # a trainer that makes its first step much later is not looked
 
 @contextmanager
 def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
-    """They are differentiated within. Raises ValueError before that."""
+    """They are differentiated within."""
     assert here.hand is not None
     loop = here.loop
     losses = [Loss(head, loop.factors.hybrids) for head in heads]
@@ -56,7 +55,7 @@ def _looked_at(heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]
 
 
 def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
-    """Raises ValueError for what is not what the trainers were told."""
+    """What is not what the trainers were told is found."""
     loop, hand = here.loop, here.hand
     assert hand is not None
     if hand.spectates or hand.fewest(len(loop.trainers[0]._contexts)) < 2:
@@ -73,21 +72,20 @@ def _complain(losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         hand.found |= {GIVEN} if given else each.kinds
         hand.undivided = hand.undivided is not False and not given and each.undivided
     if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
-        _refuse(wrong)
+        _find(wrong)
 
 
-def _refuse(wrong: str) -> None:
+def _find(code: str) -> None:
     """A loss may have become another one in a later epoch, and not on who joined then: all end at the next sum."""
-    loop, hand = here.loop, here.hand
-    if hand is None or hand.is_first:
-        raise Refused(wrong)
-    loop.refusal = loop.refusal or wrong
+    if here.hand is not None and code not in here.hand.told_of:
+        here.hand.told_of.add(code)
+        here.hand.refused |= here.loop.findings.find(code) is not None
 
 
 def judge(trainer: Any) -> None:
-    """What was differentiated is about to be summed for this trainer. Raises ValueError."""
+    """What was differentiated is about to be summed for this trainer."""
     loop, hand = here.loop, here.hand
-    if hand is None:
+    if hand is None or loop.findings.off:
         return
     hand.judged = True
     if not hand.found or trainer in loop.heads_known:
@@ -99,7 +97,7 @@ def judge(trainer: Any) -> None:
     for group in groups:
         wrongs = [complaint(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
         if wrongs[0] is not None and all(wrongs):
-            _refuse(wrongs[0])
+            _find(wrongs[0])
     loop.heads_known.add(trainer)
 
 
@@ -112,7 +110,7 @@ def look_again(loop: TrainingLoop) -> None:
 def looks() -> bool:
     """At what will be differentiated in the batch at hand."""
     loop = here.loop if here.hand is not None else None
-    return loop is not None and (loop.on_trial or _unknown(loop))
+    return loop is not None and not loop.findings.off and (loop.on_trial or _unknown(loop))
 
 
 def _unknown(loop: TrainingLoop) -> bool:

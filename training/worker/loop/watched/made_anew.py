@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -13,12 +12,6 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from mxnet import gluon  # isort: skip
 
 from dyntrain.training.worker.loop.batch.here import here
-
-MADE_ANEW = (
-    "%s is initialised within the loop over epochs, where each worker draws other numbers unless mx.random.seed(n) "
-    "stands before it: a net that has a part in the training is made above the loop, or read from a file"
-)
-log = logging.getLogger(__name__)
 
 
 class MadeAnew:
@@ -39,7 +32,7 @@ class MadeAnew:
         for param in block.collect_params().values() if self._drawn and not self._told else ():
             if param in self._drawn:
                 self._told = True
-                log.warning(MADE_ANEW, param.name)
+                here.loop.findings.find("DT509", name=param.name)
                 return
 
 

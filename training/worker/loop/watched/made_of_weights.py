@@ -17,17 +17,6 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from mxnet import autograd  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 
-NOT_KEPT = (
-    "an average of {name}, or of other arrays of its shape, has the weights of several steps in it, and the job does "
-    "not keep it: a worker that joins would have another one, and a step that is void would count twice. Before the "
-    "loop: average = job.keep(average), of the dictionary, the list or the net that it is in, which the loop writes to"
-)
-OF_BEFORE = (
-    "the loss or the gradients are made of {name}, or of other weights of its shape, as they were at an earlier step, "
-    "and the job does not keep them: a worker that joins would have other ones. Before the loop: start = job.keep({{"
-    "name: p.data().copy() for ...}}), and where they are taken anew as an epoch begins: if not epoch.resumed"
-)
-
 
 class Made(NamedTuple):
     """Of weights, up to this step; `of_several`: of more than one step's."""
@@ -70,7 +59,7 @@ def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
     if not _trained or here.in_block:
         return
     if autograd.is_recording():
-        _refuse_of_before(inputs)
+        _look_for_before(inputs)
         return
     for made in outputs:
         if id(made) in _trained:
@@ -79,26 +68,26 @@ def follow(inputs: Sequence[Any], outputs: Sequence[Any], into: bool) -> None:
         found = _of([each for each in of_weights if each.shape == made.shape], here.loop.position.step)
         if found is not None and into and _is_gradient(made):
             if found.of_several:
-                _refuse(found)
+                _tell(found)
         elif found is not None:
             _made[id(made)] = found
         elif into:
             _made.pop(id(made), None)
 
 
-def _refuse_of_before(inputs: Sequence[Any]) -> None:
+def _look_for_before(inputs: Sequence[Any]) -> None:
     """Weights as they were at an earlier step, in what is differentiated."""
     for each in inputs if here.hand is not None else ():
         found = _made.get(id(each))
         if found is None or found.step == here.loop.position.step:
             continue
         if not _is_kept(each, here.loop.position.step):
-            _refuse(found)
+            _tell(found)
 
 
-def _refuse(found: Made) -> None:
-    if here.loop.follows and here.loop.refusal is None:
-        here.loop.refusal = OF_BEFORE.format(name=found.name)
+def _tell(found: Made) -> None:
+    if here.loop.follows:
+        here.loop.findings.find("DT503", name=found.name)
 
 
 def _is_gradient(array: Any) -> bool:
@@ -107,15 +96,15 @@ def _is_gradient(array: Any) -> bool:
 
 
 def _of(inputs: Sequence[Any], step: int) -> Made | None:
-    """What is made of these. Where it is a running average of the script's own, all workers end at the next sum."""
+    """What is made of these. Of a running average of the script's own it is told."""
     now = [Made(step, False, _trained[id(each)]) for each in inputs if id(each) in _trained]
     found = [_made[id(each)] for each in inputs if id(each) in _made and not _is_kept(each, step)]
     before = [each for each in found if each.step < step]
     now += [each for each in found if each.step == step]
     if not (before and now):
         return max([*before, *now], key=lambda each: each.of_several, default=None)
-    if any(each.of_several for each in before) and here.loop.refusal is None:
-        here.loop.refusal = NOT_KEPT.format(name=now[0].name)
+    if any(each.of_several for each in before):
+        here.loop.findings.find("DT502", name=now[0].name)
     return Made(step, True, now[0].name)
 
 

@@ -15,23 +15,17 @@ from mxnet import gluon  # isort: skip
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import caller, here
 from dyntrain.training.worker.loop.watched import made_of_weights
-from dyntrain.training.worker.loop.watched.between import SET_BETWEEN, gave, set_between, wrote
+from dyntrain.training.worker.loop.watched.between import gave, set_between, wrote
 from dyntrain.training.worker.loop.watched.made_anew import was_set
-from dyntrain.training.worker.refused import Refused
 
-NOT_KEPT = (
-    "{name} is written to in a batch, no trainer has it, and the job does not keep it: a worker that joins would have "
-    "other values, and a step that is void would leave these. job.keep(net) of the net that it is in, before the loop; "
-    "a net that is set anew before each use may be made where it is used"
-)
 _made_in: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the step of a parameter that was made in one
 
 
-def refuse_not_kept(hand: Hand, array: Any) -> None:
-    """Before it is written to. Raises ValueError."""
+def tell_of_not_kept(hand: Hand, array: Any) -> None:
+    """Before it is written to."""
     for weight, param in hand.not_kept:
         if weight is array:
-            raise Refused(NOT_KEPT.format(name=param.name))
+            here.loop.findings.find("DT506", name=param.name)
 
 
 def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +36,7 @@ def _sets(set_data: Callable[..., Any]) -> Callable[..., Any]:
             if here.hand is None:
                 wrote(self)
             elif _is_not_kept(here.hand, self):
-                raise Refused(NOT_KEPT.format(name=self.name))
+                here.loop.findings.find("DT506", name=self.name)
         return set_data(self, data)
 
     return looks
@@ -60,7 +54,7 @@ def _gives(data: Callable[..., Any]) -> Callable[..., Any]:
             gave(self, arrays)
         elif here.in_block:
             if set_between(self) and _is_not_kept(hand, self):
-                raise Refused(SET_BETWEEN.format(name=self.name))
+                here.loop.findings.find("DT507", name=self.name)
         elif not hand.updates and _is_not_kept(hand, self):
             hand.not_kept += [(each, self) for each in arrays]
         return found

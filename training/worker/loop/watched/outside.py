@@ -15,16 +15,7 @@ from dyntrain.training.worker.loop.watched.row_steps import NEVER, oldest
 from dyntrain.training.worker.state.training_state import TrainingState
 
 BETWEEN_LOOPS, BESIDE_AN_EPOCH = -2, -1  # before every step
-MADE = {
-    BETWEEN_LOOPS: "the loss of step %d has something in it that was made of trained weights, or of their gradients, "
-    "between two loops over epochs, or is a net that an earlier loop has set and no trainer has: a worker that begins "
-    "in this loop makes it of the weights that it began with. Between the loops: kept = job.keep({'y': ...}) of it, or "
-    "job.keep(net) of a net; and in the loop kept['y'] as it is there",
-    BESIDE_AN_EPOCH: "the loss of step %d has something in it that a net gave where an epoch began or ended: a worker "
-    "that joins within the epoch makes it of later weights, or has none. Above the loop: kept = job.keep({'y': ...}); "
-    "where the epoch begins: if not epoch.resumed: kept['y'][:] = ...; and in the batches kept['y'] as it is there. Of "
-    "a copy of the net job.keep(copy), whose weights are set there. Or job.epochs(..., changes='epoch')",
-}
+MADE = {BETWEEN_LOOPS: "DT504", BESIDE_AN_EPOCH: "DT505"}
 
 
 class Known:
@@ -34,8 +25,6 @@ class Known:
         self.made = False  # anything
         self.differentiated = False  # what was made
         self.files: dict[str, int] = {}  # by paths: what each worker has written of it, and where
-        self.read: tuple[str, int] | None = None  # between loops: the first line of the script's that does
-        self.told = False  # of what is read where an epoch begins
 
 
 class Outside:
@@ -126,9 +115,8 @@ def made_at(nested: Any) -> int | None:
     return then if then < 0 else None
 
 
-def refuse(made: int) -> None:
-    """At the next sum, together with all workers."""
-    here.loop.refusal = here.loop.refusal or MADE[made] % here.loop.position.step
+def tell(made: int) -> None:
+    here.loop.findings.find(MADE[made], now=here.loop.position.step)
 
 
 def settle(state: TrainingState) -> None:

@@ -4,8 +4,8 @@ teacher, adversarial samples, how much each weight counts (EWC).
 Who begins in the second of two loops runs the lines between them with the weights that it began with, and who joins
 within an epoch those where the epoch begins with later ones. So what is made there of what a net gives, of gradients
 through it, of a deep copy of it, and between loops of weights and their gradients, too, is marked (`outside`). Where it
-has a part in a loss, and the job does not keep it, the script is refused. What goes on as NumPy's numbers is in
-`read_outside`.
+has a part in a loss, and the job does not keep it, the script is told. What goes on as NumPy's numbers, or
+as rows of a dataset, is not seen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import here
 from dyntrain.training.worker.loop.watched.origins import follow, follows
-from dyntrain.training.worker.loop.watched.outside import made_at, mark, place, refuse
+from dyntrain.training.worker.loop.watched.outside import made_at, mark, place, tell
 from mxnet import autograd, gluon
 
 
@@ -43,7 +43,7 @@ def _gives(give: Callable[..., Any]) -> Callable[..., Any]:
         made = give(self, *args, **said)
         looks_at_it = here.in_block and here.hand is not None and here.loop.outside.known.made
         if looks_at_it and (then := made_at(made)) is not None:
-            refuse(then)
+            tell(then)
         return made
 
     return looks

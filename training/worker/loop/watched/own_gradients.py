@@ -14,51 +14,30 @@ taken.
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-
+from dyntrain.training.checks.findings import script_line
+from dyntrain.training.worker.loop.batch.changes import factor_of, in_digits, remember, remember_masked
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import caller, here, within
 from dyntrain.training.worker.loop.watched.between import wrote_to
-from dyntrain.training.worker.loop.watched.not_kept import refuse_not_kept
+from dyntrain.training.worker.loop.watched.not_kept import tell_of_not_kept
 from dyntrain.training.worker.loop.watched.origins import follows, put, since_of
 from dyntrain.training.worker.loop.watched.outside import mark_gradients
 from dyntrain.training.worker.loop.watched.row_steps import oldest
-from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import leaves
 from mxnet import gluon
 
-CHANGED = (
-    "the gradients of {name} are changed before trainer.step(): they are those of this worker's share, and clipped or "
-    "scaled by their own size they add up to another sum. Write trainer.allreduce_grads(), then what changes them, "
-    "then trainer.update(n) in place of trainer.step(n). Where several backward passes are put together by hand, as "
-    "PCGrad does with those of its losses, nothing makes that of a share the whole batch's"
-)
-MOVED = (
-    "{name} is written to after its gradients were read, and before they are summed: they are those of this worker's "
-    "share, and weights that they move part from the other workers'. Where what is written does not come of them, "
-    "write it before backward() or after trainer.step(); what does (SAM, adversarial weights) cannot be trained here"
-)
-SET_IN_BATCH = (
-    "%s does not train, and the script writes to it in a batch: it must be the same on all workers, which is looked at "
-    "from now on. What it is made of, where that comes of samples, is this worker's share's: epoch.sum(...) of it"
-)
-BY_HAND = (
-    "an array that no trainer has, of shape {shape}, is written to after its gradient was read, which is that of this "
-    "worker's share: trained by hand it would be each worker's own. Make it a gluon.Parameter that job.trainer(...) has"
-)
-log = logging.getLogger(__name__)
 WRITES = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__imod__", "__setitem__")
 AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
 
 
 def look(hand: Hand, array: Any, to_zero: bool, by_amp: bool = False) -> None:
-    """Before the array is written to. Raises ValueError."""
+    """Before the array is written to."""
     if hand.updates:
         return  # an optimizer's own lines
     holders = _holders(hand, array)
@@ -66,13 +45,14 @@ def look(hand: Hand, array: Any, to_zero: bool, by_amp: bool = False) -> None:
     summed = any(hand.summed is trainer for trainer, _ in holders)
     if holders and (to_zero or updated):
         here.loop.adding_up.zeroed(param for _, param in holders)
+        remember_masked(hand, array)
     elif holders and not (by_amp or summed):
-        raise Refused(CHANGED.format(name=holders[0][1].name))
+        remember(hand, array, script_line())
     if not holders:
         if any(each is array for each in hand.arrays_read):
-            raise Refused(BY_HAND.format(shape=array.shape))
-        refuse_not_kept(hand, array)
-        _refuse_moved(hand, array)
+            here.loop.findings.find("DT304", shape=array.shape)
+        tell_of_not_kept(hand, array)
+        _tell_of_moved(hand, array)
         _keep(hand, array)
 
 
@@ -84,12 +64,40 @@ def _holders(hand: Hand, gradient: Any) -> list[tuple[Any, Any]]:
     return [(t, p) for t in trainers for p in t._params if any(each is gradient for each in p._grad or ())]
 
 
-def _refuse_moved(hand: Hand, array: Any) -> None:
-    """Raises ValueError for a weight whose gradient was read, and is not summed yet."""
+def _tell_of_moved(hand: Hand, array: Any) -> None:
+    """Of a weight whose gradient was read, and is not summed yet."""
     for param in _unsummed(hand) if hand.gradients_read else ():
         moved = id(param) in hand.gradients_read and any(data is array for data in param._data or ())
         if moved and any(data._fresh_grad for data in param._data):
-            raise Refused(MOVED.format(name=param.name))
+            here.loop.findings.find("DT303", name=param.name)
+
+
+def settle_changes(hand: Hand) -> None:
+    """What adds up goes on to the next backward pass, or batch: what was done to it is looked at now. Anything else is
+    written anew.
+    """
+    for trainer in here.loop.trainers if hand.raw else ():
+        here.loop.changed_by |= factors_of_changes(hand, trainer, ("add",))
+    hand.raw.clear()
+
+
+def factors_of_changes(hand: Hand, trainer: Any, kinds: Sequence[str] = ("add", "write")) -> set[tuple[str, str]]:
+    """Before its gradients are summed: by which numbers the script has multiplied them. A clip of a share is proven
+    wrong; what is multiplied by other numbers on other workers is, by their votes; of anything else it is told.
+    """
+    found, loop = set[tuple[str, str]](), here.loop
+    for param in trainer._params if hand.raw else ():
+        for gradient in (param._grad or ()) if param.grad_req in kinds else ():
+            if (raw := hand.raw.pop(id(gradient), None)) is None:
+                continue
+            by = factor_of(raw, gradient)
+            digits = in_digits(by) if isinstance(by, float) else None
+            if by == "clip":
+                hand.refused |= loop.findings.find("DT301", raw.at, name=param.name) is not None
+            elif by == "other" or (digits and loop.known_factors.setdefault(param, digits) != digits):
+                loop.findings.find("DT302", raw.at, name=param.name)
+            found |= {("gradient", digits)} if digits else set()
+    return found
 
 
 def _unsummed(hand: Hand) -> list[Any]:
@@ -111,7 +119,7 @@ def _keep(hand: Hand, array: Any) -> None:
         return
     here.loop.undo.script_writes(array)
     if not here.in_block and (name := here.loop.state.script_sets(array)):
-        log.warning(SET_IN_BATCH, name)
+        here.loop.findings.find("DT305", name=name)
 
 
 def _weights_and_states(trainer: Any) -> Iterator[Any]:
@@ -163,8 +171,10 @@ def _copies(copyto: Callable[..., Any]) -> Callable[..., Any]:
 def _takes_a_part(getitem: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(getitem)
     def looks(self: Any, key: Any) -> Any:
-        if here.hand is not None and not here.hand.updates:
-            _keep(here.hand, self)
+        if (hand := here.hand) is not None and not hand.updates:
+            _keep(hand, self)
+            if hand.is_gradient(self, here.loop.trainers) and not caller(1).startswith("dyntrain."):
+                remember(hand, self)  # a part of it is another array, over the same memory
         return getitem(self, key)
 
     return looks

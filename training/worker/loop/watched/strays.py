@@ -13,14 +13,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from mxnet import autograd, gluon  # isort: skip
 from dyntrain.training.worker.loop.batch.hand import Hand
 from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
-
-STRAY = (
-    "the forward pass moves {name}, which is in no trainer, so that each worker would have another: give the job what "
-    "the net holds beside the trainers' parameters, job.epochs(..., net=net). What is not to move, as of a body that "
-    "is frozen, is called under autograd.predict_mode(), or its BatchNorm has use_global_stats=True"
-)
 
 
 def _remembered(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,12 +32,12 @@ def _remembered(call: Callable[..., Any]) -> Callable[..., Any]:
     return remembers
 
 
-def refuse_strays(hand: Hand, state: TrainingState) -> None:
-    """In a loop's first batch, before anything is summed. Raises Refused."""
+def look_for_strays(hand: Hand, state: TrainingState) -> None:
+    """In a loop's first batch, before anything is summed."""
     known = set(state.parameters)
     for param, before in hand.auxiliary.items():
         if param not in known and before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes():
-            raise Refused(STRAY.format(name=param.name))
+            hand.refused |= here.loop.findings.find("DT508", name=param.name) is not None
     hand.auxiliary.clear()
 
 

@@ -15,12 +15,6 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.loop.batch.here import held_elsewhere, here
 from mxnet import autograd
 
-IN_A_THREAD = (
-    "backward() reaches {name} in a thread of the script's own ({thread}), where nobody sees whether the loss is what "
-    "job.trainer(...) was told: differentiate the devices' losses one after another, on the thread that goes through "
-    "the batches. MXNet computes them at the same time all the same. GluonNLP's Parallel: num_workers=0"
-)
-
 
 def _watched(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
@@ -28,8 +22,8 @@ def _watched(backward: Callable[..., Any]) -> Callable[..., Any]:
         made = backward(*args, **said)
         if here.hand is None and (loop := held_elsewhere()) is not None:
             reached = (p.name for t in loop.trainers for p in t._params for d in p._data or () if d._fresh_grad)
-            if name := next(reached, None):  # raised here, it would end the thread, and the script might wait for it
-                loop.refusal = loop.refusal or IN_A_THREAD.format(name=name, thread=threading.current_thread().name)
+            if name := next(reached, None):
+                loop.findings.find("DT117", name=name, thread=threading.current_thread().name)
         return made
 
     return looks

@@ -1,0 +1,118 @@
+"""The rules' rows, their pages, and how one of them is silenced: by a line, a script or a launch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dyntrain.training.checks.explain import PAGES, explain
+from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, Findings, Place
+from dyntrain.training.checks.rules import MOST_WORDS, RULES
+
+ROOT = Path(__file__).parents[2]
+HERE = Place("train.py", 3, 3)
+
+
+def sources() -> Iterator[tuple[Path, str]]:
+    for path in (ROOT / "training").rglob("*.py"):
+        if path.name != "rules.py":
+            yield path, path.read_text()
+
+
+def test_a_rule_says_in_few_words_what_was_found_and_what_to_write() -> None:
+    for rule in RULES.values():
+        assert len(f"{rule.sentence} {rule.remedy}".split()) <= MOST_WORDS, rule.code
+        assert rule.sentence
+        assert rule.remedy
+
+
+def test_every_rule_is_applied_somewhere_and_every_code_is_a_rules() -> None:
+    said = {code for _, source in sources() for code in re.findall(r'"(DT\d{3})"', source)}
+    assert said == set(RULES)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_is_a_rules_and_has_a_bad_and_a_good_example_that_are_python(page: Path) -> None:
+    assert page.stem in RULES
+    text = page.read_text()
+    assert text.startswith(f"# {page.stem}: ")
+    bad, good = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert ast.dump(ast.parse(bad)) != ast.dump(ast.parse(good))
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_a_rule_is_explained_with_the_way_to_silence_it(code: str) -> None:
+    told = explain(code.lower())
+    assert told.startswith(f"# {code} ({RULES[code].severity}): ")
+    assert ("cannot be silenced" in told) == RULES[code].fixed
+    assert (f"ignore[{code}]" in told) == (not RULES[code].fixed)
+
+
+def test_all_rules_are_listed_and_an_unknown_code_is_said_to_be_none() -> None:
+    assert [line[:5] for line in explain().splitlines()] == list(RULES)
+    with pytest.raises(ValueError, match=r"'DT999' is the code of no rule"):
+        explain("DT999")
+
+
+def test_a_warning_is_told_once_for_a_line_and_stops_nothing(told: Callable[[], list[str]]) -> None:
+    findings = Findings()
+    for line in (3, 3, 4):
+        assert findings.find("DT506", Place("train.py", line, line), name="dense0_weight") is None
+    assert told() == ["DT506", "DT506"]
+    assert findings.stops is None
+    assert "DT506" in (Findings(mode="strict").find("DT506", HERE, name="x") or ""), "but where it is asked for"
+
+
+def test_all_that_stops_a_job_is_said_together() -> None:
+    findings = Findings()
+    findings.find("DT101", HERE)
+    findings.find("DT301", Place("train.py", 9, 9), name="dense0_weight")
+    findings.find("DT101", HERE)
+    assert re.findall(r"^train.py:(\d): (DT\d+): ", findings.stops or "", re.M) == [("3", "DT101"), ("9", "DT301")]
+
+
+@pytest.mark.parametrize("mode", ["warn", "strict"])
+def test_what_is_ignored_is_neither_told_nor_stops_and_stands_in_what_was_silenced(
+    mode: str, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setenv(IGNORE_VARIABLE, "DT506, DT101")
+    findings = Findings(("DT501",), mode)
+    assert not any(findings.find(code, HERE, name="x", now=2, then=1) for code in ("DT506", "DT101", "DT501"))
+    assert not told()
+    assert set(findings.silenced) == {"DT506", "DT101", "DT501"}
+
+
+def test_a_comment_silences_its_statement_alone(tmp_path: Path) -> None:
+    script, findings = tmp_path / "train.py", Findings()
+    script.write_text('a = find(\n    "DT101",  # dyntrain: ignore[DT506, DT101]\n)\nb = find("DT101")\n')
+    names = {"find": findings.find, "__name__": "train"}
+    exec(compile(script.read_text(), str(script), "exec"), names)  # noqa: S102
+    assert names["a"] is None
+    assert str(names["b"]).startswith(f"{script}:4: DT101: ")
+    assert findings.silenced == {"DT101": f"{script}:1"}
+
+
+def test_without_checks_nothing_is_looked_at_but_what_gives_a_step_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHECKS_VARIABLE, "off")
+    findings = Findings(mode="strict")
+    assert findings.off, "what a launch says goes before what the script says"
+    assert findings.find("DT101", HERE) is None
+    assert findings.find("DT406", HERE, n=0) is not None
+    assert findings.silenced == {"all": "checks='off'"}
+
+
+@pytest.mark.parametrize(
+    ("ignore", "mode", "says"),
+    [
+        (("DT999",), None, "the code of no rule"),
+        (("DT401",), None, "DT401 cannot be silenced"),
+        ("DT501", None, r"as in ignore=\('DT301',\)"),
+        ((), "loud", "must be 'off', 'warn' or 'strict'"),
+    ],
+)
+def test_what_cannot_be_silenced_is_refused(ignore: tuple[str, ...], mode: str | None, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Findings(ignore, mode)

@@ -1,0 +1,27 @@
+"""The page of a rule, for people: why, a bad example, a good one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dyntrain.training.checks.rules import RULES
+
+PAGES = Path(__file__).parent.parent / "rules"
+SILENCE = (
+    'To silence it: `# dyntrain: ignore[{code}]` on the line, `ElasticJob.join(ignore=("{code}",))` in the script, or '
+    "`dyntrain launch --ignore {code}`. It then stands in the job's events and in its status."
+)
+FIXED = "It cannot be silenced: without it a step has no meaning, or the workers' weights part."
+
+
+def explain(code: str | None = None) -> str:
+    """Without a code a line for each rule. Raises ValueError for a code that no rule has."""
+    if code is None:
+        return "\n".join(f"{each.code}  {each.severity:7}  {each.sentence}" for each in RULES.values())
+    if (rule := RULES.get(code.upper())) is None:
+        raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
+    path = PAGES / f"{rule.code}.md"
+    head = re.sub(r"\{[^{}]+\}", "...", f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}.")
+    body = path.read_text().partition("\n")[2].strip() if path.exists() else ""
+    return "\n\n".join(filter(None, (head, body, FIXED if rule.fixed else SILENCE.format(code=rule.code))))

@@ -1,0 +1,143 @@
+"""What the rules found in one worker's script: each is told once, with file and line; those that stop the job do it
+together; and what was silenced, and how.
+
+A rule is silenced on a line by `# dyntrain: ignore[DT301]`, in a script by `ElasticJob.join(ignore=("DT301",))`, for a
+launch by `--ignore DT301`, which workers have in their environment.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Literal, NamedTuple, get_args
+
+from dyntrain.training.checks.rules import RULES, Rule
+
+Mode = Literal["off", "warn", "strict"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+IGNORE_VARIABLE, CHECKS_VARIABLE = "DYNTRAIN_IGNORE", "DYNTRAIN_CHECKS"
+IN_A_LINE = re.compile(r"#\s*dyntrain:\s*ignore\[([\w\s,]*)\]")
+LIBRARIES = ("dyntrain", "mxnet", "gluoncv", "gluonnlp", "contextlib", "functools")
+TOLD = "{at}{code}: {sentence}: {remedy}. More, and how to silence it: dyntrain check --explain {code}"
+log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """`last`: the last line of the statement that begins at `line`."""
+
+    file: str
+    line: int
+    last: int
+
+
+def codes_in(text: str) -> frozenset[str]:
+    """Codes with commas between them. Raises ValueError for what is none."""
+    return known_codes(part.strip() for part in text.split(",") if part.strip())
+
+
+def known_codes(codes: Iterable[str]) -> frozenset[str]:
+    """Raises ValueError for one that no rule has, or that cannot be silenced."""
+    found = frozenset(codes)
+    for code in sorted(found):
+        if code not in RULES:
+            raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
+        if RULES[code].fixed:
+            raise ValueError(f"{code} cannot be silenced: without it a step has no meaning, or the workers part")
+    return found
+
+
+def mode_of(text: str) -> Mode:
+    """Raises ValueError."""
+    for mode in MODES:
+        if text == mode:
+            return mode
+    raise ValueError(f"checks={text!r}: must be 'off', 'warn' or 'strict'")
+
+
+class Findings:
+    """Of one process. What a launch says, in the environment, goes before what the script says. Raises ValueError."""
+
+    def __init__(self, ignore: Iterable[str] = (), mode: str | None = None) -> None:
+        if isinstance(ignore, str):
+            raise ValueError(f"ignore={ignore!r}: several codes, as in ignore=('DT301',)")
+        self._ignored = known_codes(ignore) | codes_in(os.environ.get(IGNORE_VARIABLE, ""))
+        self.mode = mode_of(os.environ.get(CHECKS_VARIABLE) or mode or "warn")
+        self.silenced: dict[str, str] = {"all": "checks='off'"} if self.mode == "off" else {}  # how, by codes
+        self._seen = set[tuple[str, Place | None]]()
+        self._stops = dict[str, None]()
+
+    @property
+    def off(self) -> bool:
+        return self.mode == "off"
+
+    @property
+    def stops(self) -> str | None:
+        """All that stops the job, so far."""
+        return "\n".join(self._stops) or None
+
+    def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
+        """A rule applies, at the line of the script that is being run, or `at` one. What to stop the job with; None:
+        it goes on, and was told once.
+        """
+        rule, at = RULES[code], at or script_line()
+        if (how := self._silenced(rule, at)) is not None:
+            if how and code not in self.silenced:
+                self.silenced[code] = how
+                log.info("%s is silenced: %s", code, how)
+            return None
+        is_new, text = (code, at) not in self._seen, said(rule, at, **values)
+        self._seen.add((code, at))
+        if rule.severity == "error" or self.mode == "strict":
+            self._stops.setdefault(text)
+            return text
+        if is_new:
+            log.warning("%s", text)
+        return None
+
+    def stop(self, text: str) -> None:
+        """By what is no rule's."""
+        self._stops.setdefault(text)
+
+    def _silenced(self, rule: Rule, at: Place | None) -> str | None:
+        if rule.fixed:
+            return None
+        if self.off:
+            return ""
+        if rule.code in self._ignored:
+            return "ignored by the script or its launch"
+        return f"{at.file}:{at.line}" if at is not None and rule.code in _ignored_at(at) else None
+
+
+def said(rule: Rule, at: Place | None, /, **values: object) -> str:
+    where = "" if at is None else f"{at.file}:{at.line}: "
+    words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
+    return TOLD.format(at=where, code=rule.code, **words)
+
+
+def _ignored_at(at: Place) -> set[str]:
+    lines = (linecache.getline(at.file, number) for number in range(at.line, at.last + 1))
+    found = (match.group(1) for line in lines if (match := IN_A_LINE.search(line)))
+    return {code.strip() for codes in found for code in codes.split(",")}
+
+
+def script_line() -> Place | None:
+    """Of the lines that are being run, the innermost that is no library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in LIBRARIES:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Place(frame.f_code.co_filename, frame.f_lineno, _last_line(frame.f_code, frame.f_lasti) or frame.f_lineno)
+
+
+@lru_cache(1024)
+def _last_line(code: CodeType, instruction: int) -> int | None:
+    """Of what the instruction is a part of."""
+    return next(islice(code.co_positions(), instruction // 2, None), (None, None))[1]

@@ -1,0 +1,171 @@
+"""The rules by which scripts are checked: one row a rule, with a code that never changes its meaning. Pure.
+
+A rule is an error where it is proven on the script's own numbers: the job stops. What is supposed, from the source,
+from names, or from where an array came, is a warning. The page of a rule is `training/rules/CODE.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+MOST_WORDS = 30  # of sentence and remedy together
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`sentence` says what was found, `remedy` what to write; both with places for values. `fixed`: it cannot be
+    silenced, as there is no way to go on.
+    """
+
+    code: str
+    severity: Severity
+    sentence: str
+    remedy: str
+    fixed: bool = False
+
+
+# fmt: off
+_ROWS = (
+    # ---- DT1: what is differentiated, and what its trainer was told
+    Rule("DT101", "error", "the loss is a mean over the batch, and its trainer was not told",
+         "job.trainer(..., loss='mean')"),
+    Rule("DT102", "error", "the loss is a sum, with loss='mean'",
+         "leave loss='mean' out, or write .mean() in place of .sum()"),
+    Rule("DT103", "error", "the loss is a mean over the batch, and a sum beside it",
+         "divide each term by epoch.sum(n) of what it is a mean over, with loss='own' and step(1)"),
+    Rule("DT104", "error", "the loss is divided by something that this worker counted in its samples",
+         "leave the division out, and write trainer.step(epoch.sum(n))"),
+    Rule("DT105", "error", "the loss is a mean over places that are chosen in the batch",
+         ".sum() in place of .mean(), and trainer.step(epoch.sum(n)) with how many are chosen"),
+    Rule("DT106", "error", "the loss is a mean over places that are picked by their numbers",
+         "loss='mean' where each sample has as many; else .sum() and trainer.step(epoch.sum(n))"),
+    Rule("DT107", "error", "the loss has normalization='valid' or 'batch', which divides by what this worker counted",
+         "normalization='null', and trainer.step(epoch.sum(n) * m)"),
+    Rule("DT108", "error", "each sample's loss has a sum or a mean over the batch in it",
+         "one .mean() of all with loss='mean'; or count it over all workers, by epoch.sum(n)"),
+    Rule("DT109", "error", "the loss is a function of something over the batch, as a root of its mean",
+         "leave the function out, or take it of each sample"),
+    Rule("DT110", "error", "the loss has a term of the weights alone, which counts once for each worker",
+         "the optimizer's wd; or divide the term: term * len(x) / n, n = epoch.sum(len(x))"),
+    Rule("DT111", "warning", "the loss has a term of weights and arrays through no layer, which counts once for each "
+         "worker",
+         "divide it by the workers; loss='sum' where it is of the batch"),
+    Rule("DT112", "warning", "backward() is given gradients that are not 1: what they come to does not show",
+         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
+    Rule("DT113", "warning", "the loss is an autograd.Function or a CustomOp, whose backward pass does not show",
+         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
+    Rule("DT114", "warning", "the loss is one number for the batch, and does not show what it is",
+         "say job.trainer(..., loss='sum'), 'mean' or 'own'"),
+    Rule("DT115", "warning", "the loss is reduced along its first axis: the samples' or the time's, which does not "
+         "show",
+         "say job.trainer(..., loss='sum') or 'mean'"),
+    Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
+         "leave loss='mean' out where trainer.step() is told the batch size"),
+    Rule("DT117", "warning", "backward() reaches {name} in a thread of the script's own ({thread}), whose loss "
+         "nobody looks at",
+         "differentiate on the thread that goes through the batches"),
+    # ---- DT2: the trial of the first batch
+    Rule("DT201", "error", "the gradient of {name} of {whole} samples differs by {share:.1%} from that of {first} "
+         "and {rest} of them",
+         "what is counted in the batch by epoch.sum(n)"),
+    Rule("DT202", "warning", "the first batch is not probed: {why}",
+         "nothing, where each sample's part in the loss is its own"),
+    Rule("DT203", "warning", "the script draws a number for its batch ({by}), which is another one on each worker",
+         "draw by epoch.random(name), which is the same on all"),
+    Rule("DT204", "warning", "the loss is another one for the {times}. time since the first batch was probed: no "
+         "more are",
+         "a job of its own, where it matters"),
+    # ---- DT3: gradients and weights that the script changes itself
+    Rule("DT301", "error", "the gradient of {name} is changed before it is summed, which is that of this worker's "
+         "share",
+         "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
+    Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
+         "own",
+         "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
+    Rule("DT303", "warning", "{name} is written to after its gradient was read, and before it is summed",
+         "write it before backward(), or after trainer.step()"),
+    Rule("DT304", "warning", "an array of shape {shape} that no trainer has is written to after its gradient was read",
+         "make it a gluon.Parameter that job.trainer(...) has"),
+    Rule("DT305", "warning", "{name} does not train, and the script writes to it in a batch: it must be the same on "
+         "all workers",
+         "epoch.sum(...) of what it is made of"),
+    Rule("DT306", "warning", "gradients add up (grad_req='add'), and nothing sets them to zero after trainer.step(); "
+         "here the job does",
+         "net.collect_params().zero_grad() after it"),
+    # ---- DT4: step(n), and what all workers must mean alike
+    Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
+         "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted{more}", fixed=True),
+    Rule("DT402", "error", "step({n:g}) after {batches} batches may mean {meanings}",
+         "job.trainer(..., loss='own') with a number that is the same on every worker{more}", fixed=True),
+    Rule("DT403", "error", "step(epoch.sum(n)) after several batches",
+         "memory.n += epoch.sum(n) in each batch, then step(memory.n) with loss='own'", fixed=True),
+    Rule("DT404", "error", "step(1) beside epoch.sum(), with one sample here, may mean either",
+         "loss='own' takes it as it is; the number of samples is epoch.sum(len(x))", fixed=True),
+    Rule("DT405", "error", "step({n:g}) may be the batches of this update, or the samples of its last one",
+         "job.trainer(..., accumulate={n:g}), or pass the batch size", fixed=True),
+    Rule("DT406", "error", "step({n:g}): must be above 0, and the same on every worker",
+         "step(max(1, epoch.sum(n))) where a batch may have nothing that counts", fixed=True),
+    Rule("DT407", "error", "step(1) with loss='own', in a batch without epoch.sum(): own means do not add up",
+         "step(n) with what it was divided by, or loss='mean'", fixed=True),
+    Rule("DT411", "error", "the workers divide by different numbers: {what}",
+         "a number in step() that is the same on all, as epoch.sum(n) is", fixed=True),
+    Rule("DT412", "error", "the workers' losses or gradients count differently: {what}",
+         "leave the division out, and write trainer.step(epoch.sum(n))", fixed=True),
+    Rule("DT413", "error", "the workers' updates would differ: {what}",
+         "keep what they are made of in job.memory(...), or make it of epoch.step_number", fixed=True),
+    # ---- DT5: what a worker that joins has not got
+    Rule("DT501", "warning", "the loss of step {now} may have something of step {then} in it, of other samples",
+         "job.rows(state), job.memory(...), or changes='epoch'"),
+    Rule("DT502", "warning", "an average of {name} has the weights of several steps in it, and the job does not keep "
+         "it",
+         "average = job.keep(average), before the loop"),
+    Rule("DT503", "warning", "the loss is made of {name} as it was at an earlier step, which the job does not keep",
+         "start = job.keep({{name: p.data().copy() for ...}}), before the loop"),
+    Rule("DT504", "warning", "the loss of step {now} has something that was made of trained weights between two loops",
+         "kept = job.keep({{'y': ...}}) between them, and kept['y'] in the loop"),
+    Rule("DT505", "warning", "the loss of step {now} has something that a net gave beside an epoch's batches",
+         "kept = job.keep(...) above the loop, or job.epochs(..., changes='epoch')"),
+    Rule("DT506", "warning", "{name} is written to in a batch, no trainer has it, and the job does not keep it",
+         "job.keep(net) before the loop"),
+    Rule("DT507", "warning", "{name} was written to between batches, no trainer has it, and the job does not keep it",
+         "job.keep(net) before the loop"),
+    Rule("DT508", "error", "the forward pass moves {name}, which is in no trainer: each worker would have another",
+         "job.epochs(..., net=net); a frozen body under autograd.predict_mode()"),
+    Rule("DT509", "warning", "{name} is initialised within the loop over epochs, where each worker draws other numbers",
+         "make the net above the loop, or mx.random.seed(n) before it"),
+    Rule("DT510", "warning", "the forward pass of {kind} changes its number {name}: a worker that joins begins with "
+         "another",
+         "memory = job.memory({name}=...), set from there before each pass"),
+    Rule("DT511", "warning", "numbers are drawn by {by} where an epoch begins: each worker draws others",
+         "epoch.random(name), a generator that is the same on all"),
+    # ---- DT6: what the source shows
+    Rule("DT601", "warning", "`{what}` would leave the loop over {loop}, while the other workers wait for this one",
+         "job.epochs(..., steps=N), or job.stop() and let the loop go on"),
+    Rule("DT602", "warning", "`zip` of the batches with a range may end before the last batch is known to be done",
+         "enumerate(loader), or epoch.enumerate(loader)"),
+    Rule("DT603", "warning", "{name!r} is set in the loop of line {loop} alone, through which a worker that joins "
+         "later does not go",
+         "job.memory(...), or `if job.writes:`"),
+    Rule("DT604", "warning", "{names}: carried from pass to pass, and on a worker that joins as above the loop",
+         "where anything follows from them, memory = job.memory({memory})"),
+    Rule("DT605", "warning", "the number {name} of enumerate(...) begins at 0 on a worker that joins",
+         "epoch.enumerate(...) gives the batch's own"),
+    Rule("DT607", "warning", "what goes beside the batches in zip(...) begins anew on a worker that joins",
+         "one dataset of pairs, and one loader"),
+    Rule("DT608", "warning", "what goes beside the epochs in zip(...) begins anew on a worker that joins",
+         "by the epoch's own number, values[epoch]"),
+    Rule("DT609", "warning", "the number {name} of enumerate(...) over the epochs begins at 0 on a worker that joins",
+         "the epoch itself is the number, an int"),
+    Rule("DT610", "warning", "the generator {name} goes on from pass to pass: on a worker that joins it begins anew",
+         "epoch.random(name) is the same on all"),
+    Rule("DT611", "warning", "{names}: changed in the loop and used after it, through which a worker that joins "
+         "later does not go",
+         "memory = job.memory({memory})"),
+    Rule("DT612", "warning", "another loop over {job}.epochs() may follow, and this one has no name: the job ends "
+         "with it",
+         "{job}.epochs(..., name='...') of each"),
+)
+# fmt: on
+RULES = {rule.code: rule for rule in _ROWS}

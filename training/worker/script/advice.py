@@ -1,0 +1,41 @@
+"""What a script's source shows where a loop over epochs is about to begin: advice, all of it at once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import chain
+from types import FrameType
+
+from dyntrain.training.checks.findings import Findings, Place
+from dyntrain.training.worker.script.left_early import leavings
+from dyntrain.training.worker.script.phases import unnamed
+from dyntrain.training.worker.script.source import Advice, Site, once_a_site
+from dyntrain.training.worker.script.unset import unset
+from dyntrain.training.worker.script.variables import of_variables
+
+OF_SEVERAL = ("DT603", "DT611")  # where another loop follows, as this one's name says
+OF_ONE = ("DT612",)
+
+
+def advise(findings: Findings, caller: FrameType, named: bool) -> None:
+    """`caller` is about to begin a loop, which has a name. Raises ValueError where findings are strict."""
+    if findings.off:
+        return
+    left_out, file = OF_ONE if named else OF_SEVERAL, caller.f_code.co_filename
+    stops = [
+        findings.find(code, Place(file, line, line), **dict(values))
+        for code, line, values in _of(caller)
+        if code not in left_out
+    ]
+    if any(stops):
+        raise ValueError(findings.stops)
+
+
+def _advice(site: Site, tree: ast.Module) -> tuple[Advice, ...]:
+    found: Iterator[Advice] = chain(leavings(site, tree), unnamed(site, tree), unset(site, tree))
+    return (*found, *of_variables(site, tree))  # last: it changes the tree
+
+
+NOTHING: tuple[Advice, ...] = ()
+_of = once_a_site(_advice, without=NOTHING)
