@@ -55,3 +55,17 @@ def test_what_is_no_experiment_is_refused_before_anything_runs(
     result = typed(line)
     assert (result.exit_code, asked) == (2, [])
     assert told in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "said"),
+    [
+        (["--explain", "DT301"], 0, "# DT301 (error)"),
+        (["--explain"], 0, "DT101  error"),
+        (["--explain", "DT999"], 2, "the code of no rule"),
+    ],
+)
+def test_a_rules_page_is_found_by_its_code(typed: list[str], code: int, said: str) -> None:
+    """Whoever reads a code in a worker's log learns what it means without the script."""
+    done = CliRunner().invoke(main, ["check", *typed])
+    assert (done.exit_code, said in done.output) == (code, True), done.output

@@ -13,7 +13,8 @@ from dyntrain.missing import TRAINING, require
     context_settings={"allow_interspersed_args": False},  # what follows the command is the script's
     epilog="Examples:\n\n\b\n  dyntrain check -- python train.py --batch-size 64\n"
     "  dyntrain check --steps 20 --plan '3=3 6=kill1 9=2' -- python train.py\n"
-    "  dyntrain check --json -- python train.py > verdict.json\n\n\b\n"
+    "  dyntrain check --json -- python train.py > verdict.json\n"
+    "  dyntrain check --explain DT301\n\n\b\n"
     "Exit codes: 0 it trains the same, 1 it does not, 2 the runs cannot be compared.",
 )
 @click.option("--steps", type=click.IntRange(1), default=12, show_default=True, help="Of each loop over epochs.")
@@ -23,6 +24,7 @@ from dyntrain.missing import TRAINING, require
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the plan and of the rounding.")
 @click.option("--seconds", type=click.FloatRange(1), default=600.0, show_default=True, help="For a run, at most.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as a JSON object.")
+@click.option("--explain", metavar="[CODE]", is_flag=False, flag_value="", help="What a rule means; alone: all rules.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(
     steps: int,
@@ -32,6 +34,7 @@ def check(
     seed: int,
     seconds: float,
     as_json: bool,
+    explain: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Does this script train over workers that come and go as it does in one process?
@@ -40,6 +43,14 @@ def check(
     one process; with weights one rounding apart; with workers that join, leave and are killed. What the script writes
     it writes here; the job's own files are in a temporary folder.
     """
+    if explain is not None:
+        from dyntrain.training.checks.explain import explain as page_of
+
+        try:
+            click.echo(page_of(explain or None))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        return
     if not command:
         raise click.UsageError("no training command: put it after --, as in: dyntrain check -- python train.py")
     require(TRAINING)
