@@ -8,20 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from dyntrain.controller.contract.folders import not_local
 from dyntrain.controller.local.errors import LocalCloudError
 from dyntrain.controller.local.listening import must_be_free
+from dyntrain.controller.local.paths import local_path
 from dyntrain.controller.local.signals import Ended, ended_by_signals
 from dyntrain.controller.local.up import Up, serve
 from dyntrain.missing import TRAINING, require
-
-
-def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Raises click.BadParameter for an address."""
-    if path is not None and (problem := not_local(path)):
-        raise click.BadParameter(f"{path} {problem}", param=parameter)
-    return path
-
 
 HOST = "127.0.0.1"
 PACKAGES = ("moto", "flask", "sklearn", "yaml", "chalice", "aws_lambda_powertools", *TRAINING)

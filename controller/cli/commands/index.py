@@ -32,9 +32,12 @@ def index(files: tuple[Path, ...], force: bool) -> None:
                 raise GiveUp(f"{beside} is there already; give --force to replace it")
             try:
                 lines = index_of(file)
+            except (OSError, ValueError) as error:
+                raise GiveUp(f"{file} is no RecordIO file: {error}") from error
+            try:
                 whole = beside.with_name(f"{beside.name}.new")
                 whole.write_text("".join(lines), encoding="utf-8")
                 whole.replace(beside)
-            except (OSError, ValueError) as error:
-                raise GiveUp(f"{file} is no RecordIO file: {error}") from error
+            except OSError as error:
+                raise GiveUp(f"{beside} cannot be written: {error.strerror or error}") from error
             click.echo(printable(f"{beside}: {len(lines)} records"))

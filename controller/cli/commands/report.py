@@ -12,10 +12,11 @@ import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
 from dyntrain.controller.cli.shell.errors import one_clear_line
 from dyntrain.controller.cli.shell.named_job import names_file, reported, unreadable
-from dyntrain.controller.cli.shell.options import local_path, output_options
+from dyntrain.controller.cli.shell.options import output_options
 from dyntrain.controller.cli.shell.waiting import waiting
 from dyntrain.controller.cli.text.words import printable_lines
 from dyntrain.controller.contract.errors import GiveUp
+from dyntrain.controller.local.paths import local_path
 from dyntrain.missing import require
 
 if TYPE_CHECKING:

@@ -6,20 +6,10 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 from dyntrain.controller.cli.shell.completion import CLUSTER
-from dyntrain.controller.contract.folders import not_local
-
-
-def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """For options that name a folder or file of this machine. Raises click.BadParameter for an address."""
-    if path is not None and (problem := not_local(path)):
-        raise click.BadParameter(f"{path} {problem}", param=parameter)
-    return path
-
 
 DRY = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 F = TypeVar("F", bound=Callable[..., Any])
