@@ -25,6 +25,7 @@ from dyntrain.training.protocol.messages import (
     ScriptEnded,
     ScriptFailed,
     StepStatus,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -80,6 +81,7 @@ OF_WORKERS: list[FromWorker] = [
     Entered(generation=1, epochs=1, samples=1, global_batch=1, seed=1, layout="x", loop=1),
     ScriptEnded(generation=1),
     StepStatus(generation=1, phase="out", position=AT, answered=0),
+    Whereabouts(generation=1, waits=True, position=AT),
     Pumped(generation=1, rounds=1, seconds=0.1),
     Broken(generation=1, reason="closed"),
 ]

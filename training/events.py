@@ -215,6 +215,25 @@ class NodeNotice(_Event):
     deadline: float = Field(description="when, in seconds since the epoch")
 
 
+class Stalled(_Event):
+    """Workers wait for others, longer than half a minute. Said once, until it is over or somebody is lost."""
+
+    event: Literal["stalled"] = "stalled"
+    generation: Number
+    step: int = Field(description="steps since the job began that somebody has done")
+    stalled: Instances = Field(description="whom the others wait for; none: all wait inside the step")
+    waiting: Instances = Field(description="who waits")
+    reason: Why
+
+
+class StallOver(_Event):
+    """Nobody waits for them any more."""
+
+    event: Literal["stall_over"] = "stall_over"
+    stalled: Instances = Field(description="whom the others have waited for")
+    seconds: float = Field(description="how long they waited")
+
+
 class CoolingDown(_Event):
     """The node's worker failed too often and is not started again for a while."""
 
@@ -361,6 +380,8 @@ Event = (
     | NodeReady
     | NodeLost
     | NodeNotice
+    | Stalled
+    | StallOver
     | CoolingDown
     | Readmitted
     | ScriptFailed

@@ -37,6 +37,7 @@ class JobProgress(Wire):
     metrics: Metrics = Field({})
     metrics_epoch: int | None = Field(None, description="the epoch that `metrics` are of, counted from 0")
     silenced: dict[str, str] = Field({}, description="rules of the script's checks that were silenced, or all: how")
+    stalled: str = Field("", description="who keeps the others waiting, and where; empty: nobody")
 
 
 class HistoryPoint(Wire):

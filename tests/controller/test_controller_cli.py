@@ -279,6 +279,15 @@ def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
     assert "checks of the script that are silenced: DT501 (train.py:31)" in told
 
 
+def test_who_keeps_the_others_waiting_is_in_the_headline_of_a_job_that_is_alive() -> None:
+    world, master, _ = story()
+    stalled = f"1 of 2 workers wait for the sums of step 9: {master} is in its script"
+    world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, progress={"stalled": stalled}))
+    seen = summary(snapshot(world.ports, world.registry, "demo", ELASTIC))
+    assert f"  stalled: {stalled}" in headline(seen), "the page shows the headline, too"
+    assert not any("stalled" in line for line in headline({**seen, "job": {**seen["job"], "alive": False}}))
+
+
 def test_a_straggler_is_named_with_how_much_slower_it_is_than_the_median() -> None:
     assert stragglers({"a": 0.10, "b": 0.11, "c": 0.29, "d": None}) == [("c", 0.29, pytest.approx(0.29 / 0.11))]
     assert stragglers({"a": 0.10, "b": 0.14}) == []

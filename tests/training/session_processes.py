@@ -36,6 +36,8 @@ from dyntrain.training.protocol.messages import (
     ScriptEnded,
     StepStatus,
     StepVerdict,
+    Where,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -141,7 +143,10 @@ class Worker:
     def hear(self, order: Any) -> None:
         if not self.dialogue.hears(order):
             return
-        if not isinstance(order, Abort | Pump | StepVerdict):
+        if isinstance(order, Where):
+            waits = self.doing in ("wait", "failed")
+            self.say(Whereabouts(generation=order.generation, waits=waits, position=self.position))
+        elif not isinstance(order, Abort | Pump | StepVerdict):
             self.orders.append(order)
         elif self.form is None or order.generation != self.form.generation:
             return

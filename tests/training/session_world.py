@@ -40,6 +40,7 @@ from dyntrain.training.protocol.messages import (
     Pumped,
     ScriptEnded,
     StepStatus,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.session.generation.generation import Limits
@@ -60,6 +61,7 @@ METHODS: dict[type, str] = {
     StepStatus: "step_status",
     Pumped: "pumped",
     Broken: "broken",
+    Whereabouts: "whereabouts",
 }
 
 

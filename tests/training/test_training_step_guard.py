@@ -10,7 +10,7 @@ from typing import Any, Literal
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from dyntrain.training.engine import SumsLost
-from dyntrain.training.protocol.messages import Abort, Broken, Position, StepStatus, StepVerdict
+from dyntrain.training.protocol.messages import Abort, Broken, Position, StepStatus, StepVerdict, Where, Whereabouts
 from dyntrain.training.worker.membership import step as module
 from dyntrain.training.worker.membership.step import StepGuard
 
@@ -78,6 +78,19 @@ def test_a_step_that_nobody_disturbs_is_applied_and_said_to_be(control: Control)
     assert control.guard.position == AFTER
     control.abort()
     assert control.said == [StepStatus(generation=3, phase="out", position=AFTER, answered=3, exchanges=1)]
+
+
+def test_asked_where_it_is_it_says_so_and_goes_on(control: Control) -> None:
+    """The others may wait for it: who waits for sums has done its own part of the step, and is not to blame."""
+    control.guard.handle(Where(generation=3))
+    control.guard.handle(Where(generation=2))
+    control.meanwhile[B] = lambda: control.guard.handle(Where(generation=3))
+    assert control.run()
+    assert control.said == [
+        Whereabouts(generation=3, waits=False, position=AT),
+        Whereabouts(generation=3, waits=True, position=AT),
+    ]
+    assert not control.guard.aborted
 
 
 def test_after_a_loss_no_step_is_begun(control: Control) -> None:

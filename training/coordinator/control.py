@@ -40,6 +40,7 @@ from dyntrain.training.protocol.messages import (
     ScriptEnded,
     ScriptFailed,
     StepStatus,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -312,6 +313,8 @@ class ControlServer:
                 return self._session.fetching(instance, message, now)
             case Progress():
                 return self._session.progressed(instance, message, now)
+            case Whereabouts():
+                return self._session.whereabouts(instance, message, now)
             case StepStatus():
                 return self._session.step_status(instance, message, now)
             case Pumped():

@@ -31,6 +31,10 @@ def describe(event: events.Event) -> str:
             return f"{event.instance} left"
         case events.WorkerLost() | events.WorkerRefused():
             return f"{event.instance} {_words(event)}: {event.reason}"
+        case events.Stalled():
+            return f"stalled: {event.reason}"
+        case events.StallOver():
+            return f"the stall is over after {event.seconds:.0f} s"
         case events.CoolingDown():
             return f"{event.instance} cools down for {event.seconds:.0f} s: {event.reason}"
         case events.TakenBack():

@@ -14,7 +14,7 @@ from dyntrain.controller.contract.messages import SignedDocument
 from dyntrain.training.protocol.engines import EngineName
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-PROTOCOL = 4
+PROTOCOL = 5
 MAX_BYTES = 256 * 1024
 MODULE = "module"  # the batching of a job whose script divides its data itself
 
@@ -271,6 +271,17 @@ class Progress(Message):
     )
 
 
+class Whereabouts(Message):
+    """Answer to where: whether the worker is inside a step, and waits for its sums; else it is in its script.
+    `position` is after the last step it applied.
+    """
+
+    type: Literal["whereabouts"] = "whereabouts"
+    generation: int
+    waits: bool
+    position: Position
+
+
 class StepStatus(Message):
     """Answer to an abort: where the worker is in its step. `position` is after the last step it applied, `answered`
     counts the gradients of the step it waits for. `out` of a step it can leave at any time; `held` or `failed` it waits
@@ -398,6 +409,13 @@ class Leave(Message):
     reason: str
     finished: bool = Field(False, description="whether the job has come to its end, or to where its script stopped it")
     writes: bool = Field(False, description="whether this worker's script writes what is for all; one of them does")
+
+
+class Where(Message):
+    """Nobody has made progress for a while: say where you are. It changes nothing."""
+
+    type: Literal["where"] = "where"
+    generation: int
 
 
 class Abort(Message):

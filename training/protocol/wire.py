@@ -31,6 +31,8 @@ from dyntrain.training.protocol.messages import (
     ScriptFailed,
     StepStatus,
     StepVerdict,
+    Where,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -83,13 +85,14 @@ WorkerWord = (
     | CommitUnreadable
     | Fetching
     | Progress
+    | Whereabouts
     | ScriptFailed
     | StepStatus
     | Pumped
     | Broken
 )
 FromWorker = WorkerHello | WorkerWord
-ToWorker = Challenge | Proceed | Form | Go | Leave | LoopOver | Abort | Pump | StepVerdict | Refused
+ToWorker = Challenge | Proceed | Form | Go | Leave | LoopOver | Where | Abort | Pump | StepVerdict | Refused
 ToCoordinator = FromNode | FromWorker
 FromCoordinator = ToNode | ToWorker
 

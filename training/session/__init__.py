@@ -22,6 +22,8 @@ A node that would cool down for more than ten minutes is given up: an elastic on
 again all the same. An announced interruption of a machine is no failure. Below the minimum of workers the job pauses,
 says so, and fails after `--pause-seconds`.
 
+Who keeps the others waiting for half a minute is told of, by `recovery.stalls`; that changes nothing.
+
 A process's end is told by its supervisor; a lost connection counts after a grace; a process that hangs does not answer
 pings (liveness); one that lives and gets nowhere is found by the progress clock. All bounds derive from those two
 options (`training/protocol/clocks.py`), the nodes' and the workers' too.

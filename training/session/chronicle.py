@@ -19,10 +19,22 @@ from dyntrain.controller.contract.job_history import (
     Metrics,
     finite,
 )
+from dyntrain.controller.contract.reports import MOST_TOLD
 from dyntrain.training import events
 
 POINTS, MARKS = 96, 40
 LIVE_SECONDS = 15.0  # between points while no boundary is reached
+GOES_ON = (  # after which no stall of before stands
+    events.StallOver,
+    events.Forming,
+    events.Formed,
+    events.Segment,
+    events.Restart,
+    events.Releasing,
+    events.Recovered,
+    events.Finished,
+    events.Failed,
+)
 PACE_SECONDS = 600.0  # of the past tell how fast it goes
 NAME, REASON, PHASES = 40, 120, 10  # characters, characters, entries
 MARKED = (
@@ -36,6 +48,7 @@ MARKED = (
     events.Restart,
     events.Released,
     events.NodeNotice,
+    events.Stalled,
     events.CoolingDown,
     events.ScriptFailed,
     events.CommitFailed,
@@ -59,6 +72,7 @@ class Chronicle:
     metrics: Metrics = field(default_factory=dict)
     metrics_epoch: int | None = None
     silenced: dict[str, str] = field(default_factory=dict)  # rules of the script's checks
+    stalled: str = ""  # who keeps the others waiting now
     pace: deque[tuple[float, float]] = field(default_factory=deque)  # (when, fraction done)
 
     @classmethod
@@ -69,6 +83,10 @@ class Chronicle:
         return chronicle
 
     def hear(self, event: events.Event) -> None:
+        if isinstance(event, events.Stalled):
+            self.stalled = event.reason
+        elif isinstance(event, GOES_ON):
+            self.stalled = ""
         if isinstance(event, events.Segment):
             metrics = _shown(event.metrics)
             if metrics:
@@ -98,6 +116,7 @@ class Chronicle:
             metrics=self.metrics,
             metrics_epoch=self.metrics_epoch,
             silenced=self.silenced,
+            stalled=self.stalled[:MOST_TOLD],
         )
 
     def history(self) -> JobHistory:

@@ -35,6 +35,7 @@ from dyntrain.training.protocol.messages import (
     Pumped,
     ScriptFailed,
     StepStatus,
+    Whereabouts,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -54,7 +55,7 @@ from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Order, ToNode
 from dyntrain.training.session.phases.decisions import advance, call_back
 from dyntrain.training.session.phases.wanted import refuse
-from dyntrain.training.session.recovery import losses
+from dyntrain.training.session.recovery import losses, stalls
 from dyntrain.training.session.recovery.from_journal import recovered
 
 
@@ -84,7 +85,7 @@ class Session:
         return self.job.report()
 
     def tick(self, now: float) -> list[Order]:
-        return losses.tick(self.job, now)
+        return [*losses.tick(self.job, now), *stalls.watch(self.job, now)]
 
     def held(self, seconds: float) -> None:
         """Nothing could be ordered for so long: time that counts against nobody."""
@@ -177,6 +178,9 @@ class Session:
 
     def progressed(self, instance: str, message: Progress, now: float) -> list[Order]:
         return members.progressed(self.job, instance, message, now)
+
+    def whereabouts(self, instance: str, message: Whereabouts, now: float) -> list[Order]:
+        return members.whereabouts(self.job, instance, message)
 
     def check_in(self, instance: str, message: CheckIn, now: float) -> list[Order]:
         return members.checked_in(self.job, instance, message, now)

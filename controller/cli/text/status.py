@@ -148,6 +148,8 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if progress.get("silenced"):
         told = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
         lines.append(f"  checks of the script that are silenced: {', '.join(told)}")
+    if progress.get("stalled") and job["alive"] and job["state"] not in OVER:
+        lines.append(f"  stalled: {progress['stalled']}")
     slow = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
     lines += [
         f"  slow: {instance} takes {seconds:.3g} s for its own part of a step, {factor:.1f} times the median"

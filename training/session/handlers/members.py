@@ -19,6 +19,7 @@ from dyntrain.training.protocol.messages import (
     Pumped,
     ScriptFailed,
     StepStatus,
+    Whereabouts,
 )
 from dyntrain.training.session.job.state import JobState, Phase
 from dyntrain.training.session.orders import Announce, Order, ToWorker
@@ -79,6 +80,12 @@ def _took_part(job: JobState, instance: str, generation: int, now: float) -> lis
 def progressed(job: JobState, instance: str, message: Progress, now: float) -> list[Order]:
     if job.current(instance, message.generation):
         job.round.progress[instance], job.round.heard = message, now
+    return []
+
+
+def whereabouts(job: JobState, instance: str, message: Whereabouts) -> list[Order]:
+    if job.current(instance, message.generation):
+        job.round.where[instance] = message
     return []
 
 

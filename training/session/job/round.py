@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dyntrain.training.protocol.messages import CheckIn, Fetching, FirstStep, Form, Formed, Position, Progress
+from dyntrain.training.protocol.messages import (
+    CheckIn,
+    Fetching,
+    FirstStep,
+    Form,
+    Formed,
+    Position,
+    Progress,
+    Whereabouts,
+)
 from dyntrain.training.session.generation.generation import Generation
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.session.orders import ToNode
@@ -43,6 +52,8 @@ class Round:
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # who waits at the boundary
     proceeded: Position | None = None  # where the members were last told to step on
     heard: float = 0.0  # when anybody last made progress
+    asked: float = 0.0  # when all were asked where they are
+    where: dict[str, Whereabouts] = field(default_factory=dict)  # as they answered since
     release: Release | None = None  # the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
     given_up: frozenset[str] = frozenset()  # members that are lost for every later coordinator too, as journaled
@@ -59,6 +70,7 @@ class Round:
 
     def held(self, seconds: float) -> None:
         self.heard += seconds
+        self.asked += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:

@@ -18,6 +18,7 @@ from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.reported import report_members
 from dyntrain.training.session.job.roster import Roster
 from dyntrain.training.session.job.round import Round
+from dyntrain.training.session.job.stall import Stall
 from dyntrain.training.session.job.trouble import Trouble
 
 
@@ -69,6 +70,7 @@ class JobState:
     writer: str | None = None  # of the finished job
     failure: str = ""  # why it failed
     silenced: set[str] = field(default_factory=set)  # rules of the script's checks, as far as that was announced
+    stall: Stall | None = None  # who keeps the others waiting, as it was told
     raised: tuple[int, str] | None = None  # what the script raised last: step, traceback
     epochs: int = 0  # that the workers agreed on when the last generation was settled; 0: none was yet
     samples: int | None = None  # in an epoch; None: not known, or the script divides its data itself

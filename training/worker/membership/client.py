@@ -29,6 +29,7 @@ from dyntrain.training.protocol.messages import (
     Refused,
     SafeCopy,
     StepVerdict,
+    Where,
     WorkerHello,
 )
 from dyntrain.training.protocol.wire import FromCoordinator, FromWorker
@@ -36,7 +37,7 @@ from dyntrain.training.worker.membership.dialogue import Dialogue
 from pydantic import ValidationError
 from websockets.exceptions import WebSocketException
 
-Urgent = Abort | Pump | StepVerdict
+Urgent = Abort | Pump | StepVerdict | Where
 TEMPORARY_FAILURE = 75  # of sysexits.h: start me again
 CONTROL_FILE_VARIABLE = "DYNTRAIN_CONTROL_FILE"
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class CoordinatorClient:
             news = self._dialogue.hears(order)
         if not news:
             log.info("heard twice, or too late: %s", order.type)
-        elif isinstance(order, Abort | Pump | StepVerdict):
+        elif isinstance(order, Urgent):
             self._urgent(order)
         else:
             self._orders.put(order)

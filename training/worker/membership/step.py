@@ -16,7 +16,17 @@ from typing import Any, Literal
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.engine import Engine, SumsLost
-from dyntrain.training.protocol.messages import Abort, Broken, Position, Pump, Pumped, StepStatus, StepVerdict
+from dyntrain.training.protocol.messages import (
+    Abort,
+    Broken,
+    Position,
+    Pump,
+    Pumped,
+    StepStatus,
+    StepVerdict,
+    Where,
+    Whereabouts,
+)
 from dyntrain.training.protocol.wire import FromWorker
 from dyntrain.training.worker.membership.window import WINDOW_BYTES, Window
 from dyntrain.training.worker.membership.zeros import Zeros
@@ -212,7 +222,7 @@ class StepGuard:
 
     # ---- the control thread
 
-    def handle(self, order: Abort | Pump | StepVerdict) -> None:
+    def handle(self, order: Abort | Pump | StepVerdict | Where) -> None:
         """What is of another generation is old and void."""
         if order.generation != self._generation:
             return
@@ -234,6 +244,9 @@ class StepGuard:
                         exchanges=self._exchanges,
                     )
                 self._say(status)
+            case Where():  # without the lock, under which an update may take its time
+                inside, at = self._phase != "out", self._applied
+                self._say(Whereabouts(generation=order.generation, waits=inside, position=at))
             case Pump():
                 threading.Thread(target=self._pump, args=(order,), name="pump", daemon=True).start()
             case StepVerdict():

@@ -1,0 +1,125 @@
+"""Who keeps the others waiting, and at what: told long before it counts as lost. Pure.
+
+Inside a step nobody says anything, so the coordinator asks: whoever waits for sums has done its part, and whoever is in
+its script keeps the others. At boundaries and in formations it is known who has come. It is told once, and once more
+when it is over; `recovery.losses` has the bounds at which somebody is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from dyntrain.training import events
+from dyntrain.training.protocol.messages import Where
+from dyntrain.training.session.job.stall import Stall
+from dyntrain.training.session.job.state import JobState, Phase
+from dyntrain.training.session.orders import Announce, Order, ToWorker
+
+STALL_SECONDS = 30.0  # so long somebody waits before it is told
+ASK_AFTER = 15.0  # without a step of anybody
+ASK_SECONDS = 10.0  # between two times that all are asked
+ANSWER_SECONDS = 3.0
+NAMED = 3  # instances in a sentence
+
+
+def watch(job: JobState, now: float) -> list[Order]:
+    """At each tick, after what has a bound."""
+    orders, before = _ask(job, now), job.stall
+    found = find(job, now)
+    if before is not None and (found is None or found.at_what != before.at_what):
+        job.stall = None
+        if job.phase is not Phase.OVER:
+            over = events.StallOver(stalled=before.stalled, seconds=now - before.since, at=now)
+            orders.append(Announce(over))
+    if found is not None:
+        if job.stall is None:
+            orders.append(Announce(_told(job, found, now)))
+        job.stall = found
+    return orders
+
+
+def _told(job: JobState, stall: Stall, now: float) -> events.Stalled:
+    step = job.reached.step
+    return events.Stalled(
+        generation=job.number, step=step, stalled=stall.stalled, waiting=stall.waiting, reason=stall.reason, at=now
+    )
+
+
+def find(job: JobState, now: float) -> Stall | None:
+    """Who waits for whom at `now`, for longer than STALL_SECONDS. None: nobody."""
+    present, members = job.round, job.roster.members
+    everybody = [instance for instance in present.instances if instance in members]
+    match job.phase:
+        case Phase.TRAINING if present.checked_in:
+            position = next(iter(present.checked_in.values())).position
+            at_end = position.epoch and not position.offset
+            where = (
+                f"at the end of epoch {position.epoch - 1}" if at_end else f"at the boundary of step {position.step}"
+            )
+            return _missed(
+                job, everybody, present.checked_in, where, ("has not come there", "have not come there"), now
+            )
+        case Phase.TRAINING:
+            return _inside_a_step(job, everybody, now)
+        case Phase.PREPARING:
+            where = f"to form generation {job.number}"
+            return _missed(job, everybody, present.prepared, where, ("is not ready", "are not ready"), now)
+        case Phase.FORMING:
+            where = f"in generation {job.number}"
+            return _missed(job, everybody, present.formed, where, ("has not formed it", "have not formed it"), now)
+        case Phase.PARKED if job.between:
+            come = [instance for instance in everybody if members[instance].loop == job.loop]
+            where = f"at loop {job.loop} over epochs"
+            return _missed(job, everybody, come, where, ("has not come there", "have not come there"), now)
+    return None
+
+
+def _missed(
+    job: JobState, everybody: Sequence[str], come: Collection[str], where: str, words: tuple[str, str], now: float
+) -> Stall | None:
+    late = [instance for instance in everybody if instance not in come]
+    waiting = [instance for instance in everybody if instance in come]
+    if not late or not waiting or now - job.since <= STALL_SECONDS:
+        return None
+    reason = f"{len(waiting)} of {len(everybody)} workers wait {where}: {_named(late, *words)}"
+    return Stall((job.phase.value, job.number, where), tuple(late), tuple(waiting), reason, job.since)
+
+
+def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall | None:
+    """As they answered. All in their scripts: nobody waits. All inside the step: nobody is late."""
+    present, since = job.round, max(job.round.heard, job.since)
+    if not everybody or now - since <= STALL_SECONDS or present.asked <= since:
+        return None
+    silent = [instance for instance in everybody if instance not in present.where]
+    if silent and now - present.asked <= ANSWER_SECONDS:
+        return job.stall
+    waiting = [instance for instance in everybody if instance in present.where and present.where[instance].waits]
+    busy = [instance for instance in everybody if instance not in waiting and instance not in silent]
+    step = max(present.where[instance].position.step for instance in waiting) + 1 if waiting else 0
+    if not waiting:
+        return None
+    said = [
+        *([_named(busy, "is in its script", "are in their scripts")] if busy else []),
+        *([_named(silent, "does not answer", "do not answer")] if silent else []),
+    ]
+    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(said)}"
+    if not said:
+        reason = f"all {len(everybody)} workers are inside step {step}: it is slow, or a server or a link hangs"
+    stalled = tuple(instance for instance in everybody if instance not in waiting)
+    return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting), reason, since)
+
+
+def _named(instances: Sequence[str], one: str, several: str) -> str:
+    shown = ", ".join(instances[:NAMED])
+    more = f" and {len(instances) - NAMED} more" if len(instances) > NAMED else ""
+    return f"{shown}{more} {one if len(instances) == 1 else several}"
+
+
+def _ask(job: JobState, now: float) -> list[Order]:
+    """Only where nobody has said anything for a while: a job that steps is asked nothing."""
+    present = job.round
+    quiet = job.phase is Phase.TRAINING and not present.checked_in
+    if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked <= ASK_SECONDS:
+        return []
+    present.asked, present.where = now, {}
+    return [ToWorker(instance, Where(generation=job.number)) for instance in job.roster.members]
