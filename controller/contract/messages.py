@@ -360,6 +360,8 @@ class ControlFile(Wire):
     certificate: str
     token: SecretStr
     mount: str
+    slot: int = Field(0, ge=0, description="which of the node's worker processes it is for")
+    slots: int = Field(1, ge=1, description="how many worker processes the node has")
     identity: SignedDocument | None = Field(None, description="the node's: the worker speaks for it")
     liveness_seconds: float = Field(
         20.0, gt=0, description="the job's two clocks (`NodeConfig`), which bound the worker's waits too"

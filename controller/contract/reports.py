@@ -59,6 +59,9 @@ class JobMember(Wire):
     instance_id: InstanceId
     rank: int = Field(ge=0, description="the coordinator's own number for the worker, not ps-lite's rank")
     active: bool
+    processes: int = Field(
+        1, ge=1, description="how many worker processes it has", exclude_if=lambda processes: processes == 1
+    )
     joined_epoch: int = Field(ge=0)
     joined_at: float
     leaving: bool = Field(False, description="it is in no generation any more, and has not left yet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from dyntrain.controller.contract.messages import Target
-from dyntrain.training.events import Event
+from dyntrain.training.events import Event, Stalled, StallOver
 from dyntrain.training.protocol.messages import (
     CheckIn,
     FirstStep,
@@ -13,6 +13,7 @@ from dyntrain.training.protocol.messages import (
     Formed,
     Position,
     Prepared,
+    Where,
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import (
@@ -149,3 +150,13 @@ def come_back(driver: Driver, *nodes: str, records: int | None = None) -> None:
     for name in nodes:
         driver.node(name, worker_pid=int(name[-1], 16))
         driver.blanks(name)
+
+
+def decided(orders: list[Order]) -> list[Order]:
+    """Without what only tells who keeps the others waiting, and asks for that."""
+    return [
+        order
+        for order in orders
+        if not (isinstance(order, ToWorker) and isinstance(order.message, Where))
+        and not (isinstance(order, Announce) and isinstance(order.event, Stalled | StallOver))
+    ]

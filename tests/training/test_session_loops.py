@@ -11,7 +11,7 @@ from dyntrain.training.protocol.node_messages import GroupFailed, WorkerExited
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import DropWorker, Journal, Order, Over, ToWorker
 from dyntrain.training.worker.membership.dialogue import Dialogue
-from session_driver import A, B, C, Driver, announced, come_back, forms, restarted, words
+from session_driver import A, B, C, Driver, announced, come_back, decided, forms, restarted, words
 
 END = Position(epoch=3, offset=0, step=6)
 TERMS: dict[str, Any] = {"epochs": 5, "samples": 20, "global_batch": 10, "seed": 0, "layout": "y", "another": True}
@@ -173,10 +173,10 @@ def test_a_loss_between_two_loops_costs_nobody_else_anything() -> None:
 def test_who_keeps_the_others_waiting_at_the_next_loop_is_lost_and_nobody_while_none_has_come() -> None:
     driver = between(A, B)
     driver.now += 10 * driver.options.clocks.boundary
-    assert driver.do("tick") == [], "the script may have much to do after its loop"
+    assert decided(driver.do("tick")) == [], "the script may have much to do after its loop"
     enter(driver, A)
     driver.now += driver.options.clocks.boundary - 1
-    assert driver.do("tick") == []
+    assert decided(driver.do("tick")) == []
     driver.now += 2
     orders = driver.do("tick")
     assert restarted(orders) == {B}
@@ -306,7 +306,7 @@ def test_who_still_works_when_another_script_has_ended_is_waited_for() -> None:
     driver = between(A, B)
     ended(driver, A)
     driver.now += 10 * driver.options.clocks.boundary
-    assert driver.do("tick") == [], "an export at the end takes as long as it takes"
+    assert decided(driver.do("tick")) == [], "an export at the end takes as long as it takes"
     ended(driver, B)
     assert driver.session.job.outcome == "finished"
 

@@ -18,7 +18,7 @@ from dyntrain.training.protocol.messages import (
 from dyntrain.training.protocol.node_messages import GroupFailed, NodeHello, WorkerExited
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import Order, ToWorker
-from session_driver import A, B, C, Driver, announced, forms, restarted, words
+from session_driver import A, B, C, Driver, announced, decided, forms, restarted, words
 
 
 def test_t9_a_joiner_that_dies_while_it_waits_disturbs_nobody(driver: Driver) -> None:
@@ -238,7 +238,7 @@ def test_a_job_whose_workers_do_not_even_come_free_is_restarted(driver: Driver) 
 
 def test_t18_a_slow_loader_is_not_evicted_while_it_answers_pings(driver: Driver) -> None:
     driver.now += driver.options.clocks.progress - 1
-    assert driver.do("tick") == []
+    assert decided(driver.do("tick")) == []
 
 
 def test_who_comes_too_late_to_a_boundary_is_lost_and_the_others_go_on(three: Driver) -> None:

@@ -12,7 +12,7 @@ from dyntrain.training.events import WorkerReady, WorkerRefused
 from dyntrain.training.protocol.messages import START, Entered, Leave
 from dyntrain.training.session.job.state import Phase
 from dyntrain.training.session.orders import DropWorker, Order, ToWorker
-from session_driver import A, B, C, Driver, announced, restarted, words
+from session_driver import A, B, C, Driver, announced, decided, restarted, words
 
 TERMS: dict[str, Any] = {"epochs": 5, "samples": 20, "global_batch": 10, "seed": 0, "layout": "y", "another": True}
 
@@ -136,7 +136,7 @@ def test_the_last_ones_time_runs_from_when_the_first_has_come_and_no_other_gives
     enter(driver, A)
     driver.now += boundary
     enter(driver, B)
-    assert driver.do("tick") == []
+    assert decided(driver.do("tick")) == []
     driver.now += 1
     assert dropped(driver.do("tick")) == {C}
 

@@ -192,17 +192,17 @@ class ControlServer:
             log.log(
                 logging.WARNING if _offended(error) else logging.DEBUG,
                 "connection of %s closed: %s",
-                hello.instance_id,
+                hello.name,
                 error,
             )
         except ValidationError:
             log.warning(
                 "connection of %s closed: it sent something that is no message of protocol %d",
-                hello.instance_id,
+                hello.name,
                 PROTOCOL,
             )
         except Unwelcome as error:
-            log.warning("connection of %s closed: %s", hello.instance_id, error)
+            log.warning("connection of %s closed: %s", hello.name, error)
         finally:
             peer.send(None)
             with contextlib.suppress(TimeoutError):
@@ -222,11 +222,11 @@ class ControlServer:
             raise Unwelcome("the first message is not a hello")
         if refused := self._gate.refusal(hello, nonce):
             refusal, detail = refused
-            raise Unwelcome(refusal.value, f"; it claims to be {hello.instance_id!r}{f', {detail}' if detail else ''}")
+            raise Unwelcome(refusal.value, f"; it claims to be {hello.name!r}{f', {detail}' if detail else ''}")
         return hello
 
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
-        instance = hello.instance_id
+        instance = hello.name
         if earlier := self._nodes.get(instance):
             earlier.send(None)
         self._nodes[instance] = peer
@@ -268,7 +268,7 @@ class ControlServer:
                 return self._session.end_requested(instance, message, now)
 
     async def _serve_worker(self, peer: _Peer, hello: WorkerHello) -> None:
-        instance = hello.instance_id
+        instance = hello.name
         if earlier := self._workers.get(instance):
             earlier[0].send(None)
         self._workers[instance] = (peer, hello.pid)

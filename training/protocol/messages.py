@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from dyntrain.controller.contract.messages import SignedDocument
 from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.slots import MOST_SLOTS, name_of
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 PROTOCOL = 5
@@ -59,10 +60,17 @@ class Hello(Message):
     cluster: str = Field(max_length=100)
     instance_id: str = Field(max_length=100)
     private_ip: str = Field(max_length=100)
+    slot: int = Field(0, ge=0, lt=MOST_SLOTS, description="which of the node's processes it is, or keeps")
+    slots: int = Field(1, ge=1, le=MOST_SLOTS, description="how many worker processes the node has")
     identity: SignedDocument | None = None
     proof: str = Field(
         "", max_length=100, repr=False, description="that the sender knows the token; made for one connection"
     )
+
+    @property
+    def name(self) -> str:
+        """By which the coordinator knows the process (`protocol.slots`)."""
+        return name_of(self.instance_id, self.slot)
 
 
 # ---- to whoever connects
@@ -366,6 +374,7 @@ class Form(Message):
     generation: int
     number: int = Field(ge=0)
     workers: int = Field(ge=1)
+    cross_rank: int = Field(0, ge=0, description="which of the nodes it is on, in Horovod's terms")
     environment: dict[str, str]
     position: Position
     source: str

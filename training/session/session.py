@@ -49,6 +49,7 @@ from dyntrain.training.protocol.node_messages import (
     WorkerExited,
     WorkerStarted,
 )
+from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.handlers import commits, launches, members, nodes, workers
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.state import JobState, Phase
@@ -102,10 +103,12 @@ class Session:
             return refuse(job, target, now)
         before = set(job.target.members or ()) if job.target else set()
         after = set(target.members or ())
-        changed = [instance for instance in job.roster.nodes if (instance in before) != (instance in after)]
+        changed = [
+            instance for instance in job.roster.nodes if (node_of(instance) in before) != (node_of(instance) in after)
+        ]
         job.target = target
         job.causes |= target.causes
-        orders: list[Order] = [ToNode(instance, Listed(listed=instance in after)) for instance in changed]
+        orders: list[Order] = [ToNode(instance, Listed(listed=node_of(instance) in after)) for instance in changed]
         return orders + call_back(job) + advance(job, now)
 
     def addresses(self, last: str) -> tuple[str, ...] | None:

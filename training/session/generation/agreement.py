@@ -26,7 +26,7 @@ def disagreement(hello: WorkerHello, others: Iterable[WorkerHello]) -> str | Non
         for name in AGREED:
             mine, theirs = getattr(hello, name), getattr(other, name)
             if mine != theirs:
-                differs = f"{name} is {mine} here and {theirs} on {other.instance_id}"
+                differs = f"{name} is {mine} here and {theirs} on {other.name}"
                 return f"{differs}: all workers must run the same script and arguments"
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from dyntrain.training.protocol.messages import Form, Source, WorkerHello
+from dyntrain.training.protocol.slots import places
 from dyntrain.training.session.generation.chains import plan_chains
 from dyntrain.training.session.generation.generation import Generation
 from dyntrain.training.session.generation.origin import Origin
@@ -22,6 +23,7 @@ def plan_formation(
     clear: bool = False,
 ) -> dict[str, Form]:
     """The order for each member: `holders` have the state, in memory or safe on their node; the others fetch it."""
+    standing = places(generation.instances)
     others = [instance for instance in generation.instances if instance in holders and instance != generation.source]
     lacking = [instance for instance in generation.instances if instance not in holders]
     chains = plan_chains([generation.source, *others], lacking)
@@ -34,6 +36,7 @@ def plan_formation(
             generation=generation.number,
             number=number,
             workers=len(generation.members),
+            cross_rank=standing[instance].cross_rank,
             environment=environment_of(instance),
             position=generation.position,
             source=generation.source,

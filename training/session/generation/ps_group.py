@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.node_messages import GroupReady, NodeHello, PsProcess, StartGroup
+from dyntrain.training.protocol.slots import node_of, places
 from dyntrain.training.session.orders import ToNode
 
 
@@ -59,7 +60,7 @@ def plan_group(
 
 
 def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) -> Group:
-    """One process, while they form. The names are Horovod's own: see `horovod.runner.gloo_run`. Each worker counts as a
+    """One process, while they form. The names are Horovod's own: see `horovod.runner.gloo_run`. Each node counts as a
     host of its own, wherever it runs.
     """
     assert host.group is not None
@@ -67,15 +68,16 @@ def plan_rendezvous(number: int, host: ConnectedNode, workers: Sequence[str]) ->
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": host.hello.private_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(host.group.scheduler_port),
     }
-    size = str(len(workers))
-    alone = {"HOROVOD_SIZE": size, "HOROVOD_CROSS_SIZE": size, "HOROVOD_LOCAL_SIZE": "1", "HOROVOD_LOCAL_RANK": "0"}
     ranks = {
-        worker: {"HOROVOD_RANK": str(rank), "HOROVOD_CROSS_RANK": str(rank), "HOROVOD_HOSTNAME": worker}
-        for rank, worker in enumerate(workers)
+        worker: {
+            "HOROVOD_HOSTNAME": node_of(worker),
+            **{f"HOROVOD_{name.upper()}": str(value) for name, value in asdict(place).items()},
+        }
+        for worker, place in places(workers).items()
     }
     process = PsProcess(role="rendezvous", environment=where)
-    order = ToNode(host.hello.instance_id, StartGroup(generation=number, processes=(process,)))
-    return Group({**where, **alone}, (host.hello.instance_id,), (order,), ranks)
+    order = ToNode(host.hello.name, StartGroup(generation=number, processes=(process,)))
+    return Group(where, (host.hello.name,), (order,), ranks)
 
 
 def plan_servers(number: int, nodes: Mapping[str, ConnectedNode], scheduler: str, workers: int) -> Group:

@@ -15,6 +15,7 @@ from dyntrain.training.protocol.node_messages import (
     WorkerExited,
     WorkerStarted,
 )
+from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.handlers.workers import script_ended
 from dyntrain.training.session.job.state import JobState, Phase
@@ -28,14 +29,14 @@ from dyntrain.training.session.recovery.losses import group_lost, replace_worker
 
 
 def connected(job: JobState, hello: NodeHello, now: float) -> list[Order]:
-    instance, group = hello.instance_id, job.round.group
+    instance, group = hello.name, job.round.group
     earlier_life = group.hosts.get(instance, hello.attempt) != hello.attempt
     if group.absent.pop(instance, None) is not None:
         job.roster.returned_at = now
     job.roster.addresses[instance] = hello.private_ip
     job.roster.nodes[instance], job.roster.connected_at = ConnectedNode(hello), now
     orders: list[Order] = [
-        ToNode(instance, Listed(listed=instance in (wanted(job) or ()))),
+        ToNode(instance, Listed(listed=node_of(instance) in (wanted(job) or ()))),
         Announce(
             events.NodeReady(
                 instance=instance, attempt=hello.attempt, address=hello.private_ip, base=hello.base, at=now
@@ -63,9 +64,9 @@ def _worker_of(job: JobState, hello: NodeHello, now: float) -> list[Order]:
     lost.
     """
     if hello.worker_pid is None:
-        job.roster.left.setdefault(hello.instance_id, None)
+        job.roster.left.setdefault(hello.name, None)
         return call_back(job)
-    job.roster.expect(hello.instance_id, hello.worker_pid, job.options.clocks.start, now)
+    job.roster.expect(hello.name, hello.worker_pid, job.options.clocks.start, now)
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import Entered, Leave, LoopTerms, StepVerdict, WorkerHello
+from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.agreement import disagreement
 from dyntrain.training.session.job.roster import Unconnected
 from dyntrain.training.session.job.state import JobState, Phase
@@ -17,7 +18,7 @@ from dyntrain.training.session.recovery.losses import worker_lost
 
 
 def connected(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
-    instance, roster = hello.instance_id, job.roster
+    instance, roster = hello.name, job.roster
     orders: list[Order] = []
     if hello.pid != roster.pid(instance):
         # Without the order to drop: the earlier connection is closed already, this one must not be.
@@ -37,7 +38,7 @@ def _member_back(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     """Whatever was on its way to the worker may be lost; what the worker said and got no answer to, it says again by
     itself.
     """
-    instance, release = hello.instance_id, job.round.release
+    instance, release = hello.name, job.round.release
     if hello.loop == job.loop != job.roster.members[instance].loop:
         return _comes_to_the_loop(job, hello, now)
     job.roster.members[instance] = hello
@@ -57,7 +58,7 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
     """Not a member, or not any more. Who may be inside a group that is none any more must start afresh; anybody else
     can be told what to do.
     """
-    instance = hello.instance_id
+    instance = hello.name
     if job.phase is not Phase.OVER and job.roster.replaced.get(instance) == hello.pid:
         return _turn_away(job, hello, "it was given up, and its node has been told to end it")
     if hello.stage in ("creates", "formed", "trains", "aborted") or (hello.generation or 0) > job.number:
@@ -68,7 +69,7 @@ def _newcomer(job: JobState, hello: WorkerHello, away: Unconnected | None, now: 
             return _turn_away(job, hello, TOO_FAR)
         job.roster.passing[instance] = hello
         return []
-    listed = instance in (wanted(job) or ())
+    listed = node_of(instance) in (wanted(job) or ())
     if job.phase is Phase.OVER or (hello.stage in ("waits", "free") and not listed):
         job.awaited.discard(instance)
         job.roster.leaving[instance] = hello
@@ -100,7 +101,7 @@ def _leave(job: JobState, instance: str) -> Order:
 
 
 def _turn_away(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
-    job.awaited.discard(hello.instance_id)
+    job.awaited.discard(hello.name)
     return start_afresh(job, hello, reason)
 
 
@@ -121,7 +122,7 @@ def entered(job: JobState, instance: str, message: Entered, now: float) -> list[
 
 def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Order]:
     """A member, with the state. Members say what the loop wants; who stands by and says something else is refused."""
-    instance, roster = hello.instance_id, job.roster
+    instance, roster = hello.name, job.roster
     if all(other.loop != job.loop for other in roster.members.values()):
         job.since = now  # from here on those that have come wait for the others
     if problem := disagreement(hello, [other for other in roster.members.values() if other.loop == hello.loop]):
@@ -131,9 +132,9 @@ def _comes_to_the_loop(job: JobState, hello: WorkerHello, now: float) -> list[Or
     orders: list[Order] = []
     for other in [each for each in roster.standing.values() if each.loop == hello.loop]:
         if problem := disagreement(other, [hello]):
-            del roster.standing[other.instance_id]
-            orders.append(DropWorker(other.instance_id, other.pid, problem))
-            orders.append(Announce(events.WorkerRefused(instance=other.instance_id, reason=problem, at=now)))
+            del roster.standing[other.name]
+            orders.append(DropWorker(other.name, other.pid, problem))
+            orders.append(Announce(events.WorkerRefused(instance=other.name, reason=problem, at=now)))
     return orders + advance(job, now)
 
 

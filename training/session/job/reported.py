@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from dyntrain.controller.contract.reports import JobMember
 from dyntrain.training.protocol.messages import Progress
-from dyntrain.training.session.generation.generation import Generation
+from dyntrain.training.protocol.slots import node_of, nodes_of
+from dyntrain.training.session.generation.generation import Generation, Member
 
 
 def report_members(
@@ -15,20 +16,33 @@ def report_members(
     leaving: Collection[str],
     progress: Mapping[str, Progress],
 ) -> tuple[JobMember, ...]:
-    """All that train, are being formed, or have not left yet."""
-    members = [
-        JobMember(
-            instance_id=m.instance_id,
-            rank=rank,
-            active=m.instance_id in active,
-            joined_epoch=m.joined_epoch,
-            joined_at=m.joined_at,
-            step_seconds=progress[m.instance_id].own_seconds if m.instance_id in progress else None,
-        )
-        for rank, m in enumerate(generation.members if generation else ())
-    ]
+    """All that train, are being formed, or have not left yet, by node: of several processes the first one's rank, and
+    the step of the slowest.
+    """
+    processes: dict[str, list[tuple[int, Member]]] = {}
+    for rank, member in enumerate(generation.members if generation else ()):
+        processes.setdefault(node_of(member.instance_id), []).append((rank, member))
+    members = [_of_node(node, each, active, progress) for node, each in processes.items()]
     known = {member.instance_id for member in members}
-    for instance in sorted(set(leaving) - known):
+    for instance in sorted(set(nodes_of(leaving)) - known):
         left = {"active": True, "leaving": True, "joined_epoch": 0, "joined_at": 0.0}
         members.append(JobMember.model_validate({"instance_id": instance, "rank": len(members), **left}))
     return tuple(members)
+
+
+def _of_node(
+    node: str, processes: Sequence[tuple[int, Member]], active: Collection[str], progress: Mapping[str, Progress]
+) -> JobMember:
+    rank, first = processes[0]
+    names = [member.instance_id for _, member in processes]
+    told = [progress[name].own_seconds for name in names if name in progress]
+    seconds = [one for one in told if one is not None]
+    return JobMember(
+        instance_id=node,
+        rank=rank,
+        active=all(name in active for name in names),
+        processes=len(names),
+        joined_epoch=first.joined_epoch,
+        joined_at=first.joined_at,
+        step_seconds=max(seconds) if seconds else None,
+    )

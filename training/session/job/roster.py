@@ -4,12 +4,13 @@ failed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from dyntrain.training import events
 from dyntrain.training.protocol.messages import WorkerHello
 from dyntrain.training.protocol.node_messages import CoolDown, RestartWorker
+from dyntrain.training.protocol.slots import names_of, node_of, nodes_of
 from dyntrain.training.session.generation.agreement import disagreement
 from dyntrain.training.session.generation.ps_group import ConnectedNode
 from dyntrain.training.session.orders import Announce, Order, ToNode
@@ -100,17 +101,36 @@ class Roster:
         return disagreement(hello, [other for other in others if other.loop == hello.loop])
 
     def stand(self, hello: WorkerHello) -> None:
-        self.standing[hello.instance_id] = hello
-        self.passing.pop(hello.instance_id, None)
-        self.unconnected.pop(hello.instance_id, None)
-        self.refused.pop(hello.instance_id, None)
-        self.never_joined.pop(hello.instance_id, None)
+        self.standing[hello.name] = hello
+        self.passing.pop(hello.name, None)
+        self.unconnected.pop(hello.name, None)
+        self.refused.pop(hello.name, None)
+        self.never_joined.pop(hello.name, None)
         self.any_stood_by = True
 
-    def ready(self, loop: int | None = None) -> list[str]:
-        """Who may be taken into the next generation. `loop`: of those that have come to this loop over epochs."""
+    def ready(self, loop: int | None = None, besides: Collection[str] = ()) -> list[str]:
+        """The nodes that may be taken into the next generation, with all their processes: `besides` are there, too.
+        `loop`: of those that have come to this loop over epochs.
+        """
         come = [i for i, hello in self.standing.items() if loop is None or hello.loop == loop]
-        return [instance for instance in come if not self.cools(instance)]
+        there = dict.fromkeys([*(name for name in come if not self.cools(name)), *besides])
+        return [node for node in nodes_of(there) if self.all_of(node, there)]
+
+    def all_of(self, node: str, there: Collection[str]) -> bool:
+        return all(name in there for name in self.processes([node]))
+
+    def processes(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """The names of all their workers, in order."""
+        return tuple(name for node in nodes for name in names_of(node, self._slots(node)))
+
+    def _slots(self, node: str) -> int:
+        known = self.nodes.get(node)
+        hello = known.hello if known else self.members.get(node) or self.standing.get(node)
+        return hello.slots if hello else 1
+
+    def cooling(self, node: str) -> FailureRecord | None:
+        """Of a node one of whose workers is not started again for a while."""
+        return next((self.records[name] for name in self.processes([node]) if self.cools(name)), None)
 
     def overdue(self, grace: float, patience: float, now: float) -> str | None:
         """A worker that has been without a connection for longer than `grace`."""
@@ -170,7 +190,7 @@ class Roster:
         if self.replaced.get(instance) == pid:
             return [self._cool(instance, record, now)] if self.cools(instance) else again
         self.replaced[instance] = pid
-        if instance in self.noticed:
+        if node_of(instance) in self.noticed:
             return again
         if self.cools(instance):
             record.pid = pid  # the node started it by itself meanwhile
@@ -227,7 +247,7 @@ class Roster:
 
     def call_back(self, wanted: Collection[str]) -> list[Order]:
         """A node that left and is wanted again, before the controller took it away, gets a new worker."""
-        again = [instance for instance in self.left if instance in wanted and instance in self.nodes]
+        again = [instance for instance in self.left if node_of(instance) in wanted and instance in self.nodes]
         return [
             ToNode(instance, RestartWorker(pid=self.left.pop(instance), reason="wanted again")) for instance in again
         ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from dyntrain.training import events
 from dyntrain.training.journal import MembersGivenUp
 from dyntrain.training.protocol.messages import Position, StepVerdict
+from dyntrain.training.protocol.slots import nodes_of
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.generation import SettlementReason, settle
 from dyntrain.training.session.generation.merging import segment
@@ -81,18 +82,19 @@ def _of_every_node(job: JobState, said: Mapping[str, str]) -> tuple[str, str] | 
 def _start(job: JobState, now: float) -> list[Order]:
     roster, options = job.roster, job.options
     listed = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
-    expected = [instance for instance in listed if not roster.cools(instance)]
+    expected = [instance for instance in listed if roster.cooling(instance) is None]
     if listed and not expected and not roster.any_stood_by:
-        last = roster.records[listed[0]].reason
+        record = roster.cooling(listed[0])
+        last = record.reason if record else ""
         return fail(job, f"no worker could start, on any node; the last time on {listed[0]}: {last}", now)
-    missing = [instance for instance in expected if instance not in roster.standing]
+    missing = [instance for instance in expected if not roster.all_of(instance, roster.standing)]
     enough = len(expected) >= (options.workers if job.number == 0 else options.limits.min_workers)
     if (missing or not enough) and now - job.since < options.clocks.patience:
         return []
     decision = settle((), roster.ready(), wanted(job), options.limits, _group_at_hand(job, now))
     job.pause(None if decision.members else decision.reason, now)
-    there = decision.members or [instance for instance in expected if instance in roster.standing]
-    origin = job.origin({instance: roster.standing[instance] for instance in there})
+    there = decision.members or [instance for instance in expected if instance not in missing]
+    origin = job.origin({instance: roster.standing[instance] for instance in roster.processes(there)})
     if job.no_commit and not (origin.commit or origin.safe):  # else it would begin again without a word
         return fail(job, f"no readable commit is left to go on from: {job.no_commit}", now)
     if not decision.members:
@@ -101,7 +103,7 @@ def _start(job: JobState, now: float) -> list[Order]:
         job.enter(Phase.WAITING, now)  # they are back soon, and who has the state is among them
         return orders
     job.trouble.got_to(origin.position.step)
-    return form(job, decision.members, origin, (), now)
+    return form(job, roster.processes(decision.members), origin, (), now)
 
 
 def _group_at_hand(job: JobState, now: float) -> bool:
@@ -128,14 +130,33 @@ def _at_boundary(job: JobState, now: float) -> list[Order]:
     intact = len(current) == len(job.round.instances)
     if position.offset and intact and not _may_change_in_mid_epoch(job):
         return orders + proceed(job)
-    group = _group_at_hand(job, now)
-    decision = settle(current, job.roster.ready(job.loop), wanted_next(job), job.options.limits, group, intact)
+    return orders + _go_on(job, current, position, intact, now)
+
+
+def _go_on(job: JobState, current: Sequence[str], position: Position, intact: bool, now: float) -> list[Order]:
+    """With the members that the target wants. `current` hold the state at `position`; who is a member besides joins
+    anew, in its process. A node goes in with all its processes or not at all: who lacks one leaves, and comes again.
+    """
+    roster, group = job.roster, _group_at_hand(job, now)
+    ready = roster.ready(job.loop, besides=job.members_present())
+    holders = [node for node in nodes_of(current) if node in ready]
+    if current and not holders:
+        return _wait_for_the_rest(job, nodes_of(current), now)
+    decision = settle(holders, ready, wanted_next(job), job.options.limits, group, intact)
     job.pause(None if decision.members else decision.reason, now)
     if decision.members is None:
-        return orders
-    if intact and decision.members == job.round.instances:
-        return orders + proceed(job)
-    return orders + form(job, decision.members, Origin(position), current, now)
+        return []
+    members = roster.processes(decision.members)
+    if intact and members == job.round.instances:
+        return proceed(job)
+    return form(job, members, Origin(position), current, now)
+
+
+def _wait_for_the_rest(job: JobState, nodes: Sequence[str], now: float) -> list[Order]:
+    """No node is left that holds the state and has all its processes."""
+    if any(job.roster.cooling(node) for node in nodes) or now - job.since > job.options.clocks.patience:
+        return restart(job, f"of {', '.join(nodes)} not all processes are there, and nobody else has the state", now)
+    return []
 
 
 def _may_change_in_mid_epoch(job: JobState) -> bool:
@@ -221,11 +242,7 @@ def _form_from_parked(job: JobState, now: float) -> list[Order]:
             return orders
     elif job.position.epoch >= job.roster.epochs:
         return finish_loop(job, current, now)
-    group = _group_at_hand(job, now)
-    standing = {*job.roster.ready(job.loop), *(job.members_present())}  # who is behind joins anew, in its process
-    decision = settle(current, standing, wanted_next(job), job.options.limits, group, intact=False)
-    job.pause(None if decision.members else decision.reason, now)
-    return form(job, decision.members, Origin(job.position), current, now) if decision.members else []
+    return _go_on(job, current, job.position, intact=False, now=now)
 
 
 def fail_when_paused_for_too_long(job: JobState, now: float) -> list[Order]:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Leave, Proceed
+from dyntrain.training.protocol.slots import node_of, nodes_of
 from dyntrain.training.session.generation.divergence import difference
 from dyntrain.training.session.generation.form_orders import plan_formation, with_copies
 from dyntrain.training.session.generation.generation import Generation, Member, cause_of, told_cause
@@ -25,7 +26,9 @@ from dyntrain.training.session.orders import Announce, Journal, Order, ToWorker
 from dyntrain.training.session.phases.ending import stop_groups
 from dyntrain.training.session.phases.engine import engine_of, only_while_it_forms
 from dyntrain.training.session.phases.rollback import go_back
-from dyntrain.training.session.phases.wanted import servers
+from dyntrain.training.session.phases.wanted import servers, wanted
+
+UNLISTED, HALF = "not in the target", "a process of its node is missing: all of them come again"
 
 
 def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Collection[str], now: float) -> list[Order]:
@@ -80,11 +83,15 @@ def form(job: JobState, members: tuple[str, ...], origin: Origin, holders: Colle
     job.enter(Phase.PREPARING, now)
     job.pause(None, now)
 
-    leave = Leave(generation=job.number - 1, reason="not in the target")
+    listed = wanted(job) or ()
+    leaves = {
+        instance: Leave(generation=job.number - 1, reason=HALF if node_of(instance) in listed else UNLISTED)
+        for instance in roster.leaving
+    }
     return [
         *_settled(job, generation, origin, set(previous), begins, now),
         *group.orders,
-        *(ToWorker(instance, leave) for instance in roster.leaving),
+        *(ToWorker(instance, leave) for instance, leave in leaves.items()),
         *(ToWorker(instance, order) for instance, order in job.round.forms.items()),
     ]
 
@@ -131,7 +138,7 @@ def _settled(
         position=job.position,
         commit=origin.commit,
         safe=origin.source,
-        cause=told_cause(cause, [*joining, *leaving], job.causes),
+        cause=told_cause(cause, nodes_of([*joining, *leaving]), job.causes),
         joining=joining,
         leaving=leaving,
         at=now,

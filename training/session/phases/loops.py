@@ -60,7 +60,7 @@ def go_past(job: JobState, hello: WorkerHello) -> list[Order]:
     """To a worker without the state, in an earlier loop: it will be heard of again from the loop after that one, which
     may be over, too.
     """
-    instance = hello.instance_id
+    instance = hello.name
     job.roster.standing.pop(instance, None)
     job.roster.passing[instance] = hello
     following = hello.loop + 1
@@ -85,9 +85,9 @@ def bring_to(job: JobState, loop: int) -> list[Order]:
 
 def start_afresh(job: JobState, hello: WorkerHello, reason: str) -> list[Order]:
     """No failure of its node, and no reason to wait until the process has noticed."""
-    job.roster.replaced[hello.instance_id] = hello.pid
-    again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.instance_id, hello.pid, reason)
-    return [DropWorker(hello.instance_id, hello.pid, reason), *again]
+    job.roster.replaced[hello.name] = hello.pid
+    again = [] if job.phase is Phase.OVER else job.roster.end_again(hello.name, hello.pid, reason)
+    return [DropWorker(hello.name, hello.pid, reason), *again]
 
 
 def between(job: JobState, now: float) -> list[Order] | None:

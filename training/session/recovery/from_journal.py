@@ -14,6 +14,7 @@ from typing import assert_never
 
 from dyntrain.training import events, journal
 from dyntrain.training.protocol.messages import Go, Proceed, StepVerdict, WorkerHello
+from dyntrain.training.protocol.slots import node_of
 from dyntrain.training.session.generation.generation import Generation, Member
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.job.roster import Roster
@@ -101,7 +102,7 @@ def member_returned(job: JobState, hello: WorkerHello) -> bool:
     """Whether this is a member of the journaled generation that was not given up; another process in a member's place
     says that the member is lost.
     """
-    instance = hello.instance_id
+    instance = hello.name
     if instance not in job.round.instances or instance in job.round.lost:
         return False
     if hello.pid != job.round.pids[instance]:
@@ -120,7 +121,7 @@ def recover(job: JobState, now: float) -> list[Order]:
     if any(hello.generation == job.number and hello.stage in TRAINED for hello in members.values()):
         only_while_it_forms(job)
     missing = set(job.round.instances) - set(members) - job.round.lost
-    if not members and job.target is not None and not missing & set(wanted(job) or ()):
+    if not members and job.target is not None and not set(map(node_of, missing)) & set(wanted(job) or ()):
         missing = set()  # whoever is wanted is lost, so the group is broken: nobody else need be heard
     hosts_away = members and any(host not in nodes for host in job.round.group.hosts)
     unheard = missing or hosts_away or set(job.roster.absent) & set(members)
