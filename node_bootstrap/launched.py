@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from dyntrain.node_bootstrap.core.pacing import Timing
@@ -33,7 +34,13 @@ from dyntrain.node_bootstrap.supervision.base_duties import BaseDuties, at_once,
 from dyntrain.node_bootstrap.supervision.control_channel import ControlChannel
 from dyntrain.node_bootstrap.supervision.group import PsGroup
 from dyntrain.node_bootstrap.supervision.supervisor import SupervisedNode, Supervisor
-from dyntrain.node_bootstrap.supervision.wiring import joining, make_isolation, make_worker, own_programs_first
+from dyntrain.node_bootstrap.supervision.wiring import (
+    beside,
+    joining,
+    make_isolation,
+    make_worker,
+    own_programs_first,
+)
 from dyntrain.training.dt_scripts import environment
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.node_spec import NodeSpec
@@ -88,8 +95,27 @@ async def run_launched(spec: NodeSpec, folder: Path, timing: Timing) -> int:
 def wire(
     spec: NodeSpec, folder: Path, channel: ControlChannel, children: Children, timing: Timing, clocks: Clocks
 ) -> Supervisor:
-    """Its processes write where this one writes: to the person who launched the job."""
-    status, control_file = NoController(), folder / "control.json"
+    """Its processes write where this one writes: to the person who launched the job. Each of its workers has a
+    supervisor; the first one's has the others below it.
+    """
+    others = []
+    for slot in range(1, spec.slots):
+        line = ControlChannel(spec.endpoint.cluster, lambda: _access(spec), timing, clocks)
+        others.append(_supervisor(spec, folder, line, children, timing, clocks, slot, ()))
+    return _supervisor(spec, folder, channel, children, timing, clocks, 0, others)
+
+
+def _supervisor(
+    spec: NodeSpec,
+    folder: Path,
+    channel: ControlChannel,
+    children: Children,
+    timing: Timing,
+    clocks: Clocks,
+    slot: int,
+    others: Sequence[Supervisor],
+) -> Supervisor:
+    status, control_file = NoController(), beside(folder / "control.json", slot)
     identity = Identity(
         instance_id=spec.instance_id,
         private_ip=spec.private_ip,
@@ -106,13 +132,13 @@ def wire(
     worker = make_worker(joining(program, control_file), children, channel, status, timing, spec.warm_spares)
     isolation = make_isolation(worker, _wanted, status, clocks.patience, timing)
     base = None
-    if spec.servers:
+    if spec.servers and not slot:
         # by its address: ps-lite would pick an interface by itself
         blank = Program(BLANK, {**spec.server_environment, "DMLC_NODE_HOST": spec.private_ip}, None)
         group = PsGroup(blank, spec.servers + 1, spec.private_ip, children, channel.tell, timing)
         base = BaseDuties(at_once if spec.base else never, group, all_serve=not spec.base)
-    node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks)
-    return Supervisor(node, channel, status, worker, isolation, base)
+    node = SupervisedNode(identity, 1, spec.mount, control_file, timing, clocks, slot=slot, slots=spec.slots)
+    return Supervisor(node, channel, status, worker, isolation, base, others=others)
 
 
 async def _access(spec: NodeSpec) -> Access | None:
@@ -127,10 +153,14 @@ async def _wanted() -> bool:
 
 
 async def _departed(supervisor: Supervisor) -> None:
-    """Returns once the host was taken out of the job and its worker has left. On EC2 the controller would see to it."""
-    while not (supervisor.unlisted.is_set() and supervisor.worker.left.is_set()):
-        await supervisor.unlisted.wait()
-        await supervisor.worker.left.wait()
+    """Returns once the host was taken out of the job and its workers have left. On EC2 the controller would see to
+    it.
+    """
+    supervisors = [supervisor, *supervisor.others]
+    while not all(one.unlisted.is_set() and one.worker.left.is_set() for one in supervisors):
+        for one in supervisors:
+            await one.unlisted.wait()
+            await one.worker.left.wait()
 
 
 async def _abandoned(channel: ControlChannel, seconds: float) -> None:

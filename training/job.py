@@ -102,6 +102,37 @@ class ElasticJob:
         return self._size
 
     @property
+    def local_rank(self) -> int:
+        """Which of the node's workers this one is, from 0, for as long as its process lives: `mx.gpu(job.local_rank)`
+        where each GPU has a worker of its own (`--workers-per-node`).
+        """
+        return self.membership.local_rank
+
+    @property
+    def local_size(self) -> int:
+        """How many workers the node has."""
+        return self.membership.local_size
+
+    @property
+    def rank(self) -> int:
+        """This worker's number among all `epoch.workers`, as `epoch.rank`; changes with the membership. Those of a node
+        follow each other.
+        """
+        return int(self._ranked("rank").kvstore.rank)
+
+    @property
+    def cross_rank(self) -> int:
+        """The number of this worker's node, in Horovod's terms; changes with the membership."""
+        return self._ranked("cross_rank").cross_rank
+
+    def _ranked(self, name: str) -> Membership:
+        if not self.membership.numbered:
+            raise RuntimeError(
+                f"job.{name} before the loop over job.epochs(): no worker has its number yet; job.local_rank it has"
+            )
+        return self.membership
+
+    @property
     def position(self) -> Position:
         return self._loop.position
 

@@ -219,6 +219,9 @@ class NodeConfig(Wire):
     workers: int = Field(
         1, ge=1, description="nodes there from the start, master included: the job begins when so many are ready"
     )
+    workers_per_node: int = Field(
+        1, ge=1, le=64, description="worker processes a node, such as one for each GPU: they come and go together"
+    )
     engine: Literal["pslite", "horovod"] = Field(
         "pslite", description="what sums the gradients; horovod, all-reduce among the workers, must be on each node"
     )

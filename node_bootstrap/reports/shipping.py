@@ -23,13 +23,14 @@ BEFORE_A_JOB = "no-job"
 log = logging.getLogger(__name__)
 
 
-def agent_config(identity: Identity, job: str, layout: Layout) -> dict[str, Any]:
+def agent_config(identity: Identity, job: str, layout: Layout, workers: int = 1) -> dict[str, Any]:
     """One stream a log file: the agent takes no two files for one stream. Of files that match a pattern it follows the
     latest.
     """
     streams = {
         "node": layout.node_log.name,
         "worker": "worker.log",
+        **{f"worker-{slot}": f"worker-{slot}.log" for slot in range(1, workers)},
         "ps-lite": "pslite.log",
         "coordinator": "coordinator.log",
         "prepare": "prepare-*.log",
@@ -46,8 +47,8 @@ def agent_config(identity: Identity, job: str, layout: Layout) -> dict[str, Any]
 
 
 class LogShipping:
-    def __init__(self, identity: Identity, layout: Layout, children: Children) -> None:
-        self._identity, self._layout, self._children = identity, layout, children
+    def __init__(self, identity: Identity, layout: Layout, children: Children, workers: int = 1) -> None:
+        self._identity, self._layout, self._children, self._workers = identity, layout, children, workers
         self._job = asyncio.Queue[str]()
         self.follow(BEFORE_A_JOB)
 
@@ -72,7 +73,7 @@ class LogShipping:
     async def _apply(self, job: str) -> None:
         """The agent remembers what it was told, over restarts too: it is told once."""
         path, agent = self._layout.agent_config, self._layout.agent
-        wanted = json.dumps(agent_config(self._identity, job, self._layout), indent=2) + "\n"
+        wanted = json.dumps(agent_config(self._identity, job, self._layout, self._workers), indent=2) + "\n"
         if not agent.exists() or (path.exists() and path.read_text(encoding="utf-8") == wanted):
             return
         path.unlink(missing_ok=True)  # it is there only when the agent has taken it

@@ -60,6 +60,8 @@ class SupervisedNode:
     rebalance: Rebalance = LEAVE
     account: Account | None = None  # the worker's; None: this process's
     results: bool = False  # whether the coordinator uploads the job's
+    slot: int = 0  # of the node's worker processes, each of which has a supervisor
+    slots: int = 1
 
 
 class JobLogs(Protocol):
@@ -70,7 +72,8 @@ class JobLogs(Protocol):
 class Supervisor:
     """The `Receiver` of `channel`. Only nodes on EC2 have `notices` and `logs`, only those that are or may become
     base nodes have `base`. `workers` takes the addresses of the cluster's nodes. `desk`: people may launch here.
-    `program_of`: they must, for the cluster has no command of its own; then a job's end retires nobody.
+    `program_of`: they must, for the cluster has no command of its own; then a job's end retires nobody. `others`: those
+    of the node's other workers, which run and retire with this one.
 
     `unlisted` is set while the coordinator says that the target does not list the node.
     """
@@ -88,7 +91,9 @@ class Supervisor:
         workers: Callable[[Sequence[str]], None] = lambda addresses: None,
         desk: LaunchDesk | None = None,
         program_of: Callable[[Launch], Program] | None = None,
+        others: Sequence[Supervisor] = (),
     ) -> None:
+        self.others = others
         self._node, self._channel, self._status = node, channel, status
         self.worker, self._isolation, self.base = worker, isolation, base
         self._notices, self._logs, self._workers = notices, logs, workers
@@ -109,6 +114,8 @@ class Supervisor:
             if self._desk is not None:
                 tasks.create_task(self._desk.run())
             tasks.create_task(self._channel.run(self))
+            for other in self.others:
+                tasks.create_task(other.run())
 
     async def until_retired(self) -> str:
         """Why, once the coordinator has no more use for the node."""
@@ -123,9 +130,12 @@ class Supervisor:
             cluster=identity.cluster,
             instance_id=identity.instance_id,
             private_ip=identity.private_ip,
+            slot=self._node.slot,
+            slots=self._node.slots,
             identity=identity.signed,
             attempt=self._node.attempt,
-            base=identity.base or (self.base is not None and self.base.begun),  # the tag may have come later
+            base=(identity.base and not self._node.slot)
+            or (self.base is not None and self.base.begun),  # the tag may have come later
             worker_pid=self.worker.pid,
         )
 
@@ -224,6 +234,8 @@ class Supervisor:
             certificate=endpoint.certificate,
             token=access.token,
             mount=self._node.mount,
+            slot=self._node.slot,
+            slots=self._node.slots,
             identity=identity.signed,
             liveness_seconds=self._node.clocks.liveness,
             progress_seconds=self._node.clocks.progress,
@@ -244,6 +256,15 @@ class Supervisor:
         self._reason = self._reason or reason
         self._retired.set()
 
+    async def end(self) -> None:
+        """Of one of `others`: its worker, and its word to the coordinator. Bounded."""
+        await self._end()
+        self._channel.leave()
+
+    async def _end(self) -> None:
+        await self.worker.finish(self._node.timing.finish)
+        await self.worker.stop(self._node.timing.grace)
+
     async def retire(self, reason: str) -> None:
         """Stop the worker and the ps-lite processes; on the master wait for the coordinator to end by itself.
         Bounded.
@@ -251,8 +272,7 @@ class Supervisor:
         log.info("retiring", extra={"reason": reason})
         timing, coordinator = self._node.timing, self.base.coordinator if self.base is not None else None
         leads = coordinator is not None and coordinator.retire()
-        await self.worker.finish(timing.finish)
-        await self.worker.stop(timing.grace)
+        await asyncio.gather(self._end(), *(other.end() for other in self.others))
         if self.base is not None:
             await self.base.group.stop_all()
         if coordinator is not None and leads:

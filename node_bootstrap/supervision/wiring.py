@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dyntrain.controller.contract.messages import IDENTITY_VARIABLE, NodeConfig
@@ -60,6 +60,11 @@ def joining(program: Program, control_file: Path) -> Program:
             "PYTHONHASHSEED": hashing,
         }
     )
+
+
+def beside(path: Path, slot: int) -> Path:
+    """What belongs to the node's worker of this slot, beside the first one's: `worker-1.log`."""
+    return path.with_name(f"{path.stem}-{slot}{path.suffix}") if slot else path
 
 
 def make_worker(
@@ -141,24 +146,13 @@ def wire(node: Ec2Node) -> Ec2Parts:
 
     # the supervisor is made last, and the watch runs later still
     notices = NoticeWatch(node.metadata, lambda notice: supervisor.noticed(notice), timing)
-    log_path = layout.logs / "worker.log"
+    slots = range(config.workers_per_node)
     logs: tuple[LogShipping | VolumeLog, ...] = (
-        LogShipping(identity, layout, children),
-        *_volume_log(node, log_path),
+        LogShipping(identity, layout, children, len(slots)),
+        *(log for slot in slots for log in _volume_log(node, slot)),
     )
-    variables = {**node.environment, **_path(config)}
-    if config.dt_scripts:
-        variables = environment(variables, os.environ)
-    configured = Program(config.training_cmd, variables, log_path, working_folder(config), user=node.user)
-    program = joining(configured, layout.control_file) if config.training_cmd else None
-    worker = make_worker(program, children, channel, status, timing, config.warm_spares)
-    isolation = make_isolation(
-        worker,
-        published.wanted,
-        status,
-        config.isolation_seconds,
-        timing,
-    )
+    worker = _worker(node, 0, channel, status)
+    isolation = make_isolation(worker, published.wanted, status, config.isolation_seconds, timing)
 
     def listed(addresses: Sequence[str]) -> None:
         published.placed(addresses)
@@ -175,6 +169,7 @@ def wire(node: Ec2Node) -> Ec2Parts:
         rebalance,
         node.account,
         config.output_location is not None,
+        slots=len(slots),
     )
     supervisor = Supervisor(
         supervised,
@@ -186,36 +181,69 @@ def wire(node: Ec2Node) -> Ec2Parts:
         notices,
         logs,
         listed,
-        _desk(node, channel, log_path) if identity.base else None,
-        None if program is not None else lambda launch: _launched(node, launch, log_path),
+        _desk(node, channel) if identity.base else None,
+        _program_of(node, 0),
+        [_beside(node, slot, supervised, published, status) for slot in slots[1:]],
     )
     return Ec2Parts(reporter, status, notices, logs, supervisor)
 
 
-def _volume_log(node: Ec2Node, log_path: Path) -> tuple[VolumeLog, ...]:
+def _beside(
+    node: Ec2Node, slot: int, supervised: SupervisedNode, published: Published, status: ControllerStatus
+) -> Supervisor:
+    """Of another worker than the node's first one: with a line to the coordinator and a control file of its own."""
+    identity, config, timing = node.identity, node.config, node.timing
+    channel = ControlChannel(identity.cluster, published.access, timing, clocks_of(config))
+    worker = _worker(node, slot, channel, status)
+    isolation = make_isolation(worker, published.wanted, status, config.isolation_seconds, timing)
+    own = replace(supervised, control_file=beside(node.layout.control_file, slot), slot=slot)
+    return Supervisor(own, channel, status, worker, isolation, program_of=_program_of(node, slot))
+
+
+def _worker(node: Ec2Node, slot: int, channel: ControlChannel, status: ControllerStatus) -> Worker:
+    config = node.config
+    variables = {**node.environment, **_path(config)}
+    if config.dt_scripts:
+        variables = environment(variables, os.environ)
+    configured = Program(config.training_cmd, variables, _log_path(node, slot), working_folder(config), user=node.user)
+    program = joining(configured, beside(node.layout.control_file, slot)) if config.training_cmd else None
+    return make_worker(program, node.children, channel, status, node.timing, config.warm_spares)
+
+
+def _log_path(node: Ec2Node, slot: int) -> Path:
+    return beside(node.layout.logs / "worker.log", slot)
+
+
+def _program_of(node: Ec2Node, slot: int) -> Callable[[Launch], Program] | None:
+    """None: the configuration says what to train."""
+    return None if node.config.training_cmd else lambda launch: _launched(node, launch, slot)
+
+
+def _volume_log(node: Ec2Node, slot: int) -> tuple[VolumeLog, ...]:
     if node.config.logs != "volume":
         return ()
     cluster, instance, mount = node.identity.cluster, node.identity.instance_id, Path(node.config.mount)
 
     def place(job: str) -> Path:
-        return JobFolder.of(mount, cluster, job).log_of(instance)
+        return beside(JobFolder.of(mount, cluster, job).log_of(instance), slot)
 
-    return (VolumeLog(log_path, place, node.children, node.user, node.layout.logs / "log-copy.log", node.timing),)
+    copy = beside(node.layout.logs / "log-copy.log", slot)
+    return (VolumeLog(_log_path(node, slot), place, node.children, node.user, copy, node.timing),)
 
 
-def _desk(node: Ec2Node, channel: ControlChannel, log_path: Path) -> LaunchDesk:
+def _desk(node: Ec2Node, channel: ControlChannel) -> LaunchDesk:
     group = node.account.gid if node.account else -1
     return LaunchDesk(
-        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, log_path, channel.tell
+        node.layout.launch_socket, group, node.identity.cluster, node.config.mount, _log_path(node, 0), channel.tell
     )
 
 
-def _launched(node: Ec2Node, launch: Launch, log_path: Path) -> Program:
+def _launched(node: Ec2Node, launch: Launch, slot: int) -> Program:
     variables = {**node.environment, **_path(node.config), **launch.environment}
     if launch.dt_scripts or node.config.dt_scripts:
         variables = environment(variables, os.environ)
-    program = Program(launch.command, variables, log_path, launch.directory, user=node.user)
-    return joining(program, node.layout.control_file)
+    program = Program(launch.command, variables, _log_path(node, slot), launch.directory, user=node.user)
+    return joining(program, beside(node.layout.control_file, slot))
 
 
 def _path(config: NodeConfig) -> dict[str, str]:

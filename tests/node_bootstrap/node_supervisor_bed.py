@@ -49,7 +49,14 @@ class Bed:
         calls = self.calls
         identity = SimpleNamespace(cluster="c", instance_id="i-1", private_ip="10.0.0.1", signed=None, base=tag)
         node: Any = SimpleNamespace(
-            identity=identity, attempt=3, timing=TIMING, rebalance=rebalance, results=results, account=None
+            identity=identity,
+            attempt=3,
+            timing=TIMING,
+            rebalance=rebalance,
+            results=results,
+            account=None,
+            slot=0,
+            slots=1,
         )
         self.finished = asyncio.Event()
         self.leads = True

@@ -50,6 +50,7 @@ from dyntrain.training.protocol.node_messages import (
     WorkerExited,
     WorkerStarted,
 )
+from dyntrain.training.protocol.slots import node_of, slot_of
 from dyntrain.training.sampling.sharding import after_step, share
 from dyntrain.training.worker.membership.dialogue import Dialogue
 from dyntrain.training.worker.state.checkpoint import commit_name, superseded
@@ -113,7 +114,9 @@ class Worker:
     def hello(self) -> WorkerHello:
         return WorkerHello(
             cluster="c",
-            instance_id=self.name,
+            instance_id=node_of(self.name),
+            slot=slot_of(self.name),
+            slots=self.world.slots,
             private_ip="10.0.0.1",
             pid=self.pid,
             state_port=9000,
@@ -406,8 +409,10 @@ class Node:
         pid = self.worker.pid if self.worker.alive else None
         hello = NodeHello(
             cluster="c",
-            instance_id=self.name,
-            private_ip=f"10.0.0.{int(self.name[2:], 16)}",
+            instance_id=node_of(self.name),
+            slot=slot_of(self.name),
+            slots=self.world.slots,
+            private_ip=f"10.0.0.{int(node_of(self.name)[2:], 16)}",
             attempt=1,
             base=self.base,
             worker_pid=pid,

@@ -43,6 +43,7 @@ from dyntrain.training.protocol.messages import (
     Whereabouts,
     WorkerHello,
 )
+from dyntrain.training.protocol.slots import names_of, nodes_of, slot_of
 from dyntrain.training.session.generation.generation import Limits
 from dyntrain.training.session.job.options import Options
 from dyntrain.training.session.orders import Announce, DropWorker, Journal, Order, Over, ToNode, ToWorker
@@ -79,12 +80,13 @@ class World:
         engine: EngineName = "pslite",
         loops: int = 1,
         epochs: int = EPOCHS,
+        slots: int = 1,
         **options: Any,
     ) -> None:
         """On `slow_storage` no commit but a generation's first one comes to its end. The script has so many `loops`
-        over `epochs` each.
+        over `epochs` each. Each node has so many processes as `slots` says.
         """
-        self.loops, self.epochs = loops, epochs
+        self.loops, self.epochs, self.slots = loops, epochs, slots
         self.engine, self.all_reduce = engine, engine == "horovod"
         self.now, self.segments, self.slow_storage = 100.0, segments, slow_storage
         self.pids = count(100)
@@ -112,7 +114,9 @@ class World:
         self.target = Target.of(1, tuple(map(instance, base)))
         self.session: Session | None = None
         self.nodes: dict[str, Node] = {}
-        self.nodes |= {instance(letter): Node(self, instance(letter), letter in base) for letter in base + elastic}
+        for letter in base + elastic:
+            for name in names_of(instance(letter), slots):
+                self.nodes[name] = Node(self, name, letter in base and not slot_of(name))
         self.start()
 
     # ---- the coordinator
@@ -173,6 +177,10 @@ class World:
         if isinstance(entry, GenerationSettled):
             before = self.generations()
             assert entry.number not in before, "no two generations have one number"
+            whole = [name for node in nodes_of(entry.members) for name in names_of(node, self.slots)]
+            assert list(entry.members) == whole, (
+                "a node trains with all its processes, one after another, or not at all"
+            )
             assert not self.journal or all(number < entry.number for number in before)
             replaced = (
                 set(self.session.job.target.replacing)

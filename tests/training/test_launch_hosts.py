@@ -142,6 +142,35 @@ def test_an_edit_may_name_hosts_as_the_host_file_does(tmp_path: Path) -> None:
     assert edited.destination(C) == ("-p", "2222", "--", "ubuntu@worker-1")
 
 
+def slots_of(made: Plan) -> list[int]:
+    return [made.workers_per_node or made.slots.get(host) or 1 for host in made.hosts]
+
+
+def test_slots_say_how_many_workers_a_host_has_as_for_horovodrun(tmp_path: Path) -> None:
+    """With ps-lite the same line, as the Deep Learning AMI has it, stands for one worker with all GPUs."""
+    content = f"{A} slots=4 max_slots=8\n{B}\n".encode()
+    assert slots_of(plan_of(tmp_path, content)) == [1, 1]
+    assert slots_of(plan_of(tmp_path, content, "--workers-per-node", "slots")) == [4, 1]
+    assert slots_of(plan_of(tmp_path, content, "--engine", "horovod")) == [4, 1]
+    assert slots_of(plan_of(tmp_path, content, "--engine", "horovod", "--workers-per-node", "2")) == [2, 2]
+
+
+@pytest.mark.parametrize("text", ["0", "65", "four", "-1", ""])
+def test_what_is_no_number_of_workers_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LaunchError, match=r"--workers-per-node .*: must be slots, or between 1 and 64"):
+        plan_of(tmp_path, PLAIN.encode(), f"--workers-per-node={text}")
+    with pytest.raises(LaunchError, match=f"line 1: slots={text}: write a number from 1 to 64"):
+        plan_of(tmp_path, f"{A} slots={text}\n{B}\n".encode())
+
+
+def test_an_edit_says_how_many_workers_the_new_host_has(tmp_path: Path) -> None:
+    edited = FileHosts(tmp_path, [A], clock=iter(range(100)).__next__, slots={A: 2})
+    (tmp_path / HOST_FILE).write_text(f"{A}\n{B} slots=3\n{C}\n")
+    for _ in range(5):
+        edited.read_target()
+    assert [edited.slots(host) for host in edited.hosts] == [2, 3, None]
+
+
 def test_an_edit_that_is_refused_is_told_with_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     edited = FileHosts(tmp_path, [A, B], clock=iter(range(100)).__next__)
     (tmp_path / HOST_FILE).write_text(f"{A}\n# more\n{B}\nps-9\n")

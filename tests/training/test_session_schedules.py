@@ -143,3 +143,18 @@ def test_t22_whatever_happens_while_a_base_node_is_replaced_no_sample_is_lost_an
     calm(world, "bcd", "ac")
     check(world)
     assert world.over == "finished"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("segments", [False, True])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(schedule=schedules, loops=st.integers(1, 2))
+def test_whatever_happens_to_one_of_a_nodes_processes_the_job_ends_with_whole_nodes(
+    engine: EngineName, segments: bool, schedule: list[tuple[int, int]], loops: int
+) -> None:
+    """That a node trains with all its processes or not at all the world sees at each generation."""
+    world = World("ab", "c", segments=segments, engine=engine, loops=loops, epochs=2, slots=2)
+    play(world, schedule)
+    calm(world, "abc")
+    check(world)
+    assert world.over == "finished"

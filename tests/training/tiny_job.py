@@ -136,6 +136,8 @@ def arguments() -> argparse.Namespace:
         type=Path,
         help="a folder for files that make a worker hang, load slowly, compute for ever or stand still",
     )
+    parser.add_argument("--places", action="store_true", help="print at each epoch where this process stands")
+    parser.add_argument("--validate", type=float, default=0.0, help="so many seconds after each epoch, on rank 0 alone")
     parser.add_argument("--load-seconds", type=float, default=0.0)
     parser.add_argument(
         "--child",
@@ -179,6 +181,9 @@ def train(job: ElasticJob, net: gluon.nn.HybridSequential, data: Loaded, args: a
     trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
     batching = PerWorker(args.batch_size) if args.per_worker else FixedGlobal(args.batch_size)
     for epoch in job.epochs(args.epochs, samples=len(data), batching=batching, seed=3):
+        if args.places:
+            place = (job.rank, job.local_rank, job.local_size, job.cross_rank, epoch.workers)
+            logging.warning("PLACE %d %d %s", epoch.number, os.getpid(), " ".join(map(str, place)))
         for x, y in epoch.batches(data):
             with autograd.record():
                 loss = loss_function(net(x), y)
@@ -191,6 +196,9 @@ def train(job: ElasticJob, net: gluon.nn.HybridSequential, data: Loaded, args: a
                 time.sleep(args.step_seconds)
             if args.fail_at is not None and job.position.step >= args.fail_at and epoch.rank == 1:
                 raise RuntimeError("made to fail")
+        if args.validate and job.rank == 0:
+            net(mx.nd.zeros((1, 6))).wait_to_read()
+            time.sleep(args.validate)
         if args.norm:
             print_statistics(net, epoch)
 

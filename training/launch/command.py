@@ -141,6 +141,7 @@ class Launcher:
             base=base,
             servers=1 if serves else 0,
             warm_spares=self.plan.warm_spares,
+            slots=self.plan.workers_per_node or self.hosts.slots(host) or 1,
             liveness_seconds=self.plan.clocks.liveness,
             progress_seconds=self.plan.clocks.progress,
             command=self.plan.command,
@@ -239,6 +240,7 @@ async def launch(plan: Plan, directory: Path, hosts: FileHosts | None = None) ->
         elastic=plan.elastic,
         look_up=lambda name: as_reached(address_of(name, by_ssh=plan.launcher == "ssh"), plan.hosts),
         destinations=plan.destinations,
+        slots=plan.slots,
     )
     if plan.elastic:
         log.info("Created worker host file %s", hosts.file)

@@ -134,7 +134,9 @@ class FileHosts:
         elastic: bool = True,
         look_up: Callable[[str], str] = lambda name: str(ipaddress.ip_address(name)),
         destinations: Mapping[str, tuple[str, ...]] | None = None,
+        slots: Mapping[str, int] | None = None,
     ) -> None:
+        self._slots = dict(slots or {})
         self._elastic, self._look_up = elastic, look_up
         self._destinations = dict(destinations or {})
         self._trained: set[str] = set()
@@ -213,12 +215,18 @@ class FileHosts:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
                 address = written[line.number] = self._look_up(line.name)
                 self._destinations.setdefault(address, Host(address, line).destination)
+                if line.slots is not None:
+                    self._slots.setdefault(address, line.slots)
         named = {line.number for line in lines}
         return "".join(f"{content if number in named else ''}\n" for number, content in written.items())
 
     def destination(self, host: str) -> tuple[str, ...]:
         """What ssh is given to reach the address."""
         return self._destinations.get(host, ("--", host))
+
+    def slots(self, host: str) -> int | None:
+        """How many workers its line is for; None: it does not say. What was said first stays."""
+        return self._slots.get(host)
 
     def never_trained(self) -> str:
         """The base hosts that were in no step of a job that had some; "": none."""

@@ -14,8 +14,10 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from dyntrain.training.protocol.slots import MOST_SLOTS
 
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 LOOK_UP_SECONDS = 10.0  # for ssh to read its settings
@@ -27,11 +29,12 @@ class HostError(ValueError):
 
 @dataclass(frozen=True)
 class Line:
-    """`host` as it is written, without the port of ssh."""
+    """`host` as it is written, without the port of ssh. `slots`: how many workers it is meant for; None: not said."""
 
     number: int
     host: str
     port: int | None = None
+    slots: int | None = None
 
     @property
     def name(self) -> str:
@@ -62,13 +65,21 @@ def decoded(raw: bytes) -> str:
 
 
 def lines_of(text: str, source: str) -> list[Line]:
-    """What follows a host on its line, such as `slots=4`, counts for nothing. Raises HostError."""
+    """Of what follows a host on its line `slots=4` counts, and nothing else. Raises HostError."""
     lines = []
     for number, content in enumerate(text.splitlines(), 1):
         words = content.partition("#")[0].split()
         if words:
-            lines.append(_line(number, words[0], source))
+            line = _line(number, words[0], source)
+            lines.append(replace(line, slots=_slots(number, words[1:], source)))
     return lines
+
+
+def _slots(number: int, words: Sequence[str], source: str) -> int | None:
+    said = [word.partition("=")[2] for word in words if word.startswith("slots=")]
+    if said and not (said[0].isascii() and said[0].isdecimal() and 0 < int(said[0]) <= MOST_SLOTS):
+        raise HostError(f"{source}, line {number}: slots={said[0]}: write a number from 1 to {MOST_SLOTS}")
+    return int(said[0]) if said else None
 
 
 def _line(number: int, word: str, source: str) -> Line:

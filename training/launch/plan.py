@@ -22,9 +22,10 @@ from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
+from dyntrain.training.protocol.slots import MOST_SLOTS
 from dyntrain.training.worker.channel.objects import ChannelError, checked_source, variable
 
-ALL = "all"
+ALL, SLOTS = "all", "slots"
 WRITER, ALL_REDUCE = ("tensorboard",), ("horovod",)
 NO_COMMAND = "no training command: put it after the options, as in: ... python train.py"
 # options that mean something on a cluster, too; -n and -H name what it has anyway
@@ -75,6 +76,8 @@ class Plan:
     resume: bool = False
     master: str = ""  # the base host that runs the coordinator; "": the first
     destinations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of ssh, by address
+    workers_per_node: int | None = 1  # None: as the host file's slots= say, else one
+    slots: Mapping[str, int] = field(default_factory=dict)  # as the host file says, by address
 
 
 def parse(argv: Sequence[str] | None) -> Plan:
@@ -140,6 +143,12 @@ def _add_processes(parser: argparse.ArgumentParser) -> None:
     )
     how = "ssh (the default): processes on the hosts of the host file; local: all on this machine"
     parser.add_argument("--launcher", type=_launcher, default="ssh", metavar="{local,ssh}", help=how)
+    parser.add_argument(
+        "--workers-per-node",
+        metavar="{N,slots}",
+        help="worker processes a host, such as one for each GPU; slots: as many as the host file's slots= say, which "
+        "is the default with --engine horovod; else 1",
+    )
     parser.add_argument(
         "--env",
         action="append",
@@ -270,6 +279,8 @@ def checked(args: argparse.Namespace) -> Plan:
         resume=args.resume,
         master=here if here in hosts else hosts[0],
         destinations={host.address: host.destination for host in named},
+        workers_per_node=_workers_per_node(args.workers_per_node, args.engine),
+        slots={host.address: host.line.slots for host in named if host.line.slots is not None},
     )
 
 
@@ -288,6 +299,17 @@ def _servers(text: str, hosts: int) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= hosts:
         return int(text)
     raise LaunchError(f"--num-servers {text}: must be {ALL}, or between 1 and the number of base hosts ({hosts})")
+
+
+def _workers_per_node(text: str | None, engine: str | None) -> int | None:
+    """None: as the host file's slots= say. Raises LaunchError."""
+    if text is None:
+        return None if engine == "horovod" else 1
+    if text == SLOTS:
+        return None
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_SLOTS:
+        return int(text)
+    raise LaunchError(f"--workers-per-node {text}: must be {SLOTS}, or between 1 and {MOST_SLOTS}")
 
 
 def _launcher(text: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 
 
 class NodeSpec(BaseModel):
-    """`servers`: ps-lite servers that it offers, a scheduler besides; 0: none."""
+    """`servers`: ps-lite servers that it offers, a scheduler besides; 0: none. `slots`: how many workers it has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,6 +23,7 @@ class NodeSpec(BaseModel):
     base: bool
     servers: int = 0
     warm_spares: int = 0
+    slots: int = 1
     liveness_seconds: float
     progress_seconds: float
     command: tuple[str, ...]

@@ -45,6 +45,7 @@ from dyntrain.training.protocol.messages import (
     WorkerHello,
 )
 from dyntrain.training.protocol.node_messages import REFUSED
+from dyntrain.training.protocol.slots import name_of
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averaged, weighted
@@ -72,6 +73,7 @@ class CoordinatedMembership(Membership):
         self._control = control
         self._engine = engine
         super().__init__(ElasticKVStore(engine))
+        self.local_rank, self.local_size, self.numbered = control.slot, control.slots, False
         self._handover = Handover(control)
         folder = JobFolder.of(Path(control.mount), control.cluster, control.job)
         self._folder = folder
@@ -80,7 +82,7 @@ class CoordinatedMembership(Membership):
         self._guard = StepGuard(
             self._engine, lambda message: self._client.say(message, awaits_answer=isinstance(message, Broken))
         )
-        self._intents = IntentLog(folder.ledger, control.instance_id, os.getpid())
+        self._intents = IntentLog(folder.ledger, name_of(control.instance_id, control.slot), os.getpid())
         self._generation = 0
         self._writes = False  # once the job is over: as the coordinator says, as worker 0 may be lost in the last step
         self._loop = 0  # of the script's loops over epochs
@@ -171,6 +173,8 @@ class CoordinatedMembership(Membership):
             cluster=self._control.cluster,
             instance_id=self._control.instance_id,
             private_ip=self._control.private_ip,
+            slot=self._control.slot,
+            slots=self._control.slots,
             pid=os.getpid(),
             state_port=self._handover.port,
             engine=self._engine.name,
@@ -292,6 +296,7 @@ class CoordinatedMembership(Membership):
         formed = time.monotonic()
         kept = preparation.state.result()
         self.kvstore.rank, self.kvstore.num_workers = order.number, order.workers
+        self.cross_rank, self.numbered = order.cross_rank, True
         self.segment_steps, self.first_step = order.segment_steps, order.position.step
         self._guard.formed(order.generation, order.position)
         self._phases["state"] = time.monotonic() - formed

@@ -34,6 +34,8 @@ class Membership:
     told_failure = False  # whether the coordinator knows what the script raised
     over = False  # whether the loop has ended, at the end of its epochs or where it was stopped
     ended = False  # whether the job has: no other loop can follow
+    numbered = True  # whether this worker has a rank yet
+    local_rank, local_size, cross_rank = 0, 1, 0  # of its node's workers, how many they are, and which node it is
     starts = START  # where the loop over epochs that is next, or at hand, begins
 
     def __init__(self, kvstore: ElasticKVStore) -> None:
