@@ -40,6 +40,13 @@ def local() -> None:
     "--base-workers", type=click.IntRange(0, 32), default=1, show_default=True, help="Base nodes besides the master."
 )
 @click.option(
+    "--workers-per-node",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Worker processes of each node, as with one for each GPU.",
+)
+@click.option(
     "--epochs", type=click.IntRange(1), help="Epochs of the handwritten digits; default: on and on, until Ctrl-C."
 )
 @click.option(

@@ -47,6 +47,7 @@ class Up:
     allow_changes: bool
     quiet: bool
     command: tuple[str, ...]
+    workers_per_node: int = 1
 
     def own_command(self) -> tuple[tuple[str, ...], Path | None]:
         """The person's command as the machines run it, and the folder they run it in; None: the shared volume. Raises
@@ -82,7 +83,7 @@ def serve(chosen: Up) -> None:
         _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0)
-        given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder)
+        given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
         cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
@@ -108,17 +109,20 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
         _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0, python=PYTHON)
-        given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"}
+        given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
+            None, chosen.workers_per_node
+        )
         cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
         wait(chosen, cloud, cluster, ending)
 
 
-def runs_in(folder: Path | None) -> dict[str, str]:
-    """Parameters of the cluster's template for a command that runs there."""
-    if folder is None:
-        return {}
-    quoted = json.dumps(str(folder)).replace("$", "\\u0024")  # the emulator would take ${...} for the template's own
-    return {"NodeFields": f'"working_directory": {quoted}'}
+def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
+    """Parameters of the cluster's template for a command that runs there, so many times on each node."""
+    # the emulator would take ${...} for the template's own
+    place = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
+    many = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
+    fields = ", ".join(f'"{name}": {value}' for name, value in {**place, **many}.items())
+    return {"NodeFields": fields} if fields else {}
 
 
 def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:

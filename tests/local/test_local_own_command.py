@@ -117,6 +117,7 @@ def test_a_folder_with_any_name_comes_to_the_machines_as_it_is(tmp_path: Path) -
     folder = tmp_path / 'my "own" ${Folder} ä\\b'
     assert json.loads("{" + runs_in(folder)["NodeFields"] + "}") == {"working_directory": str(folder)}
     assert runs_in(None) == {}
+    assert runs_in(None, 2) == {"NodeFields": '"workers_per_node": 2'}
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])

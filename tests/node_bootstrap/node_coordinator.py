@@ -70,6 +70,7 @@ class FakeCoordinator:
     refusals: int = 0
     server: Server | None = None
     present: ServerConnection | None = None
+    lines: dict[str, ServerConnection] = field(default_factory=dict)  # the last one of each of the node's workers
     endpoint: CoordinatorEndpoint | None = None
 
     async def accept(self, connection: ServerConnection) -> None:
@@ -83,7 +84,7 @@ class FakeCoordinator:
             self.hellos.append(hello)
             await connection.send(Welcome(job=self.job).model_dump_json())
             await connection.send(Listed(listed=self.listed).model_dump_json())
-            self.present = connection
+            self.present = self.lines[hello.name] = connection
             async for text in connection:
                 self.heard.append(parse_to_coordinator(text))
         if self.present is connection:

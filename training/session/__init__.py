@@ -9,6 +9,7 @@ What a loss costs the others:
 | it was started and does not connect in `--progress-seconds` | it is killed and started again; nobody waits for it |
 | after the next generation was settled, before the word to go | *taken back*: another one is formed, nothing is lost |
 | while the others train: killed, crashed, hung, cut off | *release*: they free themselves, void at most one step |
+| the same, of a node with several workers | they leave at the formation and come again; the last node waits |
 | it lives, and keeps the others waiting inside a step | the same; it alone is restarted if it does not prepare |
 | it lives, and does not come to a boundary where others wait | it alone is restarted |
 | inside a formation, after the word to go | *restart* from the safe state; nothing is trained again |

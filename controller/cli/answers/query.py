@@ -219,7 +219,7 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
         "epoch": report.epoch,
         "epochs": report.epochs,
         "step": report.step,
-        "workers": sum(member.active for member in report.members),
+        "workers": sum(member.processes for member in report.members if member.active),
         "samples_per_second": report.samples_per_second,
         "heard_at": seen.heard.heard_at,
         "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),

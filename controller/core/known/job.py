@@ -78,7 +78,7 @@ def gauges_of(report: JobReport) -> dict[str, float]:
     """What is worth a curve beside the job's own; a job that is over trains nothing."""
     over = report.state in ("finished", "failed")
     gauges: dict[str, float] = {
-        "Workers": 0 if over else sum(member.active for member in report.members),
+        "Workers": 0 if over else sum(member.processes for member in report.members if member.active),
         "SamplesPerSecond": 0.0 if over else report.samples_per_second,
     }
     if report.progress is not None and report.progress.fraction is not None:
