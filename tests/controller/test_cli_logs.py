@@ -118,6 +118,18 @@ def test_lines_of_several_files_come_in_the_order_of_their_times(tmp_path: Path)
     assert lines == ["one", "one", "two", "three"]
 
 
+def test_the_lines_of_all_workers_of_a_node_are_shown_with_which_of_them_wrote_it(tmp_path: Path) -> None:
+    written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 one")
+    folder = tmp_path / "machines" / HERE / "var/log/dyntrain"
+    (folder / "worker-1.log").write_text("2026-01-01 10:00:01 two\n")
+    told = [(f"{HERE} worker", "one"), (f"{HERE} worker-1", "two")]
+    assert [(line.who, line.text[-3:]) for line in files_of(tmp_path, "demo").next()] == told
+    store = Store()
+    store.write(1.0, HERE, "one")
+    store.write(2.0, HERE, "two", kind="worker-1")
+    assert [(line.who, line.text) for line in source(store).next()] == told
+
+
 def test_files_that_are_not_kept_by_job_are_not_shown_for_one(tmp_path: Path) -> None:
     written(tmp_path, HERE, "demo", "2026-01-01 10:00:00 of another job")
     result = CliRunner().invoke(main, ["logs", "demo", "--job", "job-1", "--directory", str(tmp_path)])

@@ -79,3 +79,23 @@ def test_launch_hosts_of_two_workers_each_join_die_and_leave_as_one(launched: Ca
     changes = [line.split()[1:3] for line in (job.folder / "host_worker_log").read_text().splitlines()]
     assert changes[:2] == [["ADDED", "127.0.0.1"], ["ADDED", "127.0.0.9"]]
     assert changes[-1] == ["REMOVED", "127.0.0.9"]
+
+
+@pytest.mark.pslite
+def test_a_worker_that_keeps_the_others_is_named_while_they_wait(launched: Callable[..., Launched]) -> None:
+    """It is inside the script, as with slow data, and answers: nothing but this would say why no step is made."""
+    orders = ("--orders", ".")
+    more = ("--events", "events.jsonl", "--workers-per-node", "2")
+    job = launched("-n", "1", "--launcher", "local", *more, script=orders)
+    job.wait_for(r"epoch 0 .* workers 2")
+    (job.folder / "keep").touch()
+    job.wait_for(r"stalled: 1 of 2 workers wait for the sums of step \d+: i-\w+(:1)? is in its script", 120)
+    (stall,) = job.events("stalled")
+    told = instance_of("127.0.0.1")
+    assert sorted([*stall["stalled"], *stall["waiting"]]) == [told, f"{told}:1"]
+
+    (job.folder / "keep.taken").unlink()
+    job.wait_for(r"the stall is over after \d+ s")
+    assert job.events("stall_over")[0]["stalled"] == stall["stalled"]
+    assert job.go() == 0
+    assert not job.events("worker_lost")

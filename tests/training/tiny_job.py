@@ -99,6 +99,12 @@ class Orders:
             self.say(f"at-the-gate.{os.getpid()}")
             time.sleep(0.02)
 
+    def keep_others(self) -> None:
+        """One worker, outside of the step, for as long as the file that it took is there."""
+        if self.take("keep"):
+            while self._folder and (self._folder / "keep.taken").exists():
+                time.sleep(0.02)
+
     def say(self, name: str) -> None:
         assert self._folder is not None
         (self._folder / name).touch()
@@ -134,7 +140,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--orders",
         type=Path,
-        help="a folder for files that make a worker hang, load slowly, compute for ever or stand still",
+        help="a folder for files that make a worker hang, load slowly, compute for ever, stand still or keep the others",
     )
     parser.add_argument("--places", action="store_true", help="print at each epoch where this process stands")
     parser.add_argument("--validate", type=float, default=0.0, help="so many seconds after each epoch, on rank 0 alone")
@@ -190,6 +196,7 @@ def train(job: ElasticJob, net: gluon.nn.HybridSequential, data: Loaded, args: a
             loss.backward()
             data.orders.compute()
             data.orders.stand_still()
+            data.orders.keep_others()
             trainer.step(len(y))
             epoch.record("loss", float(loss.sum().asscalar()), len(y))
             if args.hold and args.hold.exists():

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from dyntrain.controller.adapters.logs import CloudWatchLogs, LogLine
 
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
-FILES = {"worker": "worker.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
+FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
 LATE_SECONDS = 120.0  # an agent that was busy sends lines so long after their time
 LINES_READ = 1000  # of a node's log, until one says the cluster: the first few are from before it knows
+_FURTHER = re.compile(r"-\d+$")  # of a node with several workers: worker-1
 _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
@@ -35,7 +36,7 @@ class Wanted:
     def stream(self, name: str) -> bool:
         """Whether the stream `<cluster>/<job>/<instance>/<kind>` is meant."""
         parts = name.split("/")
-        if len(parts) != 4 or parts[0] != self.cluster or parts[3] not in self.kinds:
+        if len(parts) != 4 or parts[0] != self.cluster or _FURTHER.sub("", parts[3]) not in self.kinds:
             return False
         return self.job in (None, parts[1]) and (self.instances is None or parts[2] in self.instances)
 
@@ -105,7 +106,7 @@ class FromFiles:
     def next(self) -> Iterator[SourceLine]:
         """In the order of their times, those of one file in its own."""
         found = [
-            (at, SourceLine(f"{machine.name} {kind}", text))
+            (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
             if self._meant(machine)
             for kind in KINDS
