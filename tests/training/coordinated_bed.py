@@ -98,7 +98,9 @@ class Line:
 class Worker:
     """`log` has what was said and done, in its order."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, memory: SafeMemory | None = None) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, memory: SafeMemory | None = None, **control_file: Any
+    ) -> None:
         self.log: Log = []
         self.line, self.engine, self.state = Line(self.log), Engine(self.log), Bytes(7)
         # The membership replaces it; what other tests of this process have put there would answer, too.
@@ -122,6 +124,7 @@ class Worker:
             certificate="",
             token="t",
             mount=str(folder),
+            **control_file,
         )
         self.membership = CoordinatedMembership(control, self.engine)  # type: ignore[arg-type]
 
@@ -153,8 +156,10 @@ def go_on(position: Position = AT, generation: int = 2, commit: bool = False) ->
 
 
 @contextlib.contextmanager
-def worker_in(folder: Path, monkeypatch: pytest.MonkeyPatch, memory: SafeMemory | None = None) -> Iterator[Worker]:
-    worker = Worker(folder, monkeypatch, memory)
+def worker_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, memory: SafeMemory | None = None, **control_file: Any
+) -> Iterator[Worker]:
+    worker = Worker(folder, monkeypatch, memory, **control_file)
     try:
         yield worker
     finally:
