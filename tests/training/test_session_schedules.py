@@ -158,3 +158,17 @@ def test_whatever_happens_to_one_of_a_nodes_processes_the_job_ends_with_whole_no
     calm(world, "abc")
     check(world)
     assert world.over == "finished"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(schedule=schedules)
+def test_t22_whatever_happens_while_a_base_node_of_two_processes_is_replaced_no_server_stays_on_it(
+    engine: EngineName, schedule: list[tuple[int, int]]
+) -> None:
+    world = World("ab", "cd", engine=engine, epochs=2, slots=2)
+    play(world, schedule, faults_and_replacement)
+    world.promote("c")
+    calm(world, "bcd", "ac")
+    check(world)
+    assert world.over == "finished"

@@ -170,6 +170,20 @@ def test_the_last_node_goes_on_from_what_is_safe_where_its_process_does_not_come
     assert members(driver) == (A0, A1)
 
 
+def test_a_replaced_base_node_that_lacks_a_process_serves_no_more() -> None:
+    """It leaves at the formation, and then its machine may end, with the server that all need."""
+    driver = Slots(3)
+    driver.trains(A, B, C)
+    driver.want(B, C, replacing={A: "i-0000000d"})
+    for base in (A, B):
+        driver.blanks(base)
+
+    lose(driver, A1, A0, B0, B1, C0, C1)
+
+    assert members(driver) == (B0, B1, C0, C1)
+    assert A not in driver.session.job.round.group.hosts
+
+
 def test_the_report_names_nodes_and_the_slowest_of_their_processes() -> None:
     driver = Slots(2)
     driver.trains(A, B)

@@ -140,7 +140,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--orders",
         type=Path,
-        help="a folder for files that make a worker hang, load slowly, compute for ever, stand still or keep the others",
+        help="a folder for files that make workers hang, load slowly, compute for ever, stand still or keep others",
     )
     parser.add_argument("--places", action="store_true", help="print at each epoch where this process stands")
     parser.add_argument("--validate", type=float, default=0.0, help="so many seconds after each epoch, on rank 0 alone")

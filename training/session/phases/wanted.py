@@ -62,7 +62,13 @@ def _replaced(job: JobState) -> set[str]:
     train no more.
     """
     replacing = job.target.replacing if job.target is not None else {}
-    return {old for old, new in replacing.items() if old not in job.roster.members or _can_serve(job, new)}
+    return {old for old, new in replacing.items() if not _trains_on(job, old) or _can_serve(job, new)}
+
+
+def _trains_on(job: JobState, instance: str) -> bool:
+    """With one of its processes missing a node leaves at the next formation."""
+    members = job.roster.members
+    return instance in members and instance in job.roster.ready(job.loop, besides=members)
 
 
 def _can_serve(job: JobState, instance: str) -> bool:
