@@ -16,6 +16,7 @@ import click
 from dyntrain.controller.local.guide import guide
 from dyntrain.controller.local.own_command import PYTHON, current_folder, must_be_there, on_bare_machines
 from dyntrain.controller.local.signals import Ended, ended_by_signals
+from dyntrain.training.protocol.slots import node_of, slot_of
 
 if TYPE_CHECKING:
     from dyntrain.controller.local.cloud.embedded import Cloud
@@ -170,9 +171,10 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """Where the machine's worker writes; None where it has not."""
-    machine = state_dir / "machines" / instance
-    places = (machine / LOG, machine / "disk" / "upper" / LOG)  # plain, bare
+    """Where the machine's worker writes, or one of several; None where it has not."""
+    machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
+    log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
+    places = (machine / log, machine / "disk" / "upper" / log)  # plain, bare
     return next((place for place in places if instance and place.exists()), None)
 
 

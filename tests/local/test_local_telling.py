@@ -151,4 +151,7 @@ def test_the_log_of_a_machine_is_found_wherever_its_root_is(tmp_path: Path) -> N
         log.touch()
         assert log_of(tmp_path, ONE) == log
         assert log in files_of(tmp_path / "machines" / ONE, "worker"), "nor does `dyntrain logs` miss it"
+    further = tmp_path / "machines" / ONE / LOG.replace("worker", "worker-1")
+    further.touch()
+    assert log_of(tmp_path, f"{ONE}:1") == further, "of a node with several workers"
     assert log_of(tmp_path, "") is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -146,4 +149,22 @@ def test_launch_engine_horovod_is_what_hosts_join_and_leave(launched: Callable[.
     job.edit("127.0.0.1")
     job.wait_for(r"workers 2(.*\n)+.* workers 1 ")
     assert job.go() == 0
+    assert job.ended() == []
+
+
+def test_launch_of_a_process_a_slot_gives_horovods_own_ranks_and_outlives_one_of_them(
+    launched: Callable[..., Launched], tmp_path: Path
+) -> None:
+    """What each of them says of its place is compared with Horovod's own word in the script."""
+    (tmp_path / "hosts").write_text("127.0.0.1 slots=2\n")
+    options = ("-n", "1", "-H", str(tmp_path / "hosts"), "--launcher", "local", "--engine", "horovod")
+    job = launched(*options, "--segment-steps", "3", "--events", "events.jsonl", script=("--places",))
+    job.wait_for(r"PLACE .* 1 1 2 0 2\n")
+    job.edit("127.0.0.1", "127.0.0.9 slots=2")
+    job.wait_for(r"PLACE .* 3 1 2 1 4\n")
+    victim = next(place for place in re.findall(r"PLACE \d+ (\d+) 3 1 2 1 4$", job.log, re.MULTILINE))
+    os.kill(int(victim), signal.SIGKILL)
+    job.wait_for(r"workers 4 (.*\n)+.* workers 2 (.*\n)+.* workers 4 ", 120)
+    assert job.go() == 0
+    assert {len(event["members"]) for event in job.events("formed")} == {2, 4}
     assert job.ended() == []

@@ -189,6 +189,10 @@ def train(job: ElasticJob, net: gluon.nn.HybridSequential, data: Loaded, args: a
     for epoch in job.epochs(args.epochs, samples=len(data), batching=batching, seed=3):
         if args.places:
             place = (job.rank, job.local_rank, job.local_size, job.cross_rank, epoch.workers)
+            if engine_name(None) == "horovod":
+                import horovod.mxnet as hvd
+
+                assert place == (hvd.rank(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.size())
             logging.warning("PLACE %d %d %s", epoch.number, os.getpid(), " ".join(map(str, place)))
         for x, y in epoch.batches(data):
             with autograd.record():

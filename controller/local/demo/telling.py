@@ -23,6 +23,8 @@ TROUBLE = (
     events.CommitUnreadable,
     events.SafeStateUnreadable,
     events.TargetRefused,
+    events.Stalled,
+    events.StallOver,
 )
 
 
