@@ -106,6 +106,13 @@ class Launched:
         lines = (self.folder / "events.jsonl").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
+    def formed(self) -> list[int]:
+        """How many workers each generation had; likewise."""
+        return [len(event["members"]) for event in self.events("formed")]
+
+    def wait_for_formed(self, *workers: int, seconds: float = 120.0) -> None:
+        wait_for(lambda: self.formed() == list(workers), seconds, lambda: f"{workers} in {self.formed()}", pause=0.1)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
