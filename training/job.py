@@ -79,7 +79,7 @@ class ElasticJob:
     ) -> ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
         with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
-        there. `ignore`: codes of rules that are not to be told of, as DT501; `checks`: "off" for none of them, "warn"
+        there. `ignore`: codes of rules that are not to be told of, as DT604; `checks`: "off" for none of them, "warn"
         (else), or "strict", with which warnings stop the job, too. A launch's own options go before both. Raises
         ValueError, and ImportError with advice where this Python has no such engine.
         """
@@ -346,9 +346,7 @@ class ElasticJob:
         change wherever it happens.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
-        processes of their own: ValueError where the parts' gradients are not those of the whole. So it does where the
-        second epoch begins, and after a batch whose loss is made otherwise than those before it, as one that has
-        another term from some epoch on.
+        processes of their own: ValueError where the parts' gradients are not those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
@@ -409,7 +407,6 @@ class ElasticJob:
             while loop.position.epoch < course.end and not self.membership.over:
                 number = loop.position.epoch
                 self._epoch = epoch = Epoch(loop, number, course.shift)
-                loop.outside.begins(loop.state)
                 yield epoch
                 if self.membership.over:
                     break
@@ -425,7 +422,6 @@ class ElasticJob:
                 log.warning("%s", loop.refusal)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
-            loop.outside.over(loop.state)
         except GeneratorExit:
             left = not self.membership.over
             raise
@@ -433,6 +429,7 @@ class ElasticJob:
             self.membership.failed(error)
             raise
         finally:
+            loop.end()
             if course.another and self._loop_over:
                 atexit.register(loop.loading.close)
             else:

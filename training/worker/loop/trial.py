@@ -25,6 +25,7 @@ from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
+from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
 BATCHES = 4  # whole ones of an epoch, where nothing else is said
@@ -178,11 +179,14 @@ def _hold_all_still(norms: FirstBatch) -> None:
     statistics that BatchNorm takes of a batch.
     """
     hold_still(norms, refuses=False)
-    called = gluon.HybridBlock._call_cached_op
+    Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
+
+
+def _traced_too(called: Any) -> Any:
+    """So that a script can export what it has hybridized."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:
-        """So that a script can export what it has hybridized."""
         if not tracing and not block._cached_graph:
             tracing.append(block)
             with contextlib.suppress(Exception):
@@ -190,4 +194,4 @@ def _hold_all_still(norms: FirstBatch) -> None:
             tracing.clear()
         return called(block, *args)
 
-    gluon.HybridBlock._call_cached_op = traced_too
+    return traced_too

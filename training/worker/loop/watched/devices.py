@@ -7,15 +7,12 @@ fewer than the devices: one without samples has no part in the step.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-from mxnet.gluon import utils  # isort: skip
-
-from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.batch.thread_context import thread_context
+from dyntrain.training.worker.loop.instrument import Listener, Method
 
 MEANS_ADD_UP = (
     "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, whose slices are not equally "
@@ -23,21 +20,15 @@ MEANS_ADD_UP = (
 )
 
 
-def _of_a_share(split: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(split)
-    def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> Any:
-        if here.hand is None:
-            return split(data, num_slice, batch_axis, even_split)
-        size = data.shape[batch_axis]
-        slices = split(data, max(1, min(num_slice, size)), batch_axis, even_split=False)
-        if size == len(here.hand.part):
-            here.hand.slices = [part.shape[batch_axis] for part in slices]
-        return slices
-
-    return split_data
-
-
-utils.split_data = _of_a_share(utils.split_data)
+class Slices(Listener):
+    def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:
+        hand = thread_context.hand
+        assert hand is not None
+        size = data.shape[axis]
+        made: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
+        if size == len(hand.part):
+            hand.slices = [part.shape[axis] for part in made]
+        return made
 
 
 def refuse_means(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:

@@ -4,41 +4,37 @@ has the head alone: each worker would have its own, and whoever joins those of t
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
-from mxnet import autograd, gluon  # isort: skip
-from dyntrain.training.worker.loop.batch.hand import Hand
-from dyntrain.training.worker.loop.batch.here import here
-from dyntrain.training.worker.state.training_state import TrainingState, differentiable
+from mxnet import autograd  # isort: skip
+from dyntrain.training.worker.loop.instrument import Listener
+from dyntrain.training.worker.state.training_state import differentiable
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
-def _remembered(call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def remembers(self: Any, *args: Any, **said: Any) -> Any:
-        hand = here.hand
-        if hand is not None and hand.is_first and here.in_block == 0 and autograd.is_training():
-            for param in self.collect_params().values():
-                if not differentiable(param) and param._data is not None and param not in hand.auxiliary:
-                    hand.auxiliary[param] = param.list_data()[0].copy()
-        made = call(self, *args, **said)
-        if hand is not None and here.in_block == 0 and autograd.is_recording():
-            here.loop.made_anew.called(self)  # by now it has all of its weights
-        return made
+class RunningStatistics(Listener):
+    """Of the nets that a loop's first batch calls."""
 
-    return remembers
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+        self._before: dict[Any, Any] = {}  # what does not train, and copies
 
+    def calls_block(self, block: Any) -> None:
+        assert self._loop.hand is not None
+        if self._loop.hand.is_first and autograd.is_training():
+            for param in block.collect_params().values():
+                if not differentiable(param) and param._data is not None and param not in self._before:
+                    self._before[param] = param.list_data()[0].copy()
 
-def look_for_strays(hand: Hand, state: TrainingState) -> None:
-    """In a loop's first batch, before anything is summed."""
-    known = set(state.parameters)
-    for param, before in hand.auxiliary.items():
-        if param not in known and before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes():
-            hand.refused |= here.loop.findings.find("DT508", name=param.name) is not None
-    hand.auxiliary.clear()
-
-
-gluon.Block.__call__ = _remembered(gluon.Block.__call__)
+    def look(self) -> None:
+        """In a loop's first batch, before anything is summed."""
+        loop, known = self._loop, set(self._loop.state.parameters)
+        for param, before in self._before.items():
+            moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()
+            if param not in known and moved and loop.hand is not None:
+                loop.hand.refused |= loop.findings.find("DT508", name=param.name) is not None
+        self._before.clear()
