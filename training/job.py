@@ -45,7 +45,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
 from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
-from dyntrain.training.worker.state.kept import Held, Kept
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
 if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
@@ -266,8 +266,8 @@ class ElasticJob:
         arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
         """
         loop = self._making("keep")
-        Kept(held := Held(arrays))  # says what is wrong, here
-        loop.keeps.append(held)
+        Kept(arrays)  # says what is wrong, here
+        loop.keeps.append(arrays)
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
@@ -289,7 +289,7 @@ class ElasticJob:
         loop = self._making("rows")
         made = Rows(len(loop.rows), arrays, axis)
         loop.rows.append(made)
-        loop.keeps.append(Held(made.whole))
+        loop.keeps.append(made.whole)
         return made
 
     def _making(self, what: str) -> TrainingLoop:

@@ -47,6 +47,10 @@ SOURCES = {
     "one loop": ("for epoch in job.epochs(1): pass", False),
     "two loops": ("for epoch in job.epochs(1): pass\nfor epoch in job.epochs(1): pass", True),
     "another object's": ("for epoch in job.epochs(1): pass\nfor epoch in other.epochs(): pass", False),
+    "another function's": (
+        "def a(job):\n    for _ in job.epochs(1): pass\ndef b(job):\n    for _ in job.epochs(1): pass",
+        False,
+    ),
     "one within another loop": ("for stage in (1, 2):\n    for epoch in job.epochs(stage): pass", True),
     "what is done once before a loop": ("for epoch in [*job.epochs(1)]: pass", False),
 }

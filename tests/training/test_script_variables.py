@@ -46,6 +46,10 @@ BODIES = {
     "... that had its name before": ("given[0] = 0.8 * given[0] + fit()\nfit(given)", ""),
     "assigned in a test": ("if (n := count(n)) > 3:\n    job.stop()", "n"),
     "in a dictionary": ("fit(state['rate'])\nstate['rate'] = state['rate'] / 2", "state"),
+    "an average that the job keeps, whose name becomes that of another": (
+        "average = {n: average[n] + fit() for n in names}\nfit(average)",
+        "average",
+    ),
     "annotated": ("n: int = n + 1\nfit(n)", "n"),
 }
 

@@ -101,10 +101,6 @@ class Findings:
             log.warning("%s", text)
         return None
 
-    def stop(self, text: str) -> None:
-        """By what is no rule's."""
-        self._stops.setdefault(text)
-
     def _silenced(self, rule: Rule, at: Place | None) -> str | None:
         if rule.fixed:
             return None

@@ -43,7 +43,7 @@ from dyntrain.training.worker.loop.watched.heads import Losses
 from dyntrain.training.worker.loop.watched.own_gradients import Gradients
 from dyntrain.training.worker.loop.watched.strays import RunningStatistics
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.kept import Held, Kept
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -74,7 +74,7 @@ class TrainingLoop:
         self._undo: Undo | None = None
         self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
         self._listeners: Listeners | None = None
-        self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
+        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()

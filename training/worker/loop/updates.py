@@ -99,8 +99,6 @@ class Updates:
         if hand.void or hand.goes_on:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        if loop.state.kept.lost:
-            loop.findings.stop(loop.state.kept.lost)
         self._vote(trainer, hand, changed)
         if loop.trial is not None:
             loop.trial.within(loop, "before")

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from dyntrain.training.worker.script.source import LOOPS, Advice, Site, way_to
+from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site, way_to
 
 ONE_LOOP = (
     "job.epochs() a second time: the job was over with the first, which has no name, or job.close() has ended it. Give "
@@ -29,15 +29,20 @@ def unnamed(site: Site, tree: ast.Module) -> Iterator[Advice]:
 
 
 def is_followed(tree: ast.Module, loop: ast.expr) -> bool:
-    """Whether the file has another loop of the same job, by the name that the script has for it, or this one is itself
-    in a loop.
+    """Whether its function has another loop of the same job, by the name that the script has for it, or this one is
+    itself in a loop.
     """
     own = next(iter(_epochs_in(loop)), None)
     if own is None:
         return False
-    others = [each for each in _epochs_in(tree) if each is not own and ast.unparse(each.func) == ast.unparse(own.func)]
+    alike = (each for each in _epochs_in(tree) if ast.unparse(each.func) == ast.unparse(own.func))
+    others = [each for each in alike if each is not own and _scope_of(tree, each) is _scope_of(tree, own)]
     outer = [node for node in way_to(tree, own) if isinstance(node, LOOPS) and own not in ast.walk(_iterated(node))]
     return bool(others or outer)
+
+
+def _scope_of(tree: ast.Module, node: ast.AST) -> ast.AST:
+    return [each for each in way_to(tree, node) if isinstance(each, (ast.Module, *SCOPES))][-1]
 
 
 def _iterated(loop: ast.AST) -> ast.AST:

@@ -28,7 +28,8 @@ def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
     for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins(node, site.line)]:
         epoch, inner = names_in(loop.target), [node for node in ast.walk(loop) if isinstance(node, ast.For)]
         passes = [_pass(each) for each in (loop, *(e for e in inner if is_of_batches(e.iter, site, epoch)))]
-        carried = list(dict.fromkeys(name for each in passes for name in each.carried if name not in kept))
+        carried = [name for each in passes for name in each.carried if name not in kept or name in each.renamed]
+        carried = list(dict.fromkeys(carried))
         if carried:
             yield "DT604", loop.lineno, _named(carried)
         if is_followed(tree, loop.iter) and (later := _used_later(tree, loop, {*carried, *kept})):
@@ -49,6 +50,7 @@ class _Pass(ast.NodeVisitor):
     def __init__(self) -> None:
         self.first: dict[str, None] = {}  # read or added to before anything is set to them
         self.changed, self.used = set[str](), set[str]()  # `used`: for more than to be shown, or to be changed
+        self.renamed = set[str]()  # given to another value
         self._set, self._clocks, self._shows = set[str](), set[str](), False
 
     @property
@@ -77,6 +79,7 @@ class _Pass(ast.NodeVisitor):
             self._reads(name)
         else:
             self.changed.add(name)
+            self.renamed.add(name)
             self._set.add(name)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
