@@ -27,21 +27,21 @@ from dyntrain.training.worker.loop.batch.hand import (
 from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch.tally import tally_keys
+from dyntrain.training.worker.loop.checks.gradients import Gradients
+from dyntrain.training.worker.loop.checks.losses import Losses
+from dyntrain.training.worker.loop.checks.running_statistics import RunningStatistics
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.feeding import Feeding
 from dyntrain.training.worker.loop.instrument import Listener, Listeners, instrument
 from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.record.opinions import on_trial
+from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, OfTheJob, refuse_together
 from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
 from dyntrain.training.worker.loop.undone.writes import Writes
 from dyntrain.training.worker.loop.updates import Updates
-from dyntrain.training.worker.loop.watched.devices import Slices, refuse_means
-from dyntrain.training.worker.loop.watched.heads import Losses
-from dyntrain.training.worker.loop.watched.own_gradients import Gradients
-from dyntrain.training.worker.loop.watched.strays import RunningStatistics
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories

@@ -13,21 +13,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
-from dyntrain.training.worker.loop.agreed.reduction import Total, number
-from dyntrain.training.worker.loop.agreed.schedule import WorkerRates, worker_rate
+from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.agreed.trained import Trained
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
 from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, summed
 from dyntrain.training.worker.loop.batch.tally import Tally, tally_key
+from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
+from dyntrain.training.worker.loop.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
-from dyntrain.training.worker.loop.watched.factors import Terms
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.training.sampling.sharding import Indices, parts
+from dyntrain.training.worker.arrays import zeros
 from dyntrain.training.worker.loop.batch.changes import Raw
 from dyntrain.training.worker.loop.batch.parts import Aside
 from dyntrain.training.worker.loop.batch.tally import Tally
@@ -232,7 +229,7 @@ def gradients_of(param: Any) -> list[Any]:
     if summed(param):
         return list(param.list_grad())
     data = param.list_data()[0]
-    return [mx.nd.zeros(data.shape, ctx=data.context, dtype=data.dtype)]
+    return [zeros(data.shape, data.dtype, like=data)]
 
 
 def forget_gradients(trainer: Any) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.instrument import Listener
 from dyntrain.training.worker.state.slots import leaves

@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
 from dyntrain.training.worker.loop.instrument import Listener
 from dyntrain.training.worker.loop.record.complaints import complaint
 from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
 from dyntrain.training.worker.loop.record.multiples import multiples
-from dyntrain.training.worker.loop.watched.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
