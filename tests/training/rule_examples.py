@@ -17,7 +17,6 @@ from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
-import pytest
 
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Plain, PlainLoader
@@ -75,12 +74,6 @@ class Squares(autograd.Function):  # type: ignore[misc]
     def backward(self, gradient: Any) -> Any:
         (out,) = self.saved_tensors
         return 2 * out * gradient
-
-
-def told_falsely(script: str) -> Any:
-    """A mark for what the advice of variables takes for a change of one."""
-    reason = "DT604 is told of trainer.update(n), as of a dictionary's"
-    return pytest.mark.xfail("trainer.update(" in script, reason=reason, strict=True)
 
 
 def names() -> dict[str, Any]:
