@@ -1,14 +1,13 @@
-"""The rules' rows, their pages, and how one of them is silenced: by a line, a script or a launch."""
+"""The rules' rows, and how one of them is silenced: by a line, a script or a launch."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dyntrain.training.checks.explain import PAGES, explain
+from dyntrain.training.checks.explain import explain
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, Findings, Place
 from dyntrain.training.checks.rules import MOST_WORDS, RULES
 
@@ -32,15 +31,6 @@ def test_a_rule_says_in_few_words_what_was_found_and_what_to_write() -> None:
 def test_every_rule_is_applied_somewhere_and_every_code_is_a_rules() -> None:
     said = {code for _, source in sources() for code in re.findall(r'"(DT\d{3})"', source)}
     assert said == set(RULES)
-
-
-@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_is_a_rules_and_has_a_bad_and_a_good_example_that_are_python(page: Path) -> None:
-    assert page.stem in RULES
-    text = page.read_text()
-    assert text.startswith(f"# {page.stem}: ")
-    bad, good = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert ast.dump(ast.parse(bad)) != ast.dump(ast.parse(good))
 
 
 @pytest.mark.parametrize("code", RULES)

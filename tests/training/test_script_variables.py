@@ -28,6 +28,8 @@ BODIES = {
     "a mean of the epoch's losses": ("total = 0\nfor x in loader:\n    total = total + step(x)\nprint(total / 3)", ""),
     "a rate that decays": ("rate *= 0.9\ntrainer.set_learning_rate(rate)", "rate"),
     "a queue": ("rate = rates.popleft()\nrates.append(fit(rates))", "rates"),
+    "a metric": ("metric.reset()\nmetric.update(y, net(x))\nshow(metric.get())", ""),
+    "an update of weights": ("trainer.allreduce_grads()\ntrainer.update(n)", ""),
     "a list that gets longer": ("history.append(validate())", ""),
     "... by which is decided": ("if history and validate() > history[-1]:\n    history.append(0)", "history"),
     "the last loss, which is waited for": ("for x in loader:\n    last.wait_to_read()\n    last = step(x)", ""),

@@ -18,7 +18,7 @@ SHOWS = {  # or waits
     "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
     "add_image", "set_description", "set_postfix", "wait_to_read",
 }  # fmt: skip
-CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear", "update"}  # what holds others
+CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # what holds others
 CLOCKS = {"time", "perf_counter", "monotonic", "now"}
 OF_THE_JOB = {"keep", "memory", "rows"}
 
