@@ -30,8 +30,9 @@ class Kill(BaseModel):
 class Order(BaseModel):
     """What one run of the script is to do. `steps`: of each loop, at most; so are `epochs` and `samples` of an epoch
     (None: four batches and what the last one has). `nudge`: the weights begin one rounding apart. `other_draws`: the
-    generators are those of another worker. `norms`: a file with the constants by which BatchNorm is held still; None:
-    they are taken from the first batch. `held`: steps after which each worker waits for a file (`gate`).
+    generators are those of another worker. `rules`: nothing is compared, so that they may try the first batch's parts.
+    `norms`: a file with the constants by which BatchNorm is held still; None: they are taken from the first batch.
+    `held`: steps after which each worker waits for a file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,6 +44,7 @@ class Order(BaseModel):
     nudge: bool = False
     seed: int = 0
     other_draws: bool = False
+    rules: bool = False
     norms: Path | None = None
     held: tuple[int, ...] = ()
     kills: tuple[Kill, ...] = ()

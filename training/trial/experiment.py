@@ -23,12 +23,14 @@ from dyntrain.training.trial.differences import (
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
 from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
+from dyntrain.training.trial.variables import Variables, listed
 from dyntrain.training.trial.verdict import (
     FOLLOWS,
     NEVER,
     Course,
     Verdict,
     draws,
+    ends_otherwise,
     failed,
     findings,
     not_twice,
@@ -216,17 +218,20 @@ class Experiment:
     ) -> Verdict:
         members = of_members(self._order(MEMBERS))
         loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
-        found = compare(first, nudged, loaded)
+        found, variables = compare(first, nudged, loaded), Variables(first, nudged, loaded)
         if found.parting is None:
             compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
             most = max((at.workers for each in compared for at, _ in each), default=1)
+            if found.blind is None and (ends := variables.other_at_the_end()):
+                return ends_otherwise(listed(ends), max(ends.values()), found, course)
             return same_or_not(found, replace(course, most=most))
         at = found.parting.at
         alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
         if not alike and (verdict := await self._by_draws(command, first, found)) is not None:
             return verdict
         had = members.get(at)
-        return same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+        verdict = same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+        return replace(verdict, others=listed(variables.others(at)))
 
     async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
         parting = found.parting

@@ -20,6 +20,7 @@ FOLLOWS = (
     "the script with global_batch="
 )
 FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
+OTHERS = "On a worker that joined these are others: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
 HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
 
 
@@ -44,6 +45,7 @@ class Verdict:
     rounding: float | None = None
     course: Course | None = None
     findings: tuple[str, ...] = ()
+    others: str = ""  # variables, of which the members had different ones
 
     @property
     def exit_code(self) -> int:
@@ -108,6 +110,15 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
         rounding=rounding,
         course=course,
     )
+
+
+def ends_otherwise(variables: str, furthest: float, found: Comparison, course: Course) -> Verdict:
+    """Of a script whose weights are the same, but not all that it holds when its last loop is over."""
+    said = (
+        f"trains the same, but a worker that joined ends with another {variables} "
+        f"({number(furthest)} against {number(found.rounding)}): job.keep(...) it before the loop"
+    )
+    return Verdict("parts", said, difference=found.difference, rounding=found.rounding, course=course)
 
 
 def not_twice(found: Parting) -> Verdict:

@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -23,6 +24,7 @@ from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import Moment, Order, Taken, order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from mxnet import gluon
@@ -60,6 +62,7 @@ class Trial:
         self._order = order
         self._loops = 0
         self._gradients: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}  # by the script where the step began
         self._rows: Rows | None = None  # of the batch at hand
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
@@ -72,8 +75,9 @@ class Trial:
         if course.drawn is None and cap < course.samples:
             course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
         epochs = course.epochs if order.epochs is None else min(course.epochs, order.epochs)
-        # nothing is refused by a trial of parts: the whole is tried
-        return replace(course, epochs=epochs, steps=min(course.steps or order.steps, order.steps), probe=False)
+        steps = min(course.steps or order.steps, order.steps)
+        # where the whole is tried nothing is refused by a trial of parts
+        return replace(course, epochs=epochs, steps=steps, probe=course.probe and order.rules)
 
     def began(self, loop: Any) -> None:
         """The loop is at its first step, or a worker has come into it."""
@@ -94,6 +98,8 @@ class Trial:
         for all of them, alike.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
+        if not self._order.rules:
+            self._held = _held("held")
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
 
     def updated(self, loop: Any, trainer: Any) -> None:
@@ -125,21 +131,38 @@ class Trial:
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
+    def ended(self, loop: Any) -> None:
+        """The script's own end of the loop's last epoch has run."""
+        if (path := self._path(loop)).exists() and not self._order.rules:
+            with np.load(path) as arrays:
+                _save(path, {**arrays, **_held("end")})
+
     def _write(self, loop: Any, **more: Any) -> None:
-        membership = loop.membership
-        at = Taken(self._loops, loop.position.step, membership.generation, loop.workers, loop.rank, os.getpid())
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        path = self._order.steps_folder / at.name
-        unfinished = path.with_name(f"_{path.name}")
-        np.savez(unfinished, **arrays, **self._gradients, **more)
-        unfinished.rename(path)
-        self._gradients = {}
+        _save(self._path(loop), {**arrays, **self._gradients, **self._held, **more})
+        self._gradients, self._held = {}, {}
+
+    def _path(self, loop: Any) -> Path:
+        generation = loop.membership.generation
+        at = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        return self._order.steps_folder / at.name
 
 
 @functools.cache
 def this_trial() -> Trial | None:
     found = order()
     return None if found is None else Trial(found)
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    unfinished = path.with_name(f"_{path.name}")
+    np.savez(unfinished, **arrays)
+    unfinished.rename(path)
+
+
+def _held(kind: str) -> dict[str, Any]:
+    arrays, names = held(lambda array: _sketched(np.asarray(array)))
+    return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
 
 def _write_whole(path: Any, content: bytes) -> None:
