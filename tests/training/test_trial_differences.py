@@ -6,11 +6,24 @@ What would break for a user: a right script that is told to be wrong, or a wrong
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
-from dyntrain.training.trial.verdict import Course, Verdict, findings, not_twice, number, same_or_not, stopped
+from dyntrain.training.trial.processes import Ended
+from dyntrain.training.trial.results import refusal
+from dyntrain.training.trial.verdict import (
+    Course,
+    Verdict,
+    findings,
+    not_twice,
+    number,
+    refused,
+    same_or_not,
+    stopped,
+    with_findings,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,3 +169,22 @@ def test_what_rules_told_is_found_in_a_log_once() -> None:
     line = "train.py:12: DT301: the gradient is changed before it is summed: write allreduce_grads"
     log = ["2026-01-01 WARNING " + line, "epoch 1", "2026-01-01 WARNING " + line, "DT101: the loss is a mean"]
     assert findings(log) == (line, "DT101: the loss is a mean")
+
+
+def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_does_not() -> None:
+    told = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
+    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), told).findings == told
+    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), told).findings == told[1:], "said already"
+    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    assert with_findings(same, told[1:]) == same, "the numbers decide"
+    both = with_findings(same, told)
+    assert (both.exit_code, both.findings) == (0, told[:1])
+    assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
+
+
+def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("epoch 0\ndyntrain.training.worker.refused.RefusedByAll: a.py:3: DT411: one\na.py:4: DT412: other\n")
+    assert refusal(Ended(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
+    log.write_text("ValueError: of the script's own\n")
+    assert refusal(Ended(1, log)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from dyntrain.training.trial.differences import (
 )
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
-from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
+from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, refusal, series, why
 from dyntrain.training.trial.variables import Variables, listed
 from dyntrain.training.trial.verdict import (
     FOLLOWS,
@@ -37,13 +38,13 @@ from dyntrain.training.trial.verdict import (
     refused,
     same_or_not,
     stopped,
+    with_findings,
 )
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
 CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
-REFUSED = ".Refused"  # in the last line of a script that the job refuses
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
 SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
@@ -81,13 +82,20 @@ class Experiment:
 
     async def _course(self, command: Sequence[str]) -> Verdict:
         self._tell("in one process, and once more with weights one rounding apart")
-        one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
+        one, nudged, told = await asyncio.gather(
+            self._alone(ONE, command), self._alone(NUDGED, command, nudge=True), self._ruled(command)
+        )
+        return with_findings(self._failed(one, nudged) or await self._compared(command), told)
+
+    def _failed(self, one: Ended, nudged: Ended) -> Verdict | None:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", FOLLOWS)
         if one.code:
-            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, in_words(one))
-        if nudged.code:
-            return failed("the script with weights one rounding apart", in_words(nudged))
+            refuses = refusal(one)
+            return failed(IN_ONE, in_words(one)) if refuses is None else refused(refuses)
+        return failed("the script with weights one rounding apart", in_words(nudged)) if nudged.code else None
+
+    async def _compared(self, command: Sequence[str]) -> Verdict:
         first, other = series(self._order(ONE)), series(self._order(NUDGED))
         if not any(step for _, step in first):
             return Verdict("not comparable", NEVER)
@@ -100,18 +108,8 @@ class Experiment:
         course = came_to(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
             step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
-            return await self._with_findings(command, stopped(step, why(ended), course.workers, course))
-        verdict = await self._judged(command, first, other, course)
-        return await self._with_findings(command, verdict) if verdict.answer == "parts" else verdict
-
-    async def _with_findings(self, command: Sequence[str], verdict: Verdict) -> Verdict:
-        """What the rules say of a script that does not train the same, whose runs were without them."""
-        self._tell("in one process with the rules")
-        order = self._order(RULES)
-        ended = await run(
-            command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds
-        )
-        return replace(verdict, findings=findings(ended.log.read_text(errors="replace").splitlines()))
+            return stopped(step, why(ended), course.workers, course)
+        return await self._judged(command, first, other, course)
 
     # ---- runs
 
@@ -124,6 +122,13 @@ class Experiment:
         finally:
             if watching is not None:
                 watching.cancel()
+
+    async def _ruled(self, command: Sequence[str]) -> tuple[str, ...]:
+        """What the rules say of the script: all other runs are without them."""
+        order = self._order(RULES).model_copy(update={"rules": True})
+        with contextlib.suppress(TooLong):
+            await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
+        return findings(self._log(RULES).read_text(errors="replace").splitlines())
 
     async def _members(self, command: Sequence[str]) -> Ended:
         assert self.plan is not None

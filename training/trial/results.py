@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dyntrain.training.trial.processes import LONGEST, Ended
 from dyntrain.training.trial.verdict import Course
 from dyntrain.training.trial_files import Order, Taken, taken
 
+REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # at the end of the log of a script that the job refuses
 FAILED, FILES = " has failed: ", "; what happened is in"  # in the launcher's line, before and after why
 
 
@@ -53,6 +55,12 @@ def came_to(order: Order, steps: int) -> Course:
 
 def in_words(ended: Ended) -> str:
     return f"ended with exit code {ended.code}: {ended.last_words}"
+
+
+def refusal(ended: Ended) -> str | None:
+    """Why the job has refused the script: all of it."""
+    found = REFUSED.search(ended.log.read_text(errors="replace"))
+    return None if found is None else found["why"].strip()
 
 
 def why(ended: Ended) -> str:

@@ -1,7 +1,6 @@
 """What a worker that joined has in its script's variables otherwise than those that were there, and one process. Pure.
 
-An array of each worker's own samples is another one on all of several workers, and so is none of these. Arrays are known
-to the runs as sums with signs, numbers as they are.
+What is of each worker's own samples is another one on all of several workers, and so is none of these.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dyntrain.training.trial.differences import END, HELD, LEAST, NAMES, TIMES, Arrays, Key, distance
 
-Run, Members = Mapping[Key, Arrays], Mapping[Key, Sequence[Arrays]]
+Run = Mapping[Key, Arrays]
+Members = Mapping[Key, Sequence[Arrays]]
 
 
 class Variables:

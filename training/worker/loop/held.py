@@ -1,5 +1,5 @@
-"""What a script has in its variables: arrays, parameters, numbers and generators, by the names that people know them by.
-For `dyntrain check`, which says what a worker that joined has otherwise.
+"""What a script has in its variables: arrays, parameters, numbers and generators, by the names that people write. For
+`dyntrain check`, which says what a worker that joined has otherwise.
 """
 
 from __future__ import annotations
