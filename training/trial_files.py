@@ -54,6 +54,11 @@ class Order(BaseModel):
         return self.folder / "steps"
 
     @property
+    def saved_folder(self) -> Path:
+        """What the script has saved as MXNet's arrays, in the order of the names."""
+        return self.folder / "saved"
+
+    @property
     def norms_file(self) -> Path:
         """Where this run writes the constants."""
         return self.folder / "norms.json"
@@ -73,6 +78,7 @@ class Order(BaseModel):
     def write(self) -> Path:
         """Makes the run's folder; the file that the variable names."""
         self.steps_folder.mkdir(parents=True)
+        self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
         path = self.folder / "order.json"
         path.write_text(self.model_dump_json())

@@ -5,6 +5,7 @@ What would break for a user: a right script that is told to be wrong, or a wrong
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -12,18 +13,20 @@ import numpy as np
 import pytest
 from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
 from dyntrain.training.trial.processes import Ended
-from dyntrain.training.trial.results import refusal
+from dyntrain.training.trial.results import raised, refusal
 from dyntrain.training.trial.verdict import (
     Course,
     Verdict,
     findings,
     not_twice,
     number,
+    raises,
     refused,
     same_or_not,
     stopped,
     with_findings,
 )
+from dyntrain.training.trial_files import Order
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,6 +183,30 @@ def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_
     both = with_findings(same, told)
     assert (both.exit_code, both.findings) == (0, told[:1])
     assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
+
+
+def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_path: Path) -> None:
+    """Of what is set in a loop alone, one that joins in the next loop has nothing."""
+    order, ended = Order(folder=tmp_path, steps=3), Ended(0, tmp_path / "log")
+    ended.log.write_text(
+        'epoch 0\nTraceback (most recent call last):\n  File "a.py", line 3\n    x\n    ^\nNameError: x\nat the end\n'
+    )
+
+    def lost(*reasons: tuple[int, str]) -> str | None:
+        events = [{"event": "worker_lost", "pid": pid, "reason": reason} for pid, reason in reasons]
+        (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+        return raised(order, ended)
+
+    assert lost((1, "connection closed"), (1, "killed by SIGKILL")) is None, "as is planned"
+    assert lost((1, "killed by SIGKILL"), (2, "connection closed"), (2, "exit code 1")) == "NameError: x"
+    assert lost((2, "connection closed")) == "NameError: x", "the job was over before its exit code was known"
+    ended.log.write_text("")
+    assert lost((2, "connection closed")) is None, "nothing says so"
+    assert lost((2, "exit code 3")) == "exit code 3"
+    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    said = raises(same, "NameError: x")
+    assert said.exit_code == 1
+    assert said.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker that joined has failed: NameError: x")
 
 
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:

@@ -23,20 +23,32 @@ from dyntrain.training.trial.differences import (
 )
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
-from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, refusal, series, why
-from dyntrain.training.trial.variables import Variables, listed
+from dyntrain.training.trial.results import (
+    came_to,
+    in_words,
+    load,
+    loops_of,
+    of_members,
+    raised,
+    refusal,
+    saved,
+    series,
+    why,
+)
+from dyntrain.training.trial.variables import Variables, listed, saved_otherwise
 from dyntrain.training.trial.verdict import (
     FOLLOWS,
     NEVER,
     Course,
     Verdict,
     draws,
-    ends_otherwise,
     failed,
     findings,
     not_twice,
+    raises,
     refused,
     same_or_not,
+    saves_otherwise,
     stopped,
     with_findings,
 )
@@ -109,7 +121,9 @@ class Experiment:
         if ended.code:
             step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
             return stopped(step, why(ended), course.workers, course)
-        return await self._judged(command, first, other, course)
+        verdict = await self._judged(command, first, other, course)
+        error = raised(self._order(MEMBERS), ended)
+        return verdict if error is None else raises(verdict, error)
 
     # ---- runs
 
@@ -227,9 +241,12 @@ class Experiment:
         if found.parting is None:
             compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
             most = max((at.workers for each in compared for at, _ in each), default=1)
-            if found.blind is None and (ends := variables.other_at_the_end()):
-                return ends_otherwise(listed(ends), max(ends.values()), found, course)
-            return same_or_not(found, replace(course, most=most))
+            same = same_or_not(found, replace(course, most=most))
+            if found.blind is not None:
+                return same
+            files = saved_otherwise(*(saved(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
+            ends = saves_otherwise(files, found, course) if files else same
+            return replace(ends, others=listed(variables.others_at_the_end()))
         at = found.parting.at
         alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
         if not alike and (verdict := await self._by_draws(command, first, found)) is not None:

@@ -69,8 +69,9 @@ def parse(text: str) -> Plan:
 
 
 def planned(loops: Sequence[Sequence[int]], seed: int) -> Plan:
-    """For a script whose loops make these steps: in the longest one workers join, one is killed and one leaves, as far
-    as it has steps; between two loops their number changes. The seed says where.
+    """For a script whose loops make these steps: in the longest one workers join, the first one is killed (in the end
+    all have joined), and one leaves, as far as it has steps; between two loops their number changes. The seed says
+    where.
     """
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     ends = [loop[-1] for loop in loops[:-1] if loop]
@@ -94,8 +95,6 @@ def _within(steps: Sequence[int], rng: np.random.Generator) -> Plan:
     quarter = max(1, (count + 1) // 4)
     places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
     moment: Moment = ("before", "after")[int(rng.integers(2))]
-    kill = [
-        Kill(step=steps[place], rank=int(rng.integers(JOINED)), moment=moment) for place in places[1:2] if place < count
-    ]
+    kill = [Kill(step=steps[place], rank=0, moment=moment) for place in places[1:2] if place < count]
     changes = [Change(steps[place], n) for place, n in ((places[0], JOINED), (places[2], LEFT)) if place < count]
     return Plan(tuple(changes), tuple(kill))

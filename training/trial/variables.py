@@ -33,20 +33,18 @@ class Variables:
                     found.setdefault(name, self._one[key][HELD + name].size)
         return sorted(found, key=lambda name: found[name] == 1)
 
-    def other_at_the_end(self) -> dict[str, float]:
-        """Arrays that were alike in the midst of steps of several workers, and how far apart they are in the end."""
+    def others_at_the_end(self) -> list[str]:
+        """Arrays that were alike in the midst of steps of several workers, and are not in the end."""
         last, steps = max(self._one), self._of_several(max(self._one))
         midst = [key for key in steps if (key[0], key[1] - 1) in steps]
         known = {name for key in midst for name in self._names(key, HELD)
                  if any(self._is_alike(key, HELD, name, each) for each in self._members[key])}  # fmt: skip
-        found = {}
-        for name in self._names(last, END):
-            array = self._one[last][END + name]
-            there = [each[END + name] for each in self._members.get(last, ()) if END + name in each]
-            furthest = max((distance(array, each) for each in there), default=0.0)
-            if array.size > 1 and name in known and furthest > self._bound(last, END, name):
-                found[name] = furthest
-        return found
+        return [
+            name
+            for name in self._names(last, END)
+            if self._one[last][END + name].size > 1 and name in known
+            if any(END + name in each and not self._is_alike(last, END, name, each) for each in self._members[last])
+        ]
 
     def _of_several(self, upto: Key) -> list[Key]:
         return [key for key in sorted(self._one) if key <= upto and len(self._members.get(key, ())) > 1]
@@ -66,6 +64,18 @@ class Variables:
         alone = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
         self._bounds[name] = max(self._bounds.get(name, 0.0), alone if math.isfinite(alone) else 0.0)
         return TIMES * max(self._bounds[name], LEAST["w"])
+
+
+def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
+    """Of arrays that all three have saved: how far apart they are, by the names of their files."""
+    found: dict[str, float] = {}
+    for name, array in one.items():
+        if name in members and array.size > 1:
+            apart, alone = distance(array, members[name]), distance(array, nudged.get(name))
+            if apart > TIMES * max(alone if math.isfinite(alone) else 0.0, LEAST["w"]):
+                file = name.rpartition(" ")[0]
+                found[file] = max(found.get(file, 0.0), apart)
+    return found
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -115,11 +115,12 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
     )
 
 
-def ends_otherwise(variables: str, furthest: float, found: Comparison, course: Course) -> Verdict:
-    """Of a script whose weights are the same, but not all that it holds when its last loop is over."""
+def saves_otherwise(files: Mapping[str, float], found: Comparison, course: Course) -> Verdict:
+    """Of a script whose weights are the same, but not all that it saves."""
+    furthest = max(files, key=lambda file: files[file])
     said = (
-        f"trains the same, but a worker that joined ends with another {variables} "
-        f"({number(furthest)} against {number(found.rounding)}): job.keep(...) it before the loop"
+        f"trains the same, but a worker that joined saves another `{furthest}` "
+        f"({number(files[furthest])} against {number(found.rounding)})"
     )
     return Verdict("parts", said, difference=found.difference, rounding=found.rounding, course=course)
 
@@ -144,6 +145,11 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
     return Verdict(
         "parts", f"stops in step {step}{among}, which it does not in one process: {why}", step=step, course=course
     )
+
+
+def raises(found: Verdict, why: str) -> Verdict:
+    """The script of one of the workers, without which the others went on."""
+    return replace(found, answer="parts", sentence=f"{found.sentence}, but a worker that joined has failed: {why}")
 
 
 def refused(why: str) -> Verdict:

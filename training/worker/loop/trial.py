@@ -21,7 +21,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
-from dyntrain.training.trial_files import Moment, Order, Taken, order
+from dyntrain.training.trial_files import SUFFIX, Moment, Order, Taken, order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.held import held
@@ -61,6 +61,7 @@ class Trial:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._loops = 0
+        self._loop: Any = None  # that is under way, or was last
         self._gradients: dict[str, Any] = {}
         self._held: dict[str, Any] = {}  # by the script where the step began
         self._rows: Rows | None = None  # of the batch at hand
@@ -84,7 +85,8 @@ class Trial:
         if not self._loops:
             _hold_all_still(self._norms)
             draw_for_rows(lambda: self._rows)
-        self._loops += 1
+            self._watch()
+        self._loops, self._loop = self._loops + 1, loop
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
         self._write(loop)
@@ -130,6 +132,29 @@ class Trial:
         gate = self._order.gate(loop.position.step)
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
+
+    def _watch(self) -> None:
+        """What the script saves; and nets that it initialises in a loop, for which each worker draws weights of its own
+        as in any job, though draws for a batch are alike.
+        """
+        save, finish, trial = mx.nd.save, gluon.Parameter._finish_deferred_init, self
+
+        def saves(file: str, data: Any) -> None:
+            save(file, data)
+            named = data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
+            arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named.items()}
+            _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
+
+        def finishes(param: Any) -> None:
+            loop = trial._loop
+            at = loop.seed, loop.position.step
+            if param._deferred_init and not loop.membership.over:
+                seed_generators(*at, loop.rank, part=1)
+            finish(param)
+            if trial._rows is not None:
+                seed_generators(*at, draws_as(loop.rank))
+
+        mx.nd.save, gluon.Parameter._finish_deferred_init = saves, finishes
 
     def ended(self, loop: Any) -> None:
         """The script's own end of the loop's last epoch has run."""
