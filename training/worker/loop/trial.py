@@ -65,6 +65,7 @@ class Trial:
         self._gradients: dict[str, Any] = {}
         self._held: dict[str, Any] = {}  # by the script where the step began
         self._rows: Rows | None = None  # of the batch at hand
+        self._seeded_alike = False  # for it, and since then not by the script
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, course: Course) -> Course:
@@ -103,6 +104,7 @@ class Trial:
         if not self._order.rules:
             self._held = _held("held")
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
+        self._seeded_alike = True
 
     def updated(self, loop: Any, trainer: Any) -> None:
         """By gradients that are summed over all workers."""
@@ -125,7 +127,7 @@ class Trial:
 
     def stepped(self, loop: Any) -> None:
         """The step counts, and so does what the script made after it."""
-        self._rows = None
+        self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
             _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
@@ -137,7 +139,7 @@ class Trial:
         """What the script saves; and nets that it initialises in a loop, for which each worker draws weights of its own
         as in any job, though draws for a batch are alike.
         """
-        save, finish, trial = mx.nd.save, gluon.Parameter._finish_deferred_init, self
+        save, seed, finish, trial = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init, self
 
         def saves(file: str, data: Any) -> None:
             save(file, data)
@@ -145,16 +147,20 @@ class Trial:
             arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named.items()}
             _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
 
-        def finishes(param: Any) -> None:
-            loop = trial._loop
-            at = loop.seed, loop.position.step
-            if param._deferred_init and not loop.membership.over:
-                seed_generators(*at, loop.rank, part=1)
-            finish(param)
-            if trial._rows is not None:
-                seed_generators(*at, draws_as(loop.rank))
+        def seeds(*args: Any, **said: Any) -> None:
+            trial._seeded_alike = False
+            seed(*args, **said)
 
-        mx.nd.save, gluon.Parameter._finish_deferred_init = saves, finishes
+        def finishes(param: Any) -> None:
+            at, alike = (trial._loop.seed, trial._loop.position.step), trial._seeded_alike and param._deferred_init
+            if alike:
+                seed_generators(*at, trial._loop.rank, part=1)
+            finish(param)
+            if alike:
+                seed_generators(*at, draws_as(trial._loop.rank))
+                trial._seeded_alike = True
+
+        mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init = saves, seeds, finishes
 
     def ended(self, loop: Any) -> None:
         """The script's own end of the loop's last epoch has run."""
