@@ -96,12 +96,13 @@ def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be
     assert "no step is made by several workers. More --steps" in said.sentence
 
 
-def test_an_array_that_is_what_rounding_left_parts_nothing() -> None:
-    """The gradient of a bias below a norm is 0, but for rounding."""
+@pytest.mark.parametrize("left", [1e-8, 1e-7])
+def test_an_array_that_is_what_rounding_left_parts_nothing(left: float) -> None:
+    """The gradient of a bias below a norm is 0, but for rounding; so is one to which each class adds as much."""
     runs = [series(), series(1e-7, 1), series(1e-7, 2)]
     for seed, run in enumerate(runs):
         for arrays in run.values():
-            arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * 1e-8  # type: ignore[index]
+            arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * left  # type: ignore[index]
     assert compare(runs[0], runs[1], members(runs[2])).parting is None
 
 

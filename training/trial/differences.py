@@ -20,8 +20,9 @@ TIMES = 20.0
 LEAST = {"w": 1e-6, "g": 1e-5}  # relative: of weights, and of gradients, in which samples cancel out
 GRADIENT = "gradient "  # before the name of one
 DRAWS = "draws"  # of a step: what the generators draw next, which is no weight
+EPOCH = "epoch"  # that the step has led to
 HELD, END, NAMES = "held ", "end ", "names "  # before names of the script's variables: `variables`
-NOISE = 1e-4  # an array that is smaller than this against the largest of its kind is what rounding left
+NOISE = 1e-3  # an array that is smaller than this against the largest of its kind is what rounding left
 BEYOND = 0.02  # where rounding alone makes more, nothing can be told
 TWICE = 1e-5  # what two runs of one script may differ by
 LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # a step makes no more of a difference than so many times as much
@@ -76,7 +77,7 @@ def _norm(array: NDArray[np.float64]) -> float:
 
 
 def _kind(name: str) -> str:
-    if name == DRAWS or name.startswith((HELD, END, NAMES)):
+    if name in (DRAWS, EPOCH) or name.startswith((HELD, END, NAMES)):
         return ""
     return "g" if name.startswith(GRADIENT) else "w"
 

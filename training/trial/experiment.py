@@ -25,6 +25,7 @@ from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
 from dyntrain.training.trial.results import (
     came_to,
+    epochs_end,
     in_words,
     load,
     loops_of,
@@ -114,7 +115,7 @@ class Experiment:
         if (found := await self._another_each_time(command, first, other)) is not None:
             return found
         loops = loops_of(first)
-        self.plan = self.plan or planned(loops, self._options.seed)
+        self.plan = self.plan or planned(loops, self._options.seed, epochs_end(first))
         self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended = await self._members(command)
         course = came_to(self._order(MEMBERS), len(first) - len(loops))
@@ -245,8 +246,9 @@ class Experiment:
             if found.blind is not None:
                 return same
             files = saved_otherwise(*(saved(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
-            ends = saves_otherwise(files, found, course) if files else same
-            return replace(ends, others=listed(variables.others_at_the_end()))
+            if files:
+                return replace(saves_otherwise(files, found, course), others=listed(variables.others(max(first))))
+            return replace(same, others=listed(variables.others_at_the_end()))
         at = found.parting.at
         alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
         if not alike and (verdict := await self._by_draws(command, first, found)) is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from dyntrain.training.trial.differences import Arrays, Key
+from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.processes import LONGEST, Ended
 from dyntrain.training.trial.verdict import Course
@@ -35,6 +35,13 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
     for loop, step in sorted(keys):
         loops.setdefault(loop, []).append(step)
     return [steps[1:] for steps in loops.values()]
+
+
+def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
+    """With these steps."""
+    return {
+        step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
+    }
 
 
 def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:

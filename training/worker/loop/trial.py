@@ -33,6 +33,7 @@ BATCHES = 4  # whole ones of an epoch, where nothing else is said
 KEPT_WHOLE = 4096  # numbers; of larger arrays so many sums, with signs, whose differences are as large as the arrays'
 SIGNS = 1  # their seed: the same in every process
 GATE_SECONDS = 0.02
+FAR_OFF = 0.5
 
 
 class FirstBatch(Statistics):
@@ -64,6 +65,7 @@ class Trial:
         self._loop: Any = None  # that is under way, or was last
         self._gradients: dict[str, Any] = {}
         self._held: dict[str, Any] = {}  # by the script where the step began
+        self._took = False  # a step of this loop
         self._rows: Rows | None = None  # of the batch at hand
         self._seeded_alike = False  # for it, and since then not by the script
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
@@ -87,7 +89,7 @@ class Trial:
             _hold_all_still(self._norms)
             draw_for_rows(lambda: self._rows)
             self._watch()
-        self._loops, self._loop = self._loops + 1, loop
+        self._loops, self._loop, self._took = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
         self._write(loop)
@@ -101,6 +103,7 @@ class Trial:
         for all of them, alike.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
+        self._took = True
         if not self._order.rules:
             self._held = _held("held")
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
@@ -163,14 +166,20 @@ class Trial:
         mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init = saves, seeds, finishes
 
     def ended(self, loop: Any) -> None:
-        """The script's own end of the loop's last epoch has run."""
+        """The script's own end of the loop's last epoch has run. Who came too late for all of the loop has weights that
+        it made itself, until it receives those of the next one: nothing may follow from these, so they are far off.
+        """
+        if not self._took:
+            for param in loop.state.equal:
+                for copy in param.list_data():
+                    copy[:] = -2 * copy + FAR_OFF
         if (path := self._path(loop)).exists() and not self._order.rules:
             with np.load(path) as arrays:
                 _save(path, {**arrays, **_held("end")})
 
     def _write(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        _save(self._path(loop), {**arrays, **self._gradients, **self._held, **more})
+        _save(self._path(loop), {**arrays, **self._gradients, **self._held, "epoch": loop.position.epoch, **more})
         self._gradients, self._held = {}, {}
 
     def _path(self, loop: Any) -> Path:
