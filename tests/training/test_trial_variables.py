@@ -147,6 +147,7 @@ def test_variables_are_known_by_the_names_that_people_write(it: Any, known: list
 def test_a_nets_parameters_are_its() -> None:
     it = mlp()
     assert names_of(held(lambda array: array)[0]) == [f"it.{name}" for name in it.collect_params()]
+    assert names_of(held(lambda array: array, it.collect_params().values())[0]) == []
 
 
 def test_a_generator_is_told_by_where_it_stands() -> None:

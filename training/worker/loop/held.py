@@ -9,7 +9,7 @@ import random
 import sys
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -26,12 +26,12 @@ MOST_ITEMS, DEPTH = 500, 4
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 
 
-def held(told: Callable[[Any], Any]) -> tuple[dict[str, Any], list[str]]:
-    """Of the functions that are under way, outermost first, and their modules. `told`: what is to be known of an array.
-    Second the names of all variables, also of those that have nothing of the kind.
+def held(told: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Of the functions that are under way, outermost first, and their modules, `but` for these objects. `told`: what is
+    to be known of an array. Second the names of all variables, also of those that have nothing of the kind.
     """
     found: dict[str, Any] = {}
-    names, seen = set[str](), set[int]()
+    names, seen = set[str](), {id(each) for each in but}
     for frame in reversed([*_frames(sys._getframe(1))]):
         variables = frame.f_globals | frame.f_locals
         for name, value in variables.items():

@@ -105,7 +105,7 @@ class Trial:
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
         self._took = True
         if not self._order.rules:
-            self._held = _held("held")
+            self._held = _held("held", loop)
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
         self._seeded_alike = True
 
@@ -175,7 +175,7 @@ class Trial:
                     copy[:] = -2 * copy + FAR_OFF
         if (path := self._path(loop)).exists() and not self._order.rules:
             with np.load(path) as arrays:
-                _save(path, {**arrays, **_held("end")})
+                _save(path, {**arrays, **_held("end", loop)})
 
     def _write(self, loop: Any, **more: Any) -> None:
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
@@ -200,8 +200,9 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
     unfinished.rename(path)
 
 
-def _held(kind: str) -> dict[str, Any]:
-    arrays, names = held(lambda array: _sketched(np.asarray(array)))
+def _held(kind: str, loop: Any) -> dict[str, Any]:
+    """What trains is compared anyway."""
+    arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
     return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
 
