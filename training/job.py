@@ -420,6 +420,8 @@ class ElasticJob:
                 loop.end_epoch()
             if loop.refusal is not None:  # seen since the last sum
                 log.warning("%s", loop.refusal)
+            if loop.trial is not None:
+                loop.trial.ended(loop)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
         except GeneratorExit:

@@ -17,7 +17,7 @@ from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loading import Loading
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.groups import group_of
@@ -300,7 +300,7 @@ class TrainingLoop:
         self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
-        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else draws_as(self.rank))
+        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
         self.updates.rates.head_for(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
         self.steps.begin()
