@@ -45,7 +45,7 @@ from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.script.advice import advise
 from dyntrain.training.worker.script.leaving import LEFT, close_soon
 from dyntrain.training.worker.script.phases import ONE_LOOP, WITHIN
-from dyntrain.training.worker.state.kept import Held, Kept
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memory
 
 if {CONTROL_FILE_VARIABLE, VARIABLE} & set(
@@ -79,7 +79,7 @@ class ElasticJob:
     ) -> ElasticJob:
         """Connects to the supervisor's coordinator, or prepares to train alone when there is none. `engine`: pslite,
         with `kvstore` as MXNet's but for dist_async, or horovod; None: as the launch says, else pslite. `size`: see
-        there. `ignore`: codes of rules that are not to be told of, as DT501; `checks`: "off" for none of them, "warn"
+        there. `ignore`: codes of rules that are not to be told of, as DT604; `checks`: "off" for none of them, "warn"
         (else), or "strict", with which warnings stop the job, too. A launch's own options go before both. Raises
         ValueError, and ImportError with advice where this Python has no such engine.
         """
@@ -297,8 +297,8 @@ class ElasticJob:
         arrays may take their places, of the same shapes. A copy of them is made in each step, in their device's memory.
         """
         loop = self._making("keep")
-        Kept(held := Held(arrays))  # says what is wrong, here
-        loop.keeps.append(held)
+        Kept(arrays)  # says what is wrong, here
+        loop.keeps.append(arrays)
         return arrays
 
     def rows(self, arrays: Any, axis: int = 0) -> Rows:
@@ -320,7 +320,7 @@ class ElasticJob:
         loop = self._making("rows")
         made = Rows(len(loop.rows), arrays, axis)
         loop.rows.append(made)
-        loop.keeps.append(Held(made.whole))
+        loop.keeps.append(made.whole)
         return made
 
     def _making(self, what: str) -> TrainingLoop:
@@ -377,9 +377,7 @@ class ElasticJob:
         change wherever it happens.
 
         `probe`: before the first step each worker tries some samples of the first batch, and two parts of them, in
-        processes of their own: ValueError where the parts' gradients are not those of the whole. So it does where the
-        second epoch begins, and after a batch whose loss is made otherwise than those before it, as one that has
-        another term from some epoch on.
+        processes of their own: ValueError where the parts' gradients are not those of the whole.
 
         The global random generators are seeded from `seed` at each boundary, and BatchNorm's running statistics are
         made those of all workers' samples (`average_statistics`). A worker that is asked to leave ends here with
@@ -440,7 +438,6 @@ class ElasticJob:
             while loop.position.epoch < course.end and not self.membership.over:
                 number = loop.position.epoch
                 self._epoch = epoch = Epoch(loop, number, course.shift)
-                loop.outside.begins(loop.state)
                 yield epoch
                 if self.membership.over:
                     break
@@ -454,9 +451,10 @@ class ElasticJob:
                 loop.end_epoch()
             if loop.refusal is not None:  # seen since the last sum
                 log.warning("%s", loop.refusal)
+            if loop.trial is not None:
+                loop.trial.ended(loop)
             self.membership.finished(loop.position)
             self._looping, self._loop_over, self._epoch = False, True, None
-            loop.outside.over(loop.state)
         except GeneratorExit:
             left = not self.membership.over
             raise
@@ -464,6 +462,7 @@ class ElasticJob:
             self.membership.failed(error)
             raise
         finally:
+            loop.end()
             if course.another and self._loop_over:
                 atexit.register(loop.loading.close)
             else:

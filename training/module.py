@@ -33,9 +33,9 @@ from dyntrain.training.protocol.messages import MODULE, Position
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.gradient_scale import GradientScale
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE, sum_up
-from dyntrain.training.worker.loop.agreed.schedule import SampleSchedule
+from dyntrain.training.worker.loop.module_store import ModuleStore, create
+from dyntrain.training.worker.loop.schedule import SampleSchedule
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.membership.module_store import ModuleStore, create
 from dyntrain.training.worker.script.fit import named
 from dyntrain.training.worker.state.module_state import ModuleState
 from dyntrain.training.worker.state.saved_model import WRITER, Callback, save_checkpoint, whole

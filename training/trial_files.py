@@ -30,8 +30,9 @@ class Kill(BaseModel):
 class Order(BaseModel):
     """What one run of the script is to do. `steps`: of each loop, at most; so are `epochs` and `samples` of an epoch
     (None: four batches and what the last one has). `nudge`: the weights begin one rounding apart. `other_draws`: the
-    generators are those of another worker. `norms`: a file with the constants by which BatchNorm is held still; None:
-    they are taken from the first batch. `held`: steps after which each worker waits for a file (`gate`).
+    generators are those of another worker. `rules`: nothing is compared, so that they may try the first batch's parts.
+    `norms`: a file with the constants by which BatchNorm is held still; None: they are taken from the first batch.
+    `held`: steps after which each worker waits for a file (`gate`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,6 +44,7 @@ class Order(BaseModel):
     nudge: bool = False
     seed: int = 0
     other_draws: bool = False
+    rules: bool = False
     norms: Path | None = None
     held: tuple[int, ...] = ()
     kills: tuple[Kill, ...] = ()
@@ -50,6 +52,11 @@ class Order(BaseModel):
     @property
     def steps_folder(self) -> Path:
         return self.folder / "steps"
+
+    @property
+    def saved_folder(self) -> Path:
+        """What the script has saved as MXNet's arrays, in the order of the names."""
+        return self.folder / "saved"
 
     @property
     def norms_file(self) -> Path:
@@ -71,6 +78,7 @@ class Order(BaseModel):
     def write(self) -> Path:
         """Makes the run's folder; the file that the variable names."""
         self.steps_folder.mkdir(parents=True)
+        self.saved_folder.mkdir()
         (self.folder / "output").mkdir()
         path = self.folder / "order.json"
         path.write_text(self.model_dump_json())

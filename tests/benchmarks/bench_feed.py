@@ -30,7 +30,7 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
 from figures import Figure, at_least, progress, told, write
 from mxnet import autograd, gluon

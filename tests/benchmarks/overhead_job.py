@@ -20,11 +20,12 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.checks.findings import Mode
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.data.batches import ArrayBatches
 from mxnet import autograd, gluon
 
-VARIANTS = ("elastic", "plain", "plain_on_kvstore")
+VARIANTS = ("elastic", "elastic_unchecked", "plain", "plain_on_kvstore")
 ALL_REDUCE = ("elastic_horovod", "plain_horovod")
 FOR_EVER = 1_000_000  # epochs: the benchmark ends the job
 SGD = {"learning_rate": 0.001, "momentum": 0.9}
@@ -78,8 +79,8 @@ def forward_and_backward(net: Any, x: Any, y: Any) -> None:
     loss.backward()
 
 
-def elastic(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns) -> None:
-    job = ElasticJob.join()
+def elastic(net: Any, arrays: Sequence[Any], batch: int, epochs: int, turns: Turns, checks: Mode) -> None:
+    job = ElasticJob.join(checks=checks)
     trainer = job.trainer(net.collect_params(), "sgd", dict(SGD))
     mine = InTurns(arrays, lambda: turns.before_step(job.membership.kvstore.rank))
     for epoch in job.epochs(epochs, samples=len(mine), global_batch=batch):
@@ -142,7 +143,8 @@ def main() -> None:
     if args.variant == "plain_horovod":
         plain_horovod(net, arrays, args.batch_size, FOR_EVER, turns)
     elif args.variant.startswith("elastic"):
-        elastic(net, arrays, args.batch_size, FOR_EVER, turns)
+        unchecked = args.variant == "elastic_unchecked"
+        elastic(net, arrays, args.batch_size, FOR_EVER, turns, "off" if unchecked else "warn")
     else:
         plain(net, arrays, args.batch_size, FOR_EVER, turns, args.variant == "plain_on_kvstore")
 

@@ -271,12 +271,12 @@ def test_the_headline_says_that_nobody_has_to_prove_who_it_is() -> None:
 def test_the_headline_says_what_is_done_what_is_left_and_the_loss() -> None:
     world, master, _ = story()
     progress = {"fraction": 0.37, "eta_seconds": 754.0, "metrics": {"accuracy": 0.9, "loss": None}, "metrics_epoch": 2}
-    progress["silenced"] = {"DT501": "train.py:31"}
+    progress["silenced"] = {"DT302": "train.py:31"}
     world.hear(world.job_event(master, revision=1, epoch=3, epochs=10, progress=progress))
     told = "\n".join(headline(summary(snapshot(world.ports, world.registry, "demo", ELASTIC))))
     assert "running, 37.0 % done, about 12 min left" in told
     assert "accuracy 0.9, loss NaN (epoch 2)" in told
-    assert "checks of the script that are silenced: DT501 (train.py:31)" in told
+    assert "checks of the script that are silenced: DT302 (train.py:31)" in told
 
 
 def test_who_keeps_the_others_waiting_is_in_the_headline_of_a_job_that_is_alive() -> None:

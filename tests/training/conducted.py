@@ -464,6 +464,10 @@ class PlainLoader:
         self._dataset, self._batch_size, self._shuffle, self._said = dataset, batch_size, shuffle, said
         self._passes = passes
 
+    def begin(self) -> None:
+        """Another loop."""
+        self._passes = 0
+
     def __iter__(self) -> Iterator[Any]:
         order = epoch_order(len(self._dataset), 0, self._passes).tolist()
         self._passes += 1

@@ -12,6 +12,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
+from dyntrain.training.worker.probe import on_cpu
 from mxnet import autograd, gluon, nd
 from probed_bed import (
     BATCH,
@@ -262,3 +263,56 @@ class InAFile:
 def read_from_an_open_file() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(plain, dataset=InAFile(Path(folder, "samples")))
+
+
+def by_indices(loss_of: Any, dataset: Any) -> None:
+    """The script loads its batches itself."""
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for indices in epoch.indices():
+            x, y = (nd.array(each) for each in zip(*(dataset[i] for i in indices), strict=True))
+            with autograd.record():
+                loss = loss_of(net, x, y)
+            loss.backward()
+            trainer.step(BATCH)
+
+
+@script
+def loaded_by_the_script() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        by_indices(lambda net, x, y: cross_entropy(net(x), y), InAFile(Path(folder, "samples")))
+
+
+@script
+def loaded_by_the_script_and_counted() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        samples = InAFile(Path(folder, "samples"))
+        by_indices(lambda net, x, y: cross_entropy(net(x), y) * weights_of_classes(y), samples)
+
+
+def on_device(loss_of: Any) -> None:
+    """In the place of a GPU a CPU, which is not there after a fork either: its number says so."""
+    device, on_cpu.is_gpu = mx.cpu(1), lambda context: context.device_id == 1
+    net = gluon.nn.Dense(CLASSES, in_units=INPUTS)
+    net.initialize(ctx=device)
+    job = ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    weight = net.weight.data()
+    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
+        for x, y in epoch.batches(gluon.data.ArrayDataset(X, Y)):
+            assert (net.weight.data() is weight) == (job._loop.probing is None), "not in the child"
+            with autograd.record():
+                loss = loss_of(net(x.as_in_context(device)), y.as_in_context(device))
+            loss.backward()
+            trainer.step(BATCH)
+
+
+@script
+def on_a_device() -> None:
+    on_device(cross_entropy)
+
+
+@script
+def on_a_device_and_counted() -> None:
+    on_device(lambda out, y: cross_entropy(out, y) * weights_of_classes(y))

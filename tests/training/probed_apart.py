@@ -11,7 +11,6 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import epoch_order
 from mxnet import autograd, gluon, nd
 from probed_bed import (
-    CLASSES,
     SAMPLES,
     X,
     Y,
@@ -152,87 +151,3 @@ def classes_counted_beside_noise() -> None:
 def samples_beside_those_of_the_batch() -> None:
     rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
     train(lambda net, epoch, x, y: cross_entropy(net(x), y).sum() + cross_entropy(net(rehearsed), labels).sum())
-
-
-@script
-def samples_beside_those_of_the_batch_later() -> None:
-    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
-
-    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        loss = cross_entropy(net(x), y).sum()
-        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch == 1 else loss
-
-    train(rehearses, count=2)
-
-
-@script
-def samples_beside_those_of_the_batch_within_an_epoch() -> None:
-    rehearsed, labels = nd.array(X[:5]), nd.array(Y[:5])
-
-    def rehearses(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        loss = cross_entropy(net(x), y).sum()
-        return loss + cross_entropy(net(rehearsed), labels).sum() if epoch.step_number >= 2 else loss
-
-    train(rehearses, dataset=gluon.data.ArrayDataset(np.tile(X, (3, 1)), np.tile(Y, 3)))
-
-
-@script
-def the_hardest_of_a_batch_later() -> None:
-    def hardest(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        loss = cross_entropy(net(x), y)
-        return loss * (loss > loss.mean()) if epoch > 0 else loss
-
-    train(hardest, count=2)
-
-
-class Routed(gluon.Block):
-    """Capsules with routing by agreement, summed over the batch: with such small weights nothing agrees yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = self.params.get("weight", shape=(1, 8, CLASSES, 5, 4), init=mx.init.Normal(0.01))
-
-    def forward(self, x: Any) -> Any:
-        votes = (self.weight.data() * x.reshape((-1, 8, 1, 1, 4))).sum(axis=4)
-        agreement = nd.zeros((1, 8, CLASSES, 1))
-        for _ in range(3):
-            outputs = squashed((nd.softmax(agreement, axis=2) * votes).sum(axis=1, keepdims=True))
-            agreement = agreement + (votes * outputs).sum(axis=3, keepdims=True).sum(axis=0, keepdims=True)
-        return ((outputs[:, 0] ** 2).sum(axis=-1) + 1e-8).sqrt()
-
-
-def squashed(vectors: Any) -> Any:
-    square = (vectors**2).sum(axis=-1, keepdims=True)
-    return square / (1 + square) * vectors / (square + 1e-8).sqrt()
-
-
-@script
-def a_coupling_that_grows_with_the_weights() -> None:
-    def margin(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        lengths, is_it = net(x), nd.one_hot(y, CLASSES)
-        return (is_it * nd.relu(0.9 - lengths) ** 2 + (1 - is_it) * nd.relu(lengths - 0.1) ** 2).sum(axis=1)
-
-    mx.random.seed(1)
-    net = Routed()
-    net.initialize()
-    capsules = np.tile(np.random.RandomState(0).randn(SAMPLES, 8, 4).astype("float32"), (4, 1, 1))
-    dataset = gluon.data.ArrayDataset(capsules, np.tile(Y, 4))
-    train(margin, net, dataset=dataset, count=2, optimizer=("adam", 0.01))
-
-
-@script
-def another_loss_later() -> None:
-    def regularised(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        loss = cross_entropy(net(x), y)
-        return loss + 0.1 * net(x).square().sum(axis=1) if epoch > 0 else loss
-
-    train(regularised, count=3)
-
-
-@script
-def another_loss_in_each_epoch() -> None:
-    def another(net: Any, epoch: Any, x: Any, y: Any) -> Any:
-        loss = cross_entropy(net(x), y)
-        return [loss, loss.square(), loss.sqrt(), loss.exp(), loss.tanh(), loss.sin()][epoch - 3]
-
-    train(another, start=3, count=9)

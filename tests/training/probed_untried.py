@@ -141,18 +141,6 @@ def a_second_loader_of_gluons() -> None:
 
 
 @script
-def loaded_by_the_script() -> None:
-    net, job = mlp(), ElasticJob.join()
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH, steps=1):
-        for indices in epoch.indices():
-            with autograd.record():
-                loss = cross_entropy(net(nd.array(X[indices])), nd.array(Y[indices]))
-            loss.backward()
-            trainer.step(BATCH)
-
-
-@script
 def samples_that_are_mixed() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x + x[nd.array(np.random.permutation(len(x)))]), y))
 

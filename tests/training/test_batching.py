@@ -19,7 +19,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker, Ramp, WorkerRate
 from dyntrain.training.sampling.sharding import after_step, epoch_order, share
-from dyntrain.training.worker.loop.agreed.schedule import worker_rate
+from dyntrain.training.worker.loop.schedule import worker_rate
 from dyntrain.training.worker.state.training_state import TrainingState
 from mxnet import autograd, gluon
 

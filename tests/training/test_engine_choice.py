@@ -54,8 +54,8 @@ def test_the_interface_of_an_address_is_found_by_the_kernels_word() -> None:
 
 
 def test_what_is_silenced_at_a_launch_is_known_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["--ignore", "DT604,DT501", "--checks", "strict", "python", "train.py"]
-    told = {"DYNTRAIN_IGNORE": "DT501,DT604", "DYNTRAIN_CHECKS": "strict"}
+    asked = ["--ignore", "DT604,DT302", "--checks", "strict", "python", "train.py"]
+    told = {"DYNTRAIN_IGNORE": "DT302,DT604", "DYNTRAIN_CHECKS": "strict"}
     assert plan.for_the_cluster(asked).environment == told
     assert plan.parse(["-n", "1", "--launcher", "local", *asked]).worker_environment == told
     with pytest.raises(plan.LaunchError, match=r"--ignore DT999: .*the code of no rule"):

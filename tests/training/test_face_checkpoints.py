@@ -14,7 +14,7 @@ import pytest
 from dyntrain.controller.local.pace import patient
 from dyntrain.training.module import ModuleStore
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.saved_model import WRITER
 

@@ -11,7 +11,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.data.batches import ArrayBatches
-from dyntrain.training.worker.loop.watched.contexts import GPU_COUNT_VARIABLE, choose_contexts, spread
+from dyntrain.training.worker.data.contexts import GPU_COUNT_VARIABLE, choose_contexts, spread
 from mxnet import autograd, gluon
 
 

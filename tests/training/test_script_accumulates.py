@@ -13,7 +13,7 @@ from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import epoch_order, is_boundary
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, nothing, weights
-from mxnet import autograd, gluon, nd
+from mxnet import autograd, gluon
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from test_script_idioms import all_close
 
@@ -210,68 +210,6 @@ def adding_up(
             else:
                 trainer.step(BATCH)
             comes("after")
-
-
-def all_at_once(params: Any) -> None:
-    params.zero_grad()
-
-
-def each(params: Any) -> None:
-    for param in params.values():
-        param.zero_grad()
-
-
-def by_hand(params: Any) -> None:
-    for param in params.values():
-        param.grad()[:] = 0
-
-
-def by_an_array(params: Any) -> None:
-    for param in params.values():
-        param.grad()[:] = nd.zeros(param.shape)
-
-
-@pytest.mark.parametrize(
-    ("zeroes", "said", "told"),
-    [
-        (nothing, {}, 1),
-        (nothing, {"clips": True}, 1),
-        (all_at_once, {"moment": "epoch"}, 1),
-        (nothing, {"accumulate": GROUP}, 0),
-        (all_at_once, {}, 0),
-        (all_at_once, {"moment": "before"}, 0),
-        (all_at_once, {"clips": True}, 0),
-        (each, {}, 0),
-        (by_hand, {}, 0),
-        (by_an_array, {}, 0),
-    ],
-    ids=[
-        "never", "only clipped", "where an epoch begins", "by the job", "all at once", "before", "and clipped",
-        "each", "by hand", "by an array",
-    ],
-)  # fmt: skip
-def test_gradients_that_the_script_lets_add_up_for_ever_are_told_of(
-    zeroes: Any, said: dict[str, Any], told: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In one process they do; here the job sets them to zero after each update, which is another training."""
-    adding_up(ElasticJob.join(), zeroes, **said)
-    assert sum("DT306: " in record.getMessage() for record in caplog.records) == told
-
-
-def test_of_two_nets_that_add_up_the_one_that_is_never_set_to_zero_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    nets, job = (mlp(), mlp()), ElasticJob.join()
-    for net in nets:
-        net.collect_params().setattr("grad_req", "add")
-    trainers = [job.trainer(net.collect_params(), "sgd") for net in nets]
-    for epoch in job.epochs(2, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            nets[0].collect_params().zero_grad()
-            for net, trainer in zip(nets, trainers, strict=True):
-                with autograd.record():
-                    loss = CROSS(net(x), y)
-                loss.backward()
-                trainer.step(BATCH)
-    assert sum("DT306: " in record.getMessage() for record in caplog.records) == 1
 
 
 def test_layers_that_are_frozen_stay_so() -> None:

@@ -1,4 +1,4 @@
-"""Averages of the weights that a script makes in arrays of its own, kept by the job and not."""
+"""Averages of the weights that a script makes in arrays of its own, and the job keeps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from matrices import crossed
 from mxnet import autograd
 from test_script_idioms import all_close
-from told import tells
 
 import mxnet as mx  # isort: skip
 import numpy as np
@@ -47,32 +45,20 @@ def of_all(params: Arrays, average: Arrays, n: int) -> None:
         average[name] = (average[name] * n + p.data()) / (n + 1)
 
 
-def in_double(params: Arrays, average: Arrays, _: int) -> None:
-    for name, p in params.items():
-        average[name] = 0.8 * average[name].astype("float64") + 0.2 * p.data().astype("float64")
-
-
 def looking_ahead(params: Arrays, average: Arrays, _: int) -> None:
     for name, p in params.items():
         average[name] += 0.5 * (p.data() - average[name])
         p.data()[:] = average[name]
 
 
-def numpys(params: Arrays, average: Arrays, _: int) -> None:
-    for name, p in params.items():
-        average[name] = (average[name].as_np_ndarray() + p.data().as_np_ndarray()) / 2
+WAYS = [anew, filled, in_place, by_difference, of_all, looking_ahead]
 
 
-WAYS = [anew, filled, in_place, by_difference, of_all, in_double, looking_ahead, numpys]
-
-
-def averages(job: Any, update: Update, keeps: bool, every: str = "step", epochs: int = EPOCHS) -> list[Any]:
+def averages(job: Any, update: Update, every: str = "step") -> list[Any]:
     net = mlp()
     params = net.collect_params()
     trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
-    average = {name: p.data().copy() for name, p in params.items()}
-    if keeps:
-        job.keep(average)
+    average = job.keep({name: p.data().copy() for name, p in params.items()})
     memory = job.memory(averaged=1)
 
     def averages_now(_: Any) -> None:
@@ -80,58 +66,14 @@ def averages(job: Any, update: Update, keeps: bool, every: str = "step", epochs:
         memory.averaged += 1
 
     when = {"step": "after", "epoch": "ends"}[every]
-    train(job, net, trainer, epochs=epochs, **{when: averages_now})
+    train(job, net, trainer, epochs=EPOCHS, **{when: averages_now})
     return [*weights(net), *(array.asnumpy() for array in average.values())]
 
 
-@pytest.mark.parametrize("update", WAYS)
-def test_t2_an_average_that_the_job_does_not_keep_is_told_of(update: Update) -> None:
-    """Who joins would begin with another one."""
-    with tells("DT502", r"an average of \w+_weight.*average = job\.keep\(average\)"):
-        averages(ElasticJob.join(), update, keeps=False)
-
-
-def test_t2_an_average_over_epochs_that_the_job_does_not_keep_is_told_of_late() -> None:
-    """What has three epochs' weights in it is seen in the epoch after them."""
-
-    def script(job: Any) -> list[Any]:
-        return averages(job, of_all, keeps=False, every="epoch", epochs=4)
-
-    with tells("DT502"):
-        Conductor({0: 2}, [], None).run(script)
-
-
-def test_an_average_that_is_seen_when_the_loop_ends_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    averages(ElasticJob.join(), of_all, keeps=False, every="epoch", epochs=3)
-    assert "an average of" in caplog.text
-
-
-def second_net(job: Any, epochs: int = 4) -> list[Any]:
-    """The average is a net, which no batch calls."""
-    net, average = mlp(), mlp()
-    params = list(net.collect_params().values())
-    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-
-    def averages_now(epoch: Any) -> None:
-        for mine, p in zip(average.collect_params().values(), params, strict=True):
-            mine.set_data((mine.data() * epoch + p.data()) / (epoch + 1))
-
-    train(job, net, trainer, epochs=epochs, ends=averages_now)
-    return weights(average)
-
-
-def test_t2_a_net_that_averages_over_epochs_and_is_not_kept_is_told_of() -> None:
-    with tells("DT502"):
-        Conductor({0: 2}, [], None).run(second_net)
-
-
-@pytest.mark.parametrize(
-    ("update", "every"), crossed([way for way in WAYS if way not in (in_double, numpys)], ["step", "epoch"], each=1)
-)
+@pytest.mark.parametrize(("update", "every"), crossed(WAYS, ["step", "epoch"], each=1))
 def test_t2_an_average_that_the_job_keeps_is_that_of_a_run_without_it(update: Update, every: str) -> None:
-    """Of arrays of one type: of another `job.keep` tells."""
-    expected = averages(Plain(), update, True, every)
-    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: averages(job, update, True, every))
+    expected = averages(Plain(), update, every)
+    results = Conductor({0: 1, 4: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job: averages(job, update, every))
     all_close(results, expected)
 
 
@@ -247,11 +189,7 @@ def holds_near(job: Any, way: str, changes: Any = "any") -> list[Any]:
 
 
 @pytest.mark.parametrize("where", ["loss", "gradients"])
-def test_t2_weights_of_an_earlier_step_are_kept_by_the_job_or_refused(where: str) -> None:
-    """Who joins in the middle of an epoch would hold the weights near those with which it joined."""
-    conductor = Conductor({0: 2}, [], 2)
-    with tells("DT503"):
-        conductor.run(lambda job: holds_near(job, f"anew in the {where}"))
+def test_t2_weights_of_an_earlier_step_are_kept_by_the_job(where: str) -> None:
     for way in (f"kept, in the {where}", f"begun with, in the {where}"):
         results = Conductor({0: 1, 2: 3, 8: 2}, [Death(5, 1)], 1).run(lambda job, way=way: holds_near(job, way))
         all_close(results, holds_near(Plain(), way))

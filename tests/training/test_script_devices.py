@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from idioms import CROSS, EPOCHS, Rows, labels, numbers, weights
 from mxnet import autograd, gluon
 from mxnet.gluon.utils import split_and_load

@@ -14,8 +14,7 @@ import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START
-from dyntrain.training.worker.refused import RefusedByAll
-from dyntrain.training.worker.state.kept import Held, Kept
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.training_state import TrainingState
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
 from mxnet import autograd
@@ -69,7 +68,7 @@ def test_t2_what_an_epochs_beginning_does_to_it_counts_once_also_where_a_worker_
 def state_of(kept: Any) -> TrainingState:
     net = mlp()
     trainer = ElasticJob.join().trainer(net.collect_params(), "sgd")
-    return TrainingState(net, trainer, kept=Kept(Held(kept)))
+    return TrainingState(net, trainer, kept=Kept(kept))
 
 
 def test_what_differs_in_it_between_workers_is_told_by_its_name() -> None:
@@ -98,25 +97,15 @@ def test_what_cannot_be_kept_is_refused_where_it_is_given(kept: Callable[[], Any
         ElasticJob.join().keep(kept())
 
 
-class Model:
-    """A script's own, whose attribute has the average."""
-
-    average: Any = None
-
-
 def averages(job: Any, way: str) -> list[Any]:
     """`way` is how the script comes by its new average of the weights in each step."""
-    net, model = mlp(), Model()
+    net = mlp()
     params = net.collect_params()
     trainer = job.trainer(params, "sgd", {"learning_rate": 0.1})
     average = {name: p.data().copy() for name, p in params.items()}
     array = mx.nd.zeros(3)
-    if way == "attribute":
-        model.average, average = job.keep(average), {}
-    elif way == "array":
+    if way == "array":
         job.keep([array])
-    elif way == "nested":
-        average = job.keep([average])[0]
     else:
         average = job.keep(average)
     for epoch in job.epochs(EPOCHS, samples=SAMPLES, global_batch=BATCH, name="first"):
@@ -127,21 +116,9 @@ def averages(job: Any, way: str) -> list[Any]:
             trainer.step(BATCH)
             if way == "array":
                 array[:] += 1
-            elif way == "attribute":
-                model.average = {name: 0.5 * (model.average[name] + p.data()) for name, p in params.items()}
-            elif way in ("rebound", "nested"):
-                average = {name: 0.5 * (average[name] + p.data()) for name, p in params.items()}
             else:
                 average.update({name: 0.5 * (average[name] + p.data()) for name, p in params.items()})
     return [array.asnumpy(), *(each.asnumpy() for each in average.values())]
-
-
-@pytest.mark.parametrize("way", ["rebound", "attribute", "nested"])
-def test_t2_an_average_whose_name_is_given_to_another_dictionary_is_refused(way: str) -> None:
-    """What the job keeps would stay as it was, and whoever joins would begin with that."""
-    conductor = Conductor({0: 1, 4: 3}, [], None)
-    with pytest.raises(RefusedByAll, match=r"in no variable of the script.*average\[name\]\[:\] = "):
-        conductor.run(lambda job: averages(job, way))
 
 
 @pytest.mark.parametrize("way", ["array", "filled"])
@@ -173,7 +150,7 @@ def test_what_a_trainer_has_is_not_kept_a_second_time() -> None:
 
 def test_another_array_must_be_of_the_same_shape() -> None:
     holder = {"average": mx.nd.zeros((2, 3))}
-    kept = Kept(Held(holder))
+    kept = Kept(holder)
     holder["average"] = mx.nd.ones((2, 3))
     assert kept.arrays()[0][1][0] is holder["average"]
     holder["average"] = mx.nd.ones(3)

@@ -124,41 +124,6 @@ def test_a_way_out_that_is_never_taken_stops_nothing_and_its_line_may_silence_it
     assert ("DT601" in told()) != ("DT601" in made.job.membership.findings.silenced)
 
 
-def zips_with_a_range(made: Made) -> None:
-    for epoch in made.job.epochs(2):
-        for i, (x, y) in zip(range(4), epoch.batches(made.loader)):  # noqa: B905
-            made.step(x, y)
-            assert i < 4
-
-
-def zips_a_loader_with_a_bar(made: Made) -> None:
-    bar, train_data = list, made.loader
-    for _ in made.job.epochs(2):
-        for (x, y), _ in zip(train_data, bar(range(4)), strict=False):
-            made.step(x, y)
-
-
-@pytest.mark.parametrize("script", [zips_with_a_range, zips_a_loader_with_a_bar])
-def test_batches_beside_a_range_are_told_of(script: Callable[[Made], None], told: Callable[[], list[str]]) -> None:
-    """One order leaves the first epoch before its end, the other one the first step that comes again."""
-    with contextlib.suppress(RuntimeError):
-        script(Made())
-    assert "DT602" in told()
-
-
-def zips_other_things(made: Made) -> None:
-    for epoch in made.job.epochs(2):
-        for x, y in epoch.batches(made.loader):
-            made.step(x, y)
-            for part, number in zip([x], range(1), strict=True):
-                assert len(part) > number
-
-
-def test_what_is_zipped_with_a_range_beside_the_batches_stays() -> None:
-    zips_other_things(made := Made())
-    assert made.steps == 2 * -(-SAMPLES // BATCH)
-
-
 def stays(made: Made) -> None:
     """Every `break` and `return` here is of something else."""
     validation = gluon.data.DataLoader(data(), 4)

@@ -1,4 +1,4 @@
-"""Weights that a script writes in a batch: moved by its share's gradients, or in a net that nobody keeps."""
+"""Weights that a script writes in a batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
-from dyntrain.training.job import ElasticJob
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
-from told import tells
 
 Between = Callable[[Any], None]  # of the net, between backward and step
 
@@ -29,31 +27,6 @@ def script(job: Any, between: Between, after: Between = lambda net: None) -> lis
             trainer.step(BATCH)
             after(net)
     return weights(net)
-
-
-def sharpness_aware(net: Any) -> None:
-    """SAM: up the gradient, where the one that counts is taken."""
-    for p in net.collect_params().values():
-        p.set_data(p.data() + 0.05 * p.grad() / (p.grad().norm() + 1e-6))
-
-
-def adversarial(net: Any) -> None:
-    """FGM, as question answering has it."""
-    weight = net[0].weight
-    gradient = weight.list_grad()[0]
-    weight.data()[:] += gradient / gradient.norm()
-
-
-def by_hand(net: Any) -> None:
-    """d2l's sgd, beside a trainer."""
-    for p in net.collect_params().values():
-        p.data()[:] -= 0.1 * p.data().grad / BATCH
-
-
-@pytest.mark.parametrize("between", [sharpness_aware, adversarial, by_hand])
-def test_weights_that_are_moved_by_a_shares_gradients_are_told_of(between: Between) -> None:
-    with tells("DT303", "weight is written to after its gradient"):
-        script(ElasticJob.join(), between)
 
 
 norms: list[Any] = []
@@ -147,12 +120,6 @@ def teacher(job: Any, keeps: bool, follow: Follow = by_set_data) -> list[Any]:
             for p, followed in zip(mean.collect_params().values(), net.collect_params().values(), strict=True):
                 follow(p, 0.9 * p.data() + 0.1 * followed.data())
     return weights(net, mean)
-
-
-@pytest.mark.parametrize("follow", FOLLOWS)
-def test_a_net_that_a_script_changes_and_nobody_keeps_is_told_of_by_its_name(follow: Follow) -> None:
-    with tells("DT506", r"dense\d+_weight .*job\.keep\(net\)"):
-        teacher(ElasticJob.join(), keeps=False, follow=follow)
 
 
 @pytest.mark.parametrize("follow", FOLLOWS)

@@ -162,26 +162,6 @@ def test_once_a_job_has_broken_off_its_nets_gradients_are_the_scripts_own() -> N
     clips_each([net[0].weight.grad()], None)
 
 
-def tempered() -> None:
-    """A temperature beside the trainer: its gradient is that of the share, and nobody sums it."""
-    temperature = mx.nd.ones(1)
-    temperature.attach_grad()
-    net, job = mlp(), ElasticJob.join()
-    trainer = job.trainer(net.collect_params(), "sgd")
-    for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
-        for x, y in epoch.batches(data()):
-            with autograd.record():
-                loss = CROSS(mx.nd.broadcast_mul(net(x), temperature), y)
-            loss.backward()
-            trainer.step(BATCH)
-            temperature[:] = temperature - 0.1 * temperature.grad / BATCH
-
-
-def test_an_array_that_is_trained_by_hand_is_told_of() -> None:
-    with tells("DT304", r"gluon\.Parameter"):
-        tempered()
-
-
 def attacked(job: Any) -> list[Any]:
     """Samples that are moved by their own gradients, in place."""
     net = mlp()

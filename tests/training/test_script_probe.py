@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 from dyntrain.controller.local.pace import patient
-from dyntrain.training.worker.loop.feeding import PROBED_AGAIN
-from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS
 
 SCRIPTS = Path(__file__).with_name("probed_scripts.py")
 DIFFER = [
@@ -31,10 +29,8 @@ DIFFER = [
     "a_count_below_many_norms",
     "classes_counted_beside_noise",
     "samples_beside_those_of_the_batch",
-    "samples_beside_those_of_the_batch_later",
-    "samples_beside_those_of_the_batch_within_an_epoch",
-    "the_hardest_of_a_batch_later",
-    GROWS := "a_coupling_that_grows_with_the_weights",
+    "loaded_by_the_script_and_counted",
+    "on_a_device_and_counted",
 ]
 ADD_UP = [
     "sum_of_losses",
@@ -51,14 +47,10 @@ ADD_UP = [
     "imported_net",
     "reduced_over_all_workers",
     "read_from_an_open_file",
+    "a_batch_of_a_loading_process_is_held",
+    "loaded_by_the_script",
+    "on_a_device",
 ]
-AGAIN = {"another_loss_later": 1, "another_loss_in_each_epoch": PROBED_AGAIN}
-SECOND = {  # epochs, as the script counts them
-    GROWS: 1,
-    "another_loss_later": 1,
-    "another_loss_in_each_epoch": 4,
-    "a_batch_of_a_loading_process_is_held": 1,
-}
 DRAWN = {
     "one_draw_for_the_batch": "np.random.uniform",
     "a_coin_for_the_batch": "random",
@@ -78,7 +70,6 @@ UNTRIED = {
     "an_iterator_that_ends_early": "StopIteration",
     "a_queue_of_another_process": "talks to another process",
     "a_second_loader_of_gluons": "talks to another process",
-    "loaded_by_the_script": "the script loads its batches itself",
 }
 Outcome = tuple[str | None, list[str]]
 
@@ -128,33 +119,9 @@ def test_what_cannot_be_tried_is_said_and_trains(outcomes: dict[str, Outcome], n
     assert why in said[0]
 
 
-@pytest.mark.parametrize(("name", "times"), AGAIN.items())
-def test_a_batch_is_probed_again_where_the_loss_is_another_one(
-    outcomes: dict[str, Outcome], name: str, times: int
-) -> None:
-    raised, said = outcomes[name]
-    assert raised is None
-    again = [line for line in said if line.endswith(ANOTHER_LOSS)]
-    assert len(again) == times
-    assert again[0].startswith(f"batch 1 of epoch {SECOND[name]} is probed as if")
-    assert sum(line.startswith("the first batch is probed: ") for line in said) == 2 + times
-    assert sum("DT204: " in line for line in said) == (times == PROBED_AGAIN)
-
-
-@pytest.mark.parametrize(("name", "epoch"), SECOND.items())
-def test_a_second_epoch_is_begun_with_a_batch_that_is_probed(
-    outcomes: dict[str, Outcome], name: str, epoch: int
-) -> None:
-    """Once: what is alike in two parts at first may be so because all of it is small."""
-    raised, said = outcomes[name]
-    assert (raised is None) == (name != GROWS)
-    again = [line for line in said if line.endswith(MOVED_WEIGHTS)]
-    assert [line.split(" is probed")[0] for line in again] == [f"batch 0 of epoch {epoch}"]
-
-
 def test_who_means_what_each_share_counts_says_so(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["accepted"] == (None, [])
 
 
 def test_every_script_is_looked_at(outcomes: dict[str, Outcome]) -> None:
-    assert set(outcomes) == {*DIFFER, *ADD_UP, *AGAIN, *SECOND, *DRAWN, *UNTRIED, "accepted"}
+    assert set(outcomes) == {*DIFFER, *ADD_UP, *DRAWN, *UNTRIED, "accepted"}

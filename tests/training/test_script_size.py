@@ -14,7 +14,7 @@ from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob, PerWorker
 from dyntrain.training.protocol.messages import Position, WorkerHello
 from dyntrain.training.session.generation.agreement import disagreement
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
 from idioms import CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd

@@ -132,7 +132,7 @@ def test_what_a_script_silences_is_announced_once_and_stays_in_what_is_known_of_
     """Who looks at a job that trains otherwise wants to know which rules nobody was told of."""
     driver.train(A, B)
     for epoch in (1, 2):
-        driver.check_in(A, B, epoch=epoch, silenced={"DT501": "train.py:31"})
+        driver.check_in(A, B, epoch=epoch, silenced={"DT302": "train.py:31"})
     (said,) = announced(driver.orders, events.ChecksSilenced)
-    assert said.rules == {"DT501": "train.py:31"}
-    assert Chronicle.of([said]).progress(0.5, 1.0).silenced == {"DT501": "train.py:31"}
+    assert said.rules == {"DT302": "train.py:31"}
+    assert Chronicle.of([said]).progress(0.5, 1.0).silenced == {"DT302": "train.py:31"}

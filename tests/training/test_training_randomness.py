@@ -13,9 +13,9 @@ import numpy as np
 import mxnet as mx  # isort: skip
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.data.batches import ArrayBatches
 from dyntrain.training.worker.data.randomness import seed_generators
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Membership
 from mxnet import autograd, gluon
 

@@ -5,12 +5,28 @@ What would break for a user: a right script that is told to be wrong, or a wrong
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from dyntrain.training.trial.differences import DRAWS, Arrays, Key, apart, compare, drew_alike, first_apart
-from dyntrain.training.trial.verdict import Course, Verdict, findings, not_twice, number, same_or_not, stopped
+from dyntrain.training.trial.processes import Ended
+from dyntrain.training.trial.results import raised, refusal
+from dyntrain.training.trial.verdict import (
+    Course,
+    Verdict,
+    findings,
+    not_twice,
+    number,
+    raises,
+    refused,
+    same_or_not,
+    stopped,
+    with_findings,
+)
+from dyntrain.training.trial_files import Order
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,12 +96,13 @@ def test_a_script_of_which_no_step_was_made_by_several_workers_is_not_told_to_be
     assert "no step is made by several workers. More --steps" in said.sentence
 
 
-def test_an_array_that_is_what_rounding_left_parts_nothing() -> None:
-    """The gradient of a bias below a norm is 0, but for rounding."""
+@pytest.mark.parametrize("left", [1e-8, 1e-7])
+def test_an_array_that_is_what_rounding_left_parts_nothing(left: float) -> None:
+    """The gradient of a bias below a norm is 0, but for rounding; so is one to which each class adds as much."""
     runs = [series(), series(1e-7, 1), series(1e-7, 2)]
     for seed, run in enumerate(runs):
         for arrays in run.values():
-            arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * 1e-8  # type: ignore[index]
+            arrays["gradient 0.1 dense0_bias"] = np.random.default_rng(seed).normal(size=4) * left  # type: ignore[index]
     assert compare(runs[0], runs[1], members(runs[2])).parting is None
 
 
@@ -156,3 +173,46 @@ def test_what_rules_told_is_found_in_a_log_once() -> None:
     line = "train.py:12: DT301: the gradient is changed before it is summed: write allreduce_grads"
     log = ["2026-01-01 WARNING " + line, "epoch 1", "2026-01-01 WARNING " + line, "DT101: the loss is a mean"]
     assert findings(log) == (line, "DT101: the loss is a mean")
+
+
+def test_findings_stand_beside_what_parts_and_those_that_stop_a_job_beside_what_does_not() -> None:
+    told = ("a.py:3: DT301: the gradient is changed", "a.py:9: DT604: n: carried")
+    assert with_findings(stopped(4, "a.py:7: DT411: the workers divide", 3, COURSE), told).findings == told
+    assert with_findings(refused("a.py:3: DT301: the gradient is changed"), told).findings == told[1:], "said already"
+    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    assert with_findings(same, told[1:]) == same, "the numbers decide"
+    both = with_findings(same, told)
+    assert (both.exit_code, both.findings) == (0, told[:1])
+    assert "But a rule stops it in a job, until it is silenced on its line" in both.sentence
+
+
+def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_path: Path) -> None:
+    """Of what is set in a loop alone, one that joins in the next loop has nothing."""
+    order, ended = Order(folder=tmp_path, steps=3), Ended(0, tmp_path / "log")
+    ended.log.write_text(
+        'epoch 0\nTraceback (most recent call last):\n  File "a.py", line 3\n    x\n    ^\nNameError: x\nat the end\n'
+    )
+
+    def lost(*reasons: tuple[int, str]) -> str | None:
+        events = [{"event": "worker_lost", "pid": pid, "reason": reason} for pid, reason in reasons]
+        (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+        return raised(order, ended)
+
+    assert lost((1, "connection closed"), (1, "killed by SIGKILL")) is None, "as is planned"
+    assert lost((1, "killed by SIGKILL"), (2, "connection closed"), (2, "exit code 1")) == "NameError: x"
+    assert lost((2, "connection closed")) == "NameError: x", "the job was over before its exit code was known"
+    ended.log.write_text("")
+    assert lost((2, "connection closed")) is None, "nothing says so"
+    assert lost((2, "exit code 3")) == "exit code 3"
+    same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
+    said = raises(same, "NameError: x")
+    assert said.exit_code == 1
+    assert said.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker that joined has failed: NameError: x")
+
+
+def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("epoch 0\ndyntrain.training.worker.refused.RefusedByAll: a.py:3: DT411: one\na.py:4: DT412: other\n")
+    assert refusal(Ended(1, log)) == "a.py:3: DT411: one\na.py:4: DT412: other"
+    log.write_text("ValueError: of the script's own\n")
+    assert refusal(Ended(1, log)) is None

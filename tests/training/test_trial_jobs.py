@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +85,9 @@ def check(tmp_path: Path) -> Any:
 
 
 def test_a_right_script_trains_the_same_through_joins_a_kill_a_leave_and_between_two_loops(check: Any) -> None:
-    """With Dropout, BatchNorm and noise, whose draws and statistics are each worker's own by design."""
+    """With Dropout, BatchNorm and noise, whose draws and statistics are each worker's own by design, and an average
+    that it keeps, and saves.
+    """
     run = check("layers", "--steps", "6")
     code, said = run.verdict()
     assert code == 0, (said, run.log)
@@ -110,6 +113,37 @@ def test_a_script_that_trains_otherwise_is_told_with_the_step_and_the_parameter(
     assert "`" + said["parameter"] + "`" in said["sentence"]
     assert all(Path(log).exists() for log in said["logs"])
     assert "the script is at its end" in Path(said["logs"][0]).read_text()
+
+
+def test_an_average_that_is_saved_and_was_begun_anew_by_who_joined_is_told_by_its_file_and_name(check: Any) -> None:
+    """No weight of the net shows it."""
+    run = check("average", "--steps", "5", "--plan", "1=3 3=kill0")
+    code, said = run.verdict()
+    assert code == 1, (said, run.log)
+    assert said["sentence"].startswith("trains the same, but a worker that joined saves another `average.params` (")
+    assert "`average`" in said["others"]
+
+
+@pytest.mark.parametrize(
+    ("how", "plan", "verdict", "others", "code"),
+    [
+        ("teacher", "7=3 9=2", "parts at step 8", "`teacher`", None),
+        ("unset", "9=3", "but a worker that joined has failed: UnboundLocalError", "", None),
+        ("clip", "7=3", "parts at step 8", "", "DT301"),
+        ("zero", "7=3", "is refused before it can be compared: ", "", "DT401"),
+    ],
+)
+def test_why_a_script_trains_otherwise_is_told_by_variables_errors_and_findings_of_rules(
+    check: Any, how: str, plan: str, verdict: str, others: str, code: str | None
+) -> None:
+    """A teacher that is set where an epoch ends; what a loop alone sets; a clip before the sum; no batch size."""
+    run = check(how, "--steps", "9", "--plan", plan)
+    exit_code, said = run.verdict()
+    assert exit_code == 1, (said, run.log)
+    assert verdict in said["sentence"]
+    assert others in said["others"]
+    told = [said["sentence"], *said["findings"]]
+    assert code is None or any(re.search(rf"tried_script\.py:\d+: {code}: ", each) for each in told)
 
 
 def test_draws_that_cannot_be_made_alike_are_not_taken_for_a_mistake(check: Any) -> None:

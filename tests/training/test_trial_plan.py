@@ -44,6 +44,31 @@ def test_of_four_steps_or_more_workers_join_one_is_killed_and_one_leaves(steps: 
     assert plan.changes[0].step < kill.step < plan.changes[1].step
 
 
+@given(st.integers(4, 6), st.integers(0, 10_000))
+def test_of_epochs_workers_join_within_one_and_where_one_begins_and_who_was_killed_is_back_within_one(
+    long: int, seed: int
+) -> None:
+    """What a script does where an epoch begins, or ends, a worker that joins within has done otherwise, or not."""
+    epochs = set(range(long, 13, long))
+    plan = planned(loops_of([12]), seed, epochs)
+    assert [each.workers for each in plan.changes] == [LEFT, JOINED, LEFT]
+    within, begins, _ = (each.step for each in plan.changes)
+    assert within not in epochs
+    assert begins in epochs
+    (kill,) = plan.kills
+    assert not {kill.step, kill.step + 1} & epochs
+    assert within < begins < kill.step
+    assert parse(str(plan)) == plan
+
+
+@given(LOOPS, st.sets(st.integers(1, 120)), st.integers(0, 10_000))
+def test_wherever_epochs_end_one_thing_happens_at_a_step(loops: list[list[int]], epochs: set[int], seed: int) -> None:
+    plan = planned(loops, seed, epochs)
+    assert len(set(plan.steps)) == len(plan.steps)
+    assert all(1 <= step < loops[-1][-1] for step in plan.steps)
+    assert list(plan.changes) == sorted(plan.changes, key=lambda each: each.step)
+
+
 @pytest.mark.parametrize("text", ["3:3", "3=0", "3=9", "0=2", "3=3 3=kill1", "6=kill", "3=3;6=2", ""])
 def test_a_plan_that_is_none_is_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match="--plan"):

@@ -17,16 +17,17 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor
 from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
-from dyntrain.training.trial.results import load
+from dyntrain.training.trial.results import load, saved
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
-from dyntrain.training.worker.data.randomness import draws_as
+from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
 from hypothesis import strategies as st
-from idioms import mnist
+from idioms import mlp, mnist
+from mxnet import gluon
 
 
 def order(folder: Path, **said: Any) -> Order:
@@ -95,6 +96,7 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
 ) -> None:
     asked = order(tmp_path)
     monkeypatch.setattr(trials, "_hold_all_still", lambda norms: None)
+    monkeypatch.setattr(Trial, "_watch", lambda trial: None)
     monkeypatch.setattr("dyntrain.training.worker.loop.training_loop.this_trial", lambda: Trial(asked))
     Conductor({0: 1, 3: 3}, segment_steps=1).run(mnist)
     found = [at for at, _ in taken(asked.steps_folder)]
@@ -102,6 +104,56 @@ def test_each_step_that_counts_is_written_once_by_each_worker_and_void_ones_are_
     assert {at.workers for at in found if at.step > 3} == {3}
     arrays = load(next(path for at, path in taken(asked.steps_folder) if at.step == 5))
     assert sum(name.startswith("gradient ") for name in arrays) == 4
+    assert {"held x", "held BATCH"} <= {*arrays}, "what the script has, by its names"
+    assert not any(name.startswith("held net") for name in arrays), "what trains is compared anyway"
+    (last,) = {path for at, path in taken(asked.steps_folder) if (at.step, at.rank) == (12, 0)}
+    assert "end BATCH" in load(last)
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trial, Order, Any]:
+    """Under way, with the second of two workers."""
+    monkeypatch.setattr(trials, "draws_as", lambda number: 0)
+    for owner, name in ((mx.nd, "save"), (mx.random, "seed"), (gluon.Parameter, "_finish_deferred_init")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    trial, loop = Trial(asked := order(tmp_path)), SimpleNamespace(seed=3, rank=1)
+    loop.position, loop.membership = SimpleNamespace(step=2), SimpleNamespace(over=False)
+    trial._loop = loop
+    trial._watch()
+    return trial, asked, loop
+
+
+def test_what_is_saved_last_under_a_name_is_known(watched: Any, tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        mx.nd.save(str(tmp_path / "average.params"), {"a": mx.nd.ones(2) * value})
+    mlp().save_parameters(str(tmp_path / "net"))
+    found = saved(watched[1])
+    assert found["average.params a"].tolist() == [2.0, 2.0]
+    assert len(found) == 5
+    assert len(mx.nd.load(str(tmp_path / "average.params"))) == 1
+
+
+def test_weights_that_are_drawn_in_a_loop_are_each_workers_own_and_between_loops_alike(watched: Any) -> None:
+    """By a seed of the script's own they are alike, too."""
+    trial, _, loop = watched
+
+    def drawn(rank: int, within: bool = True, own: bool = False) -> tuple[Any, float]:
+        """First weights, and what is drawn for the batch after them."""
+        loop.rank = rank
+        seed_generators(0, 0, 0)
+        trial._seeded_alike = within
+        if own:
+            mx.random.seed(7)
+        net = gluon.nn.Dense(3, in_units=4)
+        net.initialize(mx.init.Uniform())
+        return net.weight.data().asnumpy(), np.random.rand()
+
+    (first, after), (other, its), (again, _) = drawn(0), drawn(1), drawn(0)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(first, again)
+    assert after == its
+    assert np.array_equal(drawn(0, own=True)[0], drawn(1, own=True)[0])
+    assert np.array_equal(drawn(0, within=False)[0], drawn(1, within=False)[0])
 
 
 def test_a_kill_is_of_one_worker_and_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

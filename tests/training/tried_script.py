@@ -39,10 +39,14 @@ def main() -> None:
         return
     job = ElasticJob.join()
     loader = job.loader(dataset, BATCH)
-    for name in ("all", "last") if how == "layers" else ("all",):
+    average, teacher = {name: p.data().copy() for name, p in net.collect_params().items()}, net_of([])
+    if how == "layers":
+        job.keep(average)
+    for name in ("all", "last") if how in ("layers", "unset") else ("all",):
         params = (net if name == "all" else net[-1]).collect_params()
         trainer = job.trainer(params, "sgd", {"learning_rate": 0.1, "momentum": 0.9})
         for epoch in job.epochs(90, name=name, probe=False):
+            begun = {name: p.data().copy() for name, p in net.collect_params().items()}
             for x, y in loader:
                 with autograd.record():
                     noise = mx.nd.random.normal(shape=x.shape) if how == "layers" else 0.0
@@ -54,12 +58,27 @@ def main() -> None:
                         loss = loss * mx.nd.array(1 / np.maximum(counts, 1)).take(y)
                     if how == "noise":
                         loss = cross_entropy(net(x + mx.nd.random.normal(shape=x.size).reshape(x.shape)), y)
+                    if how == "teacher":
+                        loss = loss + ((net(x) - teacher(x)) ** 2).sum(axis=1)
                 loss.backward()
-                trainer.step(BATCH)
+                if how == "clip":
+                    for p in net.collect_params().values():
+                        p.grad()[:] = p.grad().clip(-1e-2, 1e-2)
+                trainer.step(0 if how == "zero" else BATCH)
                 if how == "slow":
                     time.sleep(3600)
+                for of, p in net.collect_params().items():
+                    average[of][:] = 0.5 * average[of] + 0.5 * p.data()
+            if how == "teacher":
+                for its, p in zip(teacher.collect_params().values(), net.collect_params().values(), strict=True):
+                    its.set_data(p.data())
+            seen = max((p.data() - begun[of]).norm().asscalar() for of, p in net.collect_params().items())
+        if how == "unset":
+            sys.stdout.write(f"{seen} in the last epoch\n")
     if how == "layers":
         net.export(str(job.output / "net"))
+    if how in ("layers", "average"):
+        mx.nd.save(str(job.output / "average.params"), average)
     sys.stdout.write("the script is at its end\n")
 
 

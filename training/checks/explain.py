@@ -12,6 +12,10 @@ SILENCE = (
     'To silence it: `# dyntrain: ignore[{code}]` on the line, `ElasticJob.join(ignore=("{code}",))` in the script, or '
     "`dyntrain launch --ignore {code}`. It then stands in the job's events and in its status."
 )
+EXAMPLES = (
+    "In an example without a loop over epochs, lines above an empty one stand above that loop, the others in the loop "
+    "over the batches, whose number is `i`."
+)
 FIXED = "It cannot be silenced: without it a step has no meaning, or the workers' weights part."
 
 
@@ -23,5 +27,5 @@ def explain(code: str | None = None) -> str:
         raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
     path = PAGES / f"{rule.code}.md"
     head = re.sub(r"\{[^{}]+\}", "...", f"# {rule.code} ({rule.severity}): {rule.sentence}\n\nWrite: {rule.remedy}.")
-    body = path.read_text().partition("\n")[2].strip() if path.exists() else ""
+    body = f"{path.read_text().partition(chr(10))[2].strip()}\n\n{EXAMPLES}" if path.exists() else ""
     return "\n\n".join(filter(None, (head, body, FIXED if rule.fixed else SILENCE.format(code=rule.code))))

@@ -79,8 +79,8 @@ class Findings:
 
     @property
     def stops(self) -> str | None:
-        """All that stops the job, so far."""
-        return "\n".join(self._stops) or None
+        """All that stops the job, so far; what a trial of parts has shown comes last: the others may be its cause."""
+        return "\n".join(sorted(self._stops, key=lambda text: ": DT2" in text)) or None
 
     def find(self, code: str, at: Place | None = None, /, **values: object) -> str | None:
         """A rule applies, at the line of the script that is being run, or `at` one. What to stop the job with; None:
@@ -100,10 +100,6 @@ class Findings:
         if is_new:
             log.warning("%s", text)
         return None
-
-    def stop(self, text: str) -> None:
-        """By what is no rule's."""
-        self._stops.setdefault(text)
 
     def _silenced(self, rule: Rule, at: Place | None) -> str | None:
         if rule.fixed:

@@ -63,9 +63,6 @@ _ROWS = (
          "say job.trainer(..., loss='sum') or 'mean'"),
     Rule("DT116", "error", "the loss has a number for each sample, with loss='mean'",
          "leave loss='mean' out where trainer.step() is told the batch size"),
-    Rule("DT117", "warning", "backward() reaches {name} in a thread of the script's own ({thread}), whose loss "
-         "nobody looks at",
-         "differentiate on the thread that goes through the batches"),
     # ---- DT2: the trial of the first batch
     Rule("DT201", "error", "the gradient of {name} of {whole} samples differs by {share:.1%} from that of {first} "
          "and {rest} of them",
@@ -74,9 +71,6 @@ _ROWS = (
          "nothing, where each sample's part in the loss is its own"),
     Rule("DT203", "warning", "the script draws a number for its batch ({by}), which is another one on each worker",
          "draw by epoch.random(name), which is the same on all"),
-    Rule("DT204", "warning", "the loss is another one for the {times}. time since the first batch was probed: no "
-         "more are",
-         "a job of its own, where it matters"),
     # ---- DT3: gradients and weights that the script changes itself
     Rule("DT301", "error", "the gradient of {name} is changed before it is summed, which is that of this worker's "
          "share",
@@ -84,16 +78,9 @@ _ROWS = (
     Rule("DT302", "warning", "the gradient of {name} is multiplied before it is summed, by what may be this share's "
          "own",
          "trainer.allreduce_grads(), the change, then trainer.update(n) in place of step(n)"),
-    Rule("DT303", "warning", "{name} is written to after its gradient was read, and before it is summed",
-         "write it before backward(), or after trainer.step()"),
-    Rule("DT304", "warning", "an array of shape {shape} that no trainer has is written to after its gradient was read",
-         "make it a gluon.Parameter that job.trainer(...) has"),
     Rule("DT305", "warning", "{name} does not train, and the script writes to it in a batch: it must be the same on "
          "all workers",
          "epoch.sum(...) of what it is made of"),
-    Rule("DT306", "warning", "gradients add up (grad_req='add'), and nothing sets them to zero after trainer.step(); "
-         "here the job does",
-         "net.collect_params().zero_grad() after it"),
     # ---- DT4: step(n), and what all workers must mean alike
     Rule("DT401", "error", "step({n:g}) with {here} of the {all} samples of this batch here is no batch size",
          "{batch}, or the samples in hand; step(epoch.sum(n)) for what is counted{more}", fixed=True),
@@ -116,50 +103,17 @@ _ROWS = (
     Rule("DT413", "error", "the workers' updates would differ: {what}",
          "keep what they are made of in job.memory(...), or make it of epoch.step_number", fixed=True),
     # ---- DT5: what a worker that joins has not got
-    Rule("DT501", "warning", "the loss of step {now} may have something of step {then} in it, of other samples",
-         "job.rows(state), job.memory(...), or changes='epoch'"),
-    Rule("DT502", "warning", "an average of {name} has the weights of several steps in it, and the job does not keep "
-         "it",
-         "average = job.keep(average), before the loop"),
-    Rule("DT503", "warning", "the loss is made of {name} as it was at an earlier step, which the job does not keep",
-         "start = job.keep({{name: p.data().copy() for ...}}), before the loop"),
-    Rule("DT504", "warning", "the loss of step {now} has something that was made of trained weights between two loops",
-         "kept = job.keep({{'y': ...}}) between them, and kept['y'] in the loop"),
-    Rule("DT505", "warning", "the loss of step {now} has something that a net gave beside an epoch's batches",
-         "kept = job.keep(...) above the loop, or job.epochs(..., changes='epoch')"),
-    Rule("DT506", "warning", "{name} is written to in a batch, no trainer has it, and the job does not keep it",
-         "job.keep(net) before the loop"),
-    Rule("DT507", "warning", "{name} was written to between batches, no trainer has it, and the job does not keep it",
-         "job.keep(net) before the loop"),
     Rule("DT508", "error", "the forward pass moves {name}, which is in no trainer: each worker would have another",
          "job.epochs(..., net=net); a frozen body under autograd.predict_mode()"),
-    Rule("DT509", "warning", "{name} is initialised within the loop over epochs, where each worker draws other numbers",
-         "make the net above the loop, or mx.random.seed(n) before it"),
-    Rule("DT510", "warning", "the forward pass of {kind} changes its number {name}: a worker that joins begins with "
-         "another",
-         "memory = job.memory({name}=...), set from there before each pass"),
-    Rule("DT511", "warning", "numbers are drawn by {by} where an epoch begins: each worker draws others",
-         "epoch.random(name), a generator that is the same on all"),
     # ---- DT6: what the source shows
     Rule("DT601", "warning", "`{what}` would leave the loop over {loop}, while the other workers wait for this one",
          "job.epochs(..., steps=N), or job.stop() and let the loop go on"),
-    Rule("DT602", "warning", "`zip` of the batches with a range may end before the last batch is known to be done",
-         "enumerate(loader), or epoch.enumerate(loader)"),
-    Rule("DT603", "warning", "{name!r} is set in the loop of line {loop} alone, through which a worker that joins "
-         "later does not go",
-         "job.memory(...), or `if job.writes:`"),
     Rule("DT604", "warning", "{names}: carried from pass to pass, and on a worker that joins as above the loop",
          "where anything follows from them, memory = job.memory({memory})"),
     Rule("DT605", "warning", "the number {name} of enumerate(...) begins at 0 on a worker that joins",
-         "epoch.enumerate(...) gives the batch's own"),
-    Rule("DT607", "warning", "what goes beside the batches in zip(...) begins anew on a worker that joins",
-         "one dataset of pairs, and one loader"),
-    Rule("DT608", "warning", "what goes beside the epochs in zip(...) begins anew on a worker that joins",
-         "by the epoch's own number, values[epoch]"),
-    Rule("DT609", "warning", "the number {name} of enumerate(...) over the epochs begins at 0 on a worker that joins",
-         "the epoch itself is the number, an int"),
-    Rule("DT610", "warning", "the generator {name} goes on from pass to pass: on a worker that joins it begins anew",
-         "epoch.random(name) is the same on all"),
+         "epoch.enumerate(...) numbers batches; an epoch is its own number"),
+    Rule("DT607", "warning", "what goes beside the batches or epochs in zip(...) begins anew on a worker that joins",
+         "one dataset of pairs; values[epoch]"),
     Rule("DT611", "warning", "{names}: changed in the loop and used after it, through which a worker that joins "
          "later does not go",
          "memory = job.memory({memory})"),

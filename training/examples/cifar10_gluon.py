@@ -18,7 +18,7 @@ from dyntrain.training.engine import STORES
 from dyntrain.training.examples.cifar10_data import SIDE, load_binary
 from dyntrain.training.examples.cifar10_net import resnet
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.watched.contexts import choose_contexts, spread
+from dyntrain.training.worker.data.contexts import choose_contexts, spread
 from mxnet import autograd, gluon
 
 

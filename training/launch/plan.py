@@ -202,7 +202,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore",
         default="",
-        metavar="DT501,...",
+        metavar="DT604,...",
         help="rules of the script's checks that are not told of; `dyntrain check --explain` lists them",
     )
     parser.add_argument(

@@ -14,7 +14,7 @@ from pathlib import Path
 from dyntrain.training.host.reaper import run_below
 from dyntrain.training.launch.plan import LaunchError
 from dyntrain.training.trial.experiment import MEMBERS, ONE, Experiment, Options
-from dyntrain.training.trial.verdict import HELD, Verdict
+from dyntrain.training.trial.verdict import HELD, OTHERS, Verdict
 
 INTERRUPTED, WRONG = 130, 2
 
@@ -66,6 +66,8 @@ def _show(verdict: Verdict, experiment: Experiment, options: Options, logs: list
     print(verdict.sentence, flush=True)
     if plan is not None:
         print(f"Again: --plan '{plan}' --seed {options.seed}. {HELD}", flush=True)
+    if verdict.others:
+        print(OTHERS.format(verdict.others), flush=True)
     for finding in verdict.findings:
         print(finding, flush=True)
     if logs:

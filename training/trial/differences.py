@@ -20,7 +20,9 @@ TIMES = 20.0
 LEAST = {"w": 1e-6, "g": 1e-5}  # relative: of weights, and of gradients, in which samples cancel out
 GRADIENT = "gradient "  # before the name of one
 DRAWS = "draws"  # of a step: what the generators draw next, which is no weight
-NOISE = 1e-4  # an array that is smaller than this against the largest of its kind is what rounding left
+EPOCH = "epoch"  # that the step has led to
+HELD, END, NAMES = "held ", "end ", "names "  # before names of the script's variables: `variables`
+NOISE = 1e-3  # an array that is smaller than this against the largest of its kind is what rounding left
 BEYOND = 0.02  # where rounding alone makes more, nothing can be told
 TWICE = 1e-5  # what two runs of one script may differ by
 LEAST_ROUNDING, GROWS = 1e-8, 1000.0  # a step makes no more of a difference than so many times as much
@@ -53,27 +55,30 @@ class Comparison:
 
 def apart(one: Arrays, other: Arrays) -> dict[str, float]:
     """By names. What one has not got is infinitely far, and so is a number from what is none."""
-    norms = {name: float(np.linalg.norm(array[np.isfinite(array)])) for name, array in one.items() if name != DRAWS}
+    norms = {name: _norm(array) for name, array in one.items() if _kind(name) in LEAST}
     largest = {kind: max((norms[name] for name in norms if _kind(name) == kind), default=0.0) for kind in LEAST}
-    found = {}
-    for name, array in one.items():
-        if name == DRAWS:
-            continue
-        there = other.get(name)
-        if there is None or there.shape != array.shape:
-            found[name] = math.inf
-            continue
-        there_is = np.isfinite(array)
-        if not np.array_equal(there_is, np.isfinite(there)):
-            found[name] = math.inf
-            continue
-        distance = float(np.linalg.norm(array[there_is] - there[there_is]))
-        size = max(norms[name], NOISE * largest[_kind(name)])
-        found[name] = 0.0 if not distance else (distance / size if size else math.inf)
-    return found
+    return {name: distance(one[name], other.get(name), NOISE * largest[_kind(name)]) for name in norms}
+
+
+def distance(array: NDArray[np.float64], there: NDArray[np.float64] | None, least: float = 0.0) -> float:
+    """Over the norm of the first, or over `least` where that is more."""
+    if there is None or there.shape != array.shape:
+        return math.inf
+    there_is = np.isfinite(array)
+    if not np.array_equal(there_is, np.isfinite(there)):
+        return math.inf
+    found = float(np.linalg.norm(array[there_is] - there[there_is]))
+    size = max(_norm(array), least)
+    return 0.0 if not found else (found / size if size else math.inf)
+
+
+def _norm(array: NDArray[np.float64]) -> float:
+    return float(np.linalg.norm(array[np.isfinite(array)]))
 
 
 def _kind(name: str) -> str:
+    if name in (DRAWS, EPOCH) or name.startswith((HELD, END, NAMES)):
+        return ""
     return "g" if name.startswith(GRADIENT) else "w"
 
 
@@ -141,7 +146,7 @@ def _furthest(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _finite(arrays: Arrays) -> bool:
-    return all(bool(np.isfinite(array).all()) for array in arrays.values())
+    return all(bool(np.isfinite(array).all()) for name, array in arrays.items() if _kind(name) in LEAST)
 
 
 def first_apart(one: Mapping[Key, Arrays], other: Mapping[Key, Arrays]) -> Parting | None:

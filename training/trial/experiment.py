@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,20 @@ from dyntrain.training.trial.differences import (
 )
 from dyntrain.training.trial.plan import Plan, planned
 from dyntrain.training.trial.processes import Ended, TooLong, run
-from dyntrain.training.trial.results import came_to, in_words, load, loops_of, of_members, series, why
+from dyntrain.training.trial.results import (
+    came_to,
+    epochs_end,
+    in_words,
+    load,
+    loops_of,
+    of_members,
+    raised,
+    refusal,
+    saved,
+    series,
+    why,
+)
+from dyntrain.training.trial.variables import Variables, listed, saved_otherwise
 from dyntrain.training.trial.verdict import (
     FOLLOWS,
     NEVER,
@@ -32,16 +46,18 @@ from dyntrain.training.trial.verdict import (
     failed,
     findings,
     not_twice,
+    raises,
     refused,
     same_or_not,
+    saves_otherwise,
     stopped,
+    with_findings,
 )
 from dyntrain.training.trial_files import VARIABLE, Order, taken
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
 
 ONE, NUDGED, AGAIN, DRAWS, MEMBERS, RULES = "one-process", "nudged", "again", "other-draws", "members", "rules"
 CHECKS = "DYNTRAIN_CHECKS"  # whether a worker's rules tell, or stop, anything
-REFUSED = ".Refused"  # in the last line of a script that the job refuses
 IN_ONE = "the script in one process"
 LOOK_SECONDS = 0.5
 SUSPECT = 1e-5  # rounding that makes more is looked at: the script may be another one each time
@@ -79,37 +95,36 @@ class Experiment:
 
     async def _course(self, command: Sequence[str]) -> Verdict:
         self._tell("in one process, and once more with weights one rounding apart")
-        one, nudged = await asyncio.gather(self._alone(ONE, command), self._alone(NUDGED, command, nudge=True))
+        one, nudged, told = await asyncio.gather(
+            self._alone(ONE, command), self._alone(NUDGED, command, nudge=True), self._ruled(command)
+        )
+        return with_findings(self._failed(one, nudged) or await self._compared(command), told)
+
+    def _failed(self, one: Ended, nudged: Ended) -> Verdict | None:
         if self._order(ONE).follows_file.exists():
             return Verdict("not comparable", FOLLOWS)
         if one.code:
-            return refused(one.last_words) if REFUSED in one.last_words else failed(IN_ONE, in_words(one))
-        if nudged.code:
-            return failed("the script with weights one rounding apart", in_words(nudged))
+            refuses = refusal(one)
+            return failed(IN_ONE, in_words(one)) if refuses is None else refused(refuses)
+        return failed("the script with weights one rounding apart", in_words(nudged)) if nudged.code else None
+
+    async def _compared(self, command: Sequence[str]) -> Verdict:
         first, other = series(self._order(ONE)), series(self._order(NUDGED))
         if not any(step for _, step in first):
             return Verdict("not comparable", NEVER)
         if (found := await self._another_each_time(command, first, other)) is not None:
             return found
         loops = loops_of(first)
-        self.plan = self.plan or planned(loops, self._options.seed)
+        self.plan = self.plan or planned(loops, self._options.seed, epochs_end(first))
         self._tell(f"with members that come and go: --plan '{self.plan}' --seed {self._options.seed}")
         ended = await self._members(command)
         course = came_to(self._order(MEMBERS), len(first) - len(loops))
         if ended.code:
             step = max((at.step for at, _ in taken(self._order(MEMBERS).steps_folder)), default=0) + 1
-            return await self._with_findings(command, stopped(step, why(ended), course.workers, course))
+            return stopped(step, why(ended), course.workers, course)
         verdict = await self._judged(command, first, other, course)
-        return await self._with_findings(command, verdict) if verdict.answer == "parts" else verdict
-
-    async def _with_findings(self, command: Sequence[str], verdict: Verdict) -> Verdict:
-        """What the rules say of a script that does not train the same, whose runs were without them."""
-        self._tell("in one process with the rules")
-        order = self._order(RULES)
-        ended = await run(
-            command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds
-        )
-        return replace(verdict, findings=findings(ended.log.read_text(errors="replace").splitlines()))
+        error = raised(self._order(MEMBERS), ended)
+        return verdict if error is None else raises(verdict, error)
 
     # ---- runs
 
@@ -122,6 +137,13 @@ class Experiment:
         finally:
             if watching is not None:
                 watching.cancel()
+
+    async def _ruled(self, command: Sequence[str]) -> tuple[str, ...]:
+        """What the rules say of the script: all other runs are without them."""
+        order = self._order(RULES).model_copy(update={"rules": True})
+        with contextlib.suppress(TooLong):
+            await run(command, self._environment(order.write(), checks="warn"), self._log(RULES), self._options.seconds)
+        return findings(self._log(RULES).read_text(errors="replace").splitlines())
 
     async def _members(self, command: Sequence[str]) -> Ended:
         assert self.plan is not None
@@ -216,17 +238,24 @@ class Experiment:
     ) -> Verdict:
         members = of_members(self._order(MEMBERS))
         loaded = {key: [load(path) for _, path in each] for key, each in members.items()}
-        found = compare(first, nudged, loaded)
+        found, variables = compare(first, nudged, loaded), Variables(first, nudged, loaded)
         if found.parting is None:
             compared = [each for key, each in members.items() if found.blind is None or key < found.blind]
             most = max((at.workers for each in compared for at, _ in each), default=1)
-            return same_or_not(found, replace(course, most=most))
+            same = same_or_not(found, replace(course, most=most))
+            if found.blind is not None:
+                return same
+            files = saved_otherwise(*(saved(self._order(name)) for name in (ONE, NUDGED, MEMBERS)))
+            if files:
+                return replace(saves_otherwise(files, found, course), others=listed(variables.others(max(first))))
+            return replace(same, others=listed(variables.others_at_the_end()))
         at = found.parting.at
         alike = drew_alike(first.get(at, {}), loaded.get(at, ()))
         if not alike and (verdict := await self._by_draws(command, first, found)) is not None:
             return verdict
         had = members.get(at)
-        return same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+        verdict = same_or_not(found, replace(course, workers=had[0][0].workers) if had else course)
+        return replace(verdict, others=listed(variables.others(at)))
 
     async def _by_draws(self, command: Sequence[str], first: Mapping[Key, Arrays], found: Comparison) -> Verdict | None:
         parting = found.parting

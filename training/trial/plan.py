@@ -7,7 +7,7 @@ before its gradients are summed, and after step 9 there are two.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -68,15 +68,17 @@ def parse(text: str) -> Plan:
     )
 
 
-def planned(loops: Sequence[Sequence[int]], seed: int) -> Plan:
-    """For a script whose loops make these steps: in the longest one workers join, one is killed and one leaves, as far
-    as it has steps; between two loops their number changes. The seed says where.
+def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] = ()) -> Plan:
+    """For a script whose loops make these steps, and whose epochs end with those of `epochs`: in the longest loop one
+    joins within an epoch and one where an epoch begins, the first one is killed (in the end all have joined, this one
+    within an epoch again), and one leaves, as far as it has steps; between two loops their number changes. The seed
+    says where.
     """
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     ends = [loop[-1] for loop in loops[:-1] if loop]
     longest = max(loops, key=len, default=())
     within = [step for step in longest if step not in ends][: len(longest) - 1]
-    found = _within(within, rng)
+    found = _within(within, epochs, rng)
     number, changes = 1, list(found.changes)
     for end in ends:
         before = [each.workers for each in changes if each.step < end]
@@ -86,7 +88,7 @@ def planned(loops: Sequence[Sequence[int]], seed: int) -> Plan:
     return Plan(tuple(changes), found.kills)
 
 
-def _within(steps: Sequence[int], rng: np.random.Generator) -> Plan:
+def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Generator) -> Plan:
     """The first step is of one worker, and after each change there are steps: about a quarter of all."""
     count = len(steps)
     if not count:
@@ -94,8 +96,18 @@ def _within(steps: Sequence[int], rng: np.random.Generator) -> Plan:
     quarter = max(1, (count + 1) // 4)
     places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
     moment: Moment = ("before", "after")[int(rng.integers(2))]
-    kill = [
-        Kill(step=steps[place], rank=int(rng.integers(JOINED)), moment=moment) for place in places[1:2] if place < count
-    ]
-    changes = [Change(steps[place], n) for place, n in ((places[0], JOINED), (places[2], LEFT)) if place < count]
-    return Plan(tuple(changes), tuple(kill))
+    first, kill, last = (steps[place] if place < count else 0 for place in places)
+    first = _nearest(first, [step for step in steps if step < kill], lambda step: step in epochs)
+    # who was killed is back after the next step
+    kill = _nearest(
+        kill, [step for step in steps if first < step < last], lambda step: step in epochs or step + 1 in epochs
+    )
+    begins = [step for step in steps if first < step < kill and step in epochs][:1]
+    changes = [Change(first, JOINED - len(begins)), *(Change(step, JOINED) for step in begins)]
+    changes += [Change(last, LEFT)] if last else []
+    return Plan(tuple(changes), (Kill(step=kill, rank=0, moment=moment),) if kill else ())
+
+
+def _nearest(step: int, to: Sequence[int], avoids: Callable[[int], bool]) -> int:
+    """To this one, which is it where there is no other."""
+    return min((each for each in to if not avoids(each)), key=lambda each: abs(each - step), default=step)

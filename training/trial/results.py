@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from dyntrain.training.trial.differences import Arrays, Key
+from dyntrain.training.trial.differences import EPOCH, Arrays, Key
 from dyntrain.training.trial.members import events_of
 from dyntrain.training.trial.processes import LONGEST, Ended
 from dyntrain.training.trial.verdict import Course
-from dyntrain.training.trial_files import Order, Taken, taken
+from dyntrain.training.trial_files import SUFFIX, Order, Taken, taken
 
+REFUSED = re.compile(r"\.Refused\w*: (?P<why>(.|\n)*)")  # at the end of the log of a script that the job refuses
+RAISED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(?P<why>[A-Za-z].*)", re.MULTILINE)
+KILLED = "killed by SIGKILL"
 FAILED, FILES = " has failed: ", "; what happened is in"  # in the launcher's line, before and after why
 
 
@@ -33,6 +37,13 @@ def loops_of(keys: Iterable[Key]) -> list[list[int]]:
     return [steps[1:] for steps in loops.values()]
 
 
+def epochs_end(run: Mapping[Key, Arrays]) -> set[int]:
+    """With these steps."""
+    return {
+        step for loop, step in run if (loop, step - 1) in run and run[loop, step][EPOCH] != run[loop, step - 1][EPOCH]
+    }
+
+
 def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
     """Of each step what its workers had the last time that it was made."""
     found: dict[Key, list[tuple[Taken, Path]]] = {}
@@ -44,6 +55,12 @@ def of_members(order: Order) -> dict[Key, list[tuple[Taken, Path]]]:
     return found
 
 
+def saved(order: Order) -> Arrays:
+    """By file and name, as the script has saved it last."""
+    files = sorted(path for path in order.saved_folder.glob(f"*{SUFFIX}") if not path.name.startswith("_"))
+    return {name: array for path in files for name, array in load(path).items()}
+
+
 def came_to(order: Order, steps: int) -> Course:
     """Of the members."""
     formed = [event for event in events_of(order) if event["event"] == "formed"]
@@ -53,6 +70,22 @@ def came_to(order: Order, steps: int) -> Course:
 
 def in_words(ended: Ended) -> str:
     return f"ended with exit code {ended.code}: {ended.last_words}"
+
+
+def refusal(ended: Ended) -> str | None:
+    """Why the job has refused the script: all of it."""
+    found = REFUSED.search(ended.log.read_text(errors="replace"))
+    return None if found is None else found["why"].strip()
+
+
+def raised(order: Order, ended: Ended) -> str | None:
+    """By the script of a worker without which the job went on. None: all that were lost were killed."""
+    lost = [event for event in events_of(order) if event["event"] == "worker_lost"]
+    killed = {event["pid"] for event in lost if event["reason"] == KILLED}
+    reasons = [str(event["reason"]) for event in lost if event["pid"] not in killed]
+    found = RAISED.findall(ended.log.read_text(errors="replace"))
+    failed = [reason for reason in reasons if reason.startswith("exit code")]
+    return (found or failed)[-1][:LONGEST] if failed or (reasons and found) else None
 
 
 def why(ended: Ended) -> str:

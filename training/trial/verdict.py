@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from dyntrain.training.checks.rules import RULES
 from dyntrain.training.trial.differences import GRADIENT, Comparison, Parting
 
 Answer = Literal["same", "parts", "not comparable"]
@@ -19,7 +20,10 @@ FOLLOWS = (
     "not comparable: batching=PerWorker(...) makes larger batches of more workers, which one process does not. Check "
     "the script with global_batch="
 )
+STOPS = "But a rule stops it in a job, until it is silenced on its line"
+CODE = re.compile(r"\bDT\d{3}\b")
 FINDING = re.compile(r"(?:\S+:\d+: )?DT\d{3}: .*")
+OTHERS = "On a worker that joined these are others: {}. job.keep(...) keeps arrays and nets, job.memory(...) numbers"
 HELD = "Dropout, BatchNorm's batch statistics and draws within a step are each worker's own: here they were alike."
 
 
@@ -44,6 +48,7 @@ class Verdict:
     rounding: float | None = None
     course: Course | None = None
     findings: tuple[str, ...] = ()
+    others: str = ""  # variables, of which the members had different ones
 
     @property
     def exit_code(self) -> int:
@@ -110,6 +115,16 @@ def _parts(parting: Parting, rounding: float, course: Course) -> Verdict:
     )
 
 
+def saves_otherwise(files: Mapping[str, float], found: Comparison, course: Course) -> Verdict:
+    """Of a script whose weights are the same, but not all that it saves."""
+    furthest = max(files, key=lambda file: files[file])
+    said = (
+        f"trains the same, but a worker that joined saves another `{furthest}` "
+        f"({number(files[furthest])} against {number(found.rounding)})"
+    )
+    return Verdict("parts", said, difference=found.difference, rounding=found.rounding, course=course)
+
+
 def not_twice(found: Parting) -> Verdict:
     where = "in the weights that it begins with" if found.at[1] == 0 else f"at step {found.at[1]}"
     said = f"not comparable: the script is not the same twice in one process, first {where}, in `{called(found.name)}`"
@@ -132,14 +147,28 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
     )
 
 
+def raises(found: Verdict, why: str) -> Verdict:
+    """The script of one of the workers, without which the others went on."""
+    return replace(found, answer="parts", sentence=f"{found.sentence}, but a worker that joined has failed: {why}")
+
+
 def refused(why: str) -> Verdict:
     """By the job, in one process already."""
-    return Verdict("parts", f"is refused before it can be compared: {why.partition(': ')[2] or why}")
+    return Verdict("parts", f"is refused before it can be compared: {why}")
 
 
 def findings(lines: Iterable[str]) -> tuple[str, ...]:
     """What rules told in a script's log, each once."""
     return tuple(dict.fromkeys(found[0] for line in lines if (found := FINDING.search(line))))
+
+
+def with_findings(verdict: Verdict, told: tuple[str, ...]) -> Verdict:
+    """Likely causes; or, of a script that trains the same, what a job would stop it by all the same."""
+    if verdict.answer != "same":
+        return replace(verdict, findings=tuple(each for each in told if each not in verdict.sentence))
+    stops = tuple(each for each in told if RULES[CODE.findall(each)[0]].severity == "error")
+    said = f"{verdict.sentence}. {STOPS}" if stops else verdict.sentence
+    return replace(verdict, sentence=said, findings=stops)
 
 
 def failed(run: str, why: str) -> Verdict:

@@ -20,7 +20,7 @@ class RefusedByAll(Refused, PastHelp):
 
 
 OURS = "dyntrain."
-ROOMS = ("loop", "script", "data", "state", "membership.module_store")
+ROOMS = ("loop", "script", "data", "state")
 FACE = ("dyntrain.training.job", *(f"dyntrain.training.worker.{room}" for room in ROOMS))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 from mxnet.gluon.data.vision import transforms
 
@@ -54,10 +55,11 @@ class ImageDraws:
         self._fresh = self._on = False
         with _no_parallel_generators():
             self._thread.submit(self._begin, numpy_modes).result()
+        replaced = Replaced()
         for module in (mx.nd.image, mx.nd.numpy_extension.image, mx.npx.image):
             for name in OPERATORS:
-                setattr(module, name, self._on_the_thread(getattr(module, name)))
-        gluon.HybridBlock._call_cached_op = self._one_by_one(gluon.HybridBlock._call_cached_op)
+                replaced.replace(module, name, self._on_the_thread)
+        replaced.replace(gluon.HybridBlock, "_call_cached_op", self._one_by_one)
 
     def seed(self, number: int) -> None:
         """What the operators draw from now on follows from the number, as after `mx.random.seed(number)`."""

@@ -31,7 +31,9 @@ def seed_generators(seed: int, step: int, number: int, part: int = 0) -> None:
 
 
 def draws_as(number: int) -> int:
-    """The number of the worker whose draws this one makes: its own, but in `dyntrain check`, where all draw alike."""
+    """The number of the worker whose draws this one makes for a batch: its own, but in `dyntrain check`, where all draw
+    alike.
+    """
     trial = order()
     return number if trial is None else int(trial.other_draws)
 

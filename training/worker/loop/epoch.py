@@ -7,10 +7,11 @@ from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # first: says what to install
 import numpy as np
+from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import drawn_for, shared_generator
-from dyntrain.training.worker.loop.agreed.reduction import Total, number
+from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 

@@ -11,26 +11,19 @@ from dyntrain.training.sampling.shares import Excerpt
 from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
 from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, Hand
-from dyntrain.training.worker.loop.batch.here import hold
-from dyntrain.training.worker.loop.first_batch import ANOTHER_LOSS, MOVED_WEIGHTS, probed
+from dyntrain.training.worker.loop.batch.thread_context import thread_context
+from dyntrain.training.worker.loop.first_batch import probed
 from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.watched.heads import look_again
-from dyntrain.training.worker.loop.watched.origins import begin
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
-
-
-PROBED_AGAIN = 3  # times at most: where each epoch has another loss, it would cost a part of each
 
 
 class Feeding:
     """Of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
-        self._loop = loop
-        self._probed, self._again = False, PROBED_AGAIN
-        self._only_begun = False  # was tried with the weights alone that the loop began with
+        self._loop, self._probed = loop, False
 
     def batches(self, number: int, dataset: Dataset | Loader) -> Iterator[Any]:
         """Of a list, a Dataset, a Loader."""
@@ -42,7 +35,7 @@ class Feeding:
         if self._loop.course.drawn is not None:
             self._loop.course.drawn.refuse_changed()
         for indices in self.indices(number, dataset):
-            yield begin(self._load(dataset, indices))
+            yield self._load(dataset, indices)
 
     def indices(self, number: int, dataset: Dataset | Loader | None = None) -> Iterator[Indices]:
         """`dataset` None: the script loads its batches itself."""
@@ -53,47 +46,25 @@ class Feeding:
                 if loop.all_steps_made:  # a worker was lost in the last one, and a generation has formed
                     loop.steps.stop()
                     continue
-                if (why := self._begins_to_probe()) is not None:
-                    tried = yield from probed(loop, dataset, why)
-                    self._only_begun = tried if why == "" else self._only_begun and why != MOVED_WEIGHTS
-                loop.hand = hand = loop.steps.take()
-                hold(hand, loop)
+                if self._begins_to_probe():
+                    yield from probed(loop, dataset)
+                loop.hand = thread_context.hand = hand = loop.steps.take()
                 yield hand.part
                 while hand.goes_on and self._has_next(hand):
                     yield hand.part
-                loop.updates.before_more(hand)
-                hold(None)
-                if loop.losses_seen.put_down(hand.operators):
-                    look_again(loop)
+                loop.gradients.settle()
+                thread_context.hand = None
                 loop.steps.put_down(hand)
-            loop.outside.ends()
         finally:
-            hold(None)
+            thread_context.hand = None
 
-    def _begins_to_probe(self) -> str | None:
-        """Why, if it does: where the loop begins (""), where its second epoch does, and where a loss is another one;
-        with nothing that a part of the batch to come would have to bring.
-        """
-        loop, seen = self._loop, self._loop.losses_seen
-        if (
-            loop.rows
-            or loop.findings.off
-            or not loop.membership.probes
-            or not loop.course.probe
-            or loop.position != loop.anchor
-        ):
-            return None
-        if loop.position == loop.starts and not self._probed:
-            self._probed = True
-            return ""
-        if self._only_begun and loop.starts.epoch < loop.position.epoch == loop.course.base + 1:
-            return MOVED_WEIGHTS
-        if not seen.another:
-            return None
-        self._again, seen.another = self._again - 1, False
-        if self._again == -1:
-            loop.findings.find("DT204", times=PROBED_AGAIN + 1)
-        return ANOTHER_LOSS if self._again >= 0 else None
+    def _begins_to_probe(self) -> bool:
+        """Whether the loop begins here, with nothing that a part of the batch to come would have to bring."""
+        loop, is_first = self._loop, not self._probed
+        if loop.rows or loop.findings.off or not (loop.membership.probes and loop.course.probe):
+            return False
+        self._probed = True
+        return is_first and loop.position == loop.anchor == loop.starts
 
     @property
     def first_batch(self) -> Indices:
@@ -121,7 +92,7 @@ class Feeding:
         loop.hand = hand = Hand(batch[rows], len(batch), spectates=False)
         for trainer in loop.trainers:
             hand.forget(trainer)
-        hold(hand, loop)
+        thread_context.hand = hand
         return hand
 
     def _has_next(self, hand: Hand) -> bool:

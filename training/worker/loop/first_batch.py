@@ -1,13 +1,12 @@
 """The first batch of a loop, tried before its first step: are the gradients of some samples those of two parts of them?
-So is the first one of its second epoch, and one that comes after a new loss.
 
 MXNet's record does not show everything that a script counts in its batch: weights of classes, a target, how many places
 were picked. So each worker that begins the loop lets the script go through some samples of the first batch, and through
 two shares of them, in processes of their own. What is not the same would be another training over several workers.
 
 Layers are held still meanwhile: what BatchNorm does to a batch is its own matter. What is drawn for each sample is the
-same in each process, as far as it shows whose it is; else nothing can be said. The samples are loaded here, as a child
-that reads a file would move its place for this process, too.
+same in each process, as far as it shows whose it is; else nothing can be said. The samples are loaded here, by the
+processes that there are for it; with `epoch.indices()` the script loads them itself, in the child.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.probe.alone import cut_off
 from dyntrain.training.worker.probe.child import Home, fork
 from dyntrain.training.worker.probe.draws import draw_for_all, generators
+from dyntrain.training.worker.probe.on_cpu import copies_on_cpu, move_to_cpu
 from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from dyntrain.training.worker.state.training_state import gradient_key
@@ -44,9 +44,6 @@ SECONDS = 60.0  # for all of it: a script that takes longer begins without
 MORE, OTHER, SOON = 256, 0.5, 10.0  # of a second excerpt, where a worker has as many and it is done within so many s
 TOLERANCE, OF_HALVES = 1e-3, 5e-2  # of what float32, and float16, make of a sum in another order
 TRIED = "the first batch is probed: the gradients of %(whole)d samples are those of %(first)d and %(rest)d of them"
-AGAIN = "batch %d of epoch %d is probed as if it were the first: %s"
-ANOTHER_LOSS = "a loss before it was made by other operators, or of another number of arrays, than those until then"
-MOVED_WEIGHTS = "what was too small to show with the weights that a loop begins with may have grown with them"
 WENT_ON = "the script went on without asking for the next batch"
 TALKS = "the script talks to another process before its step"
 REFUSED_BY_ANOTHER = (
@@ -68,27 +65,21 @@ class Tried:
     of_batch: list[str]
 
 
-def probed(loop: TrainingLoop, dataset: Dataset | Loader | None, again: str = "") -> Generator[Indices, None, bool]:
+def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
     """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
-    what is wrong, if anything is. `again`: why, where it is not the loop's first. Whether the batch could be tried.
+    what is wrong, if anything is. `dataset` None: the script loads its samples itself, in the child, too.
     """
     batch = loop.feeding.first_batch[:SAMPLES]
-    if again:
-        log.info(AGAIN, loop.batch_number, loop.epoch_number, again)
     begun = time.monotonic()
     try:
-        if dataset is None:
-            raise Untried("the script loads its batches itself, by epoch.indices()")
         if len(batch) < FEWEST:
             raise Untried(f"it has {len(batch)} samples")
-        if any(context.device_type != "cpu" for trainer in loop.trainers for context in trainer._contexts):
-            raise Untried("what is on a GPU is not there after a fork")
         whole = yield from Probe(loop, dataset, batch, FIRST).run()
     except Untried as why:
         loop.findings.find("DT202", why=why)
-        return False
+        return
     if loop.refusal is not None:
-        return True
+        return
     log.info(TRIED, sizes_of(batch, FIRST))
     if whole.of_batch:
         loop.findings.find("DT203", by=", ".join(whole.of_batch))
@@ -97,7 +88,6 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None, again: str = ""
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
         with suppress(Untried):
             yield from Probe(loop, dataset, more, OTHER).run()
-    return True
 
 
 def sizes_of(batch: Indices, first: float) -> dict[str, int]:
@@ -113,10 +103,11 @@ class Untried(Exception):
 class Probe:
     """Of the samples `batch`, of which the share `first` is the first part."""
 
-    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader, batch: Indices, first: float) -> None:
+    def __init__(self, loop: TrainingLoop, dataset: Dataset | Loader | None, batch: Indices, first: float) -> None:
         self._loop, self._dataset, self._batch = loop, dataset, batch
         self._sizes = sizes_of(batch, first)
         self._until, self._own = time.monotonic() + SECONDS, generators()
+        self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, Tried]:
         """What it came to for all of them. Raises Untried."""
@@ -137,7 +128,8 @@ class Probe:
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
         """`whole`: what is given to a part of it. Raises Untried."""
         try:
-            samples = self._loop.feeding.load_part(self._dataset, self._batch, rows)
+            dataset = self._dataset
+            samples = None if dataset is None else self._loop.feeding.load_part(dataset, self._batch, rows)
         except Exception as error:  # which comes again when the script has its batch
             raise Untried(f"its samples: {error}") from error
         came = fork(self._until - time.monotonic())
@@ -145,6 +137,7 @@ class Probe:
             came.leave_at_errors(sys._getframe())
             self._loop.membership.forked(came.instead(WENT_ON))
             cut_off(came.instead(TALKS))
+            move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole is None else whole.norms)
             hold_still(statistics)
             draw_for_all(rows, len(self._batch))

@@ -41,7 +41,7 @@ class Steps:
         size = loop.shares.size(loop.position, loop.workers)
         before = loop.state.own.get("accumulated")
         hand = Hand(indices, size, spectates, before, loop.course.local_batch_at_most)
-        hand.follows_from, hand.is_first = loop.anchor.step, not self._began
+        hand.is_first = not self._began
         self._began = True
         if spectates:
             hand.keep(loop.state)
@@ -78,7 +78,7 @@ class Steps:
             self._go_on(hand, after)
         if undone or hand.updated:
             loop.undo.forwards.put_down(undone)
-        loop.factors.put_down(forgets=undone or bool(hand.updated))
+        loop.losses.put_down(forgets=undone or bool(hand.updated))
         self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
 
     def stop(self) -> None:
@@ -117,8 +117,6 @@ class Steps:
         if loop.anchor == after:
             loop.undo.stands()
             self._taken = 0
-            if loop.group == 1 and loop.state.accumulated:
-                loop.adding_up.updated(hand.updated)
             loop.state.carried.resume(takes=False)
             if loop.trial is not None and hand.updated:
                 loop.trial.stepped(loop)

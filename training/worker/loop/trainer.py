@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,7 +14,8 @@ import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import WorkerRate
 from dyntrain.training.sampling.whole import whole
-from dyntrain.training.worker.loop.batch.here import here, within
+from dyntrain.training.worker.loop.batch.thread_context import within
+from dyntrain.training.worker.loop.instrument import Listener
 from dyntrain.training.worker.refused import Refused
 from mxnet import gluon
 
@@ -40,18 +40,11 @@ NOT_OF_THE_JOB = (
 log = logging.getLogger(__name__)
 
 
-def _of_the_job(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def checks(self: Any, *args: Any, **said: Any) -> Any:
-        if here.hand is not None and not isinstance(self, ElasticTrainer):
-            raise ValueError(NOT_OF_THE_JOB.format(name=self._params[0].name))
-        return method(self, *args, **said)
-
-    return checks
-
-
-for _name in ("step", "allreduce_grads", "update"):
-    setattr(gluon.Trainer, _name, _of_the_job(getattr(gluon.Trainer, _name)))
+class OfTheJob(Listener):
+    def trainer_acts(self, trainer: Any) -> None:
+        """Raises ValueError."""
+        if not isinstance(trainer, ElasticTrainer):
+            raise ValueError(NOT_OF_THE_JOB.format(name=trainer._params[0].name))
 
 
 class ElasticTrainer(gluon.Trainer):  # type: ignore[misc]  # mxnet has no types

@@ -11,48 +11,39 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # before mxnet
-import dyntrain.training.worker.loop.watched.carried  # looks at what goes on from batch to batch
-import dyntrain.training.worker.loop.watched.counters  # looks at numbers of blocks
-import dyntrain.training.worker.loop.watched.hybrids  # looks at which blocks are called
-import dyntrain.training.worker.loop.watched.invoked  # looks at operators
-import dyntrain.training.worker.loop.watched.outside_batches  # looks at what is made of trained weights there
-import dyntrain.training.worker.loop.watched.threads  # noqa: F401  # looks at who differentiates
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.checks.findings import Findings
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.batching import FixedGlobal
 from dyntrain.training.sampling.shares import Shares
 from dyntrain.training.worker.data.loading import Loading
-from dyntrain.training.worker.data.randomness import draws_as, seed_generators
+from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
 from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.hand import (
     Hand,
 )
-from dyntrain.training.worker.loop.batch.here import hold
 from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
 from dyntrain.training.worker.loop.batch.tally import tally_keys
+from dyntrain.training.worker.loop.checks.gradients import Gradients
+from dyntrain.training.worker.loop.checks.losses import Losses
+from dyntrain.training.worker.loop.checks.running_statistics import RunningStatistics
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.feeding import Feeding
+from dyntrain.training.worker.loop.instrument import Listener, Listeners, instrument
 from dyntrain.training.worker.loop.probing import Probing
 from dyntrain.training.worker.loop.record.opinions import on_trial
+from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
-from dyntrain.training.worker.loop.trainer import ElasticTrainer, refuse_together
+from dyntrain.training.worker.loop.trainer import ElasticTrainer, OfTheJob, refuse_together
 from dyntrain.training.worker.loop.trial import this_trial
 from dyntrain.training.worker.loop.undone.undo import Undo
+from dyntrain.training.worker.loop.undone.writes import Writes
 from dyntrain.training.worker.loop.updates import Updates
-from dyntrain.training.worker.loop.watched.adding_up import AddingUp
-from dyntrain.training.worker.loop.watched.devices import refuse_means
-from dyntrain.training.worker.loop.watched.epoch_draws import EpochDraws
-from dyntrain.training.worker.loop.watched.factors import Factors
-from dyntrain.training.worker.loop.watched.losses_seen import LossesSeen
-from dyntrain.training.worker.loop.watched.made_anew import MadeAnew
-from dyntrain.training.worker.loop.watched.origins import forget_all
-from dyntrain.training.worker.loop.watched.outside import Outside, settle
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.state.kept import Held, Kept
+from dyntrain.training.worker.state.kept import Kept
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -71,32 +62,23 @@ class TrainingLoop:
 
     def __init__(self, membership: Membership, before: TrainingLoop | None = None) -> None:
         self.membership, self._before = membership, before
-        if before is None:
-            forget_all()
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
         self.hand: Hand | None = None  # the batch that the script has
         self._state: TrainingState | None = None
-        self.outside: Outside = Outside(before.outside if before else None)
         self._earlier: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
         self.course = Course()
         self.updates, self.totals = Updates(self, self.course), Totals(self)
         self.feeding, self.steps = Feeding(self), Steps(self)
         self._undo: Undo | None = None
-        self.heads_known: set[ElasticTrainer] = set()  # whose losses are what they were told
-        self.looks = 0  # at what is differentiated
-        self.factors = Factors()
-        self.changed_by = set[tuple[str, str]]()  # that it has multiplied gradients by since the last sum
-        self.known_factors: dict[Any, str] = {}  # by which the script multiplies gradients, by parameters
-        self.keeps: list[Held] = before.keeps if before else []  # what the script keeps beside nets and trainers
+        self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
+        self._listeners: Listeners | None = None
+        self.keeps: list[Any] = before.keeps if before else []  # what the script keeps beside nets and trainers
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
         self.probing: Probing | None = None  # in a child that tries the first batch
-        self.adding_up, self.losses_seen = AddingUp(), LossesSeen()
-        self.made_anew = MadeAnew()
-        self.draws = EpochDraws()
         self.trial = this_trial()  # of `dyntrain check`
 
     @property
@@ -113,11 +95,6 @@ class TrainingLoop:
         if self._state is None:
             raise RuntimeError("the job has no state yet: this belongs inside `for epoch in job.epochs(...)`")
         return self._state
-
-    @property
-    def in_course(self) -> bool:
-        """It has begun, and is not at its end."""
-        return self._state is not None and not self.membership.over
 
     @property
     def undo(self) -> Undo:
@@ -158,11 +135,6 @@ class TrainingLoop:
     def divides_batches(self) -> bool:
         """Whether the script is given a large share in parts."""
         return self.course.local_batch_at_most is not None
-
-    @property
-    def follows(self) -> bool:
-        """Whether members may change between two batches of which one leaves something to the other."""
-        return self.course.changes == "any"
 
     @property
     def rank(self) -> int:
@@ -225,8 +197,9 @@ class TrainingLoop:
         self.updates = Updates(self, course)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
-        hold(None, self)
-        settle(self._state)
+        checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
+        self._listeners = Listeners(Writes(self), Slices(), OfTheJob(), *([] if self.findings.off else checks))
+        instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
         refuse_rows(self.rows, course)
@@ -248,6 +221,12 @@ class TrainingLoop:
         if self.trial is not None:
             self.trial.began(self)
 
+    def end(self) -> None:
+        """MXNet is as it was before the loop, where no other one runs in this process."""
+        if self._listeners is not None:
+            instrument.remove(self._listeners)
+            self._listeners = None
+
     def _refuse(self) -> None:
         """Raises ValueError for what does not go together, as it is asked for now."""
         if self.course.local_batch_at_most is not None:
@@ -267,7 +246,6 @@ class TrainingLoop:
 
     def end_epoch(self) -> None:
         """The boundary comes after the script's own end of the epoch, so that its validation counts for the epoch."""
-        self.outside.inside()
         self.memories.keep(self.state.own)
         self.undo.put_back_written()
         self.check_in()
@@ -294,13 +272,8 @@ class TrainingLoop:
         begun before, it has run twice in the job's life, and what the first time led to counts.
         """
         state = self.state
-        self.outside.inside()
-        settle(state)
-        if self.membership.probes:  # whose generators are its own
-            self.draws.begins(self.findings)
         self._refuse()  # the script may have changed it where the epoch begins
-        self.heads_known.clear()
-        self.looks = 0
+        self.losses.epoch_begins()
         if state.own.get("entered") == number and state.received is not None:
             state.scalars.restore_values(state.received)
             self.undo.recall()
@@ -327,8 +300,7 @@ class TrainingLoop:
         self.shares.begins = self._tries(max(self.membership.first_step, self.starts.step))
         self.position = self.anchor = position
         # Between two loops all workers draw the same: a layer that is initialised there has one value.
-        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else draws_as(self.rank))
-        self.draws.seeded()
+        seed_generators(self.shares.seed, position.step, 0 if self.membership.over else self.rank)
         self.updates.rates.head_for(self.workers)
         self.state.carried.resume(takes=self.rank == 0)
         self.steps.begin()

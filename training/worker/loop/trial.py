@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -20,17 +21,20 @@ import numpy as np
 import mxnet as mx  # isort: skip
 
 from dyntrain.training.sampling.batching import PerWorker
-from dyntrain.training.trial_files import Moment, Order, Taken, order
+from dyntrain.training.trial_files import SUFFIX, Moment, Order, Taken, order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.held import held
 from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
 from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
+from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
 BATCHES = 4  # whole ones of an epoch, where nothing else is said
 KEPT_WHOLE = 4096  # numbers; of larger arrays so many sums, with signs, whose differences are as large as the arrays'
 SIGNS = 1  # their seed: the same in every process
 GATE_SECONDS = 0.02
+FAR_OFF = 0.5
 
 
 class FirstBatch(Statistics):
@@ -59,8 +63,12 @@ class Trial:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._loops = 0
+        self._loop: Any = None  # that is under way, or was last
         self._gradients: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}  # by the script where the step began
+        self._took = False  # a step of this loop
         self._rows: Rows | None = None  # of the batch at hand
+        self._seeded_alike = False  # for it, and since then not by the script
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
     def shortened(self, course: Course) -> Course:
@@ -72,15 +80,17 @@ class Trial:
         if course.drawn is None and cap < course.samples:
             course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
         epochs = course.epochs if order.epochs is None else min(course.epochs, order.epochs)
-        # nothing is refused by a trial of parts: the whole is tried
-        return replace(course, epochs=epochs, steps=min(course.steps or order.steps, order.steps), probe=False)
+        steps = min(course.steps or order.steps, order.steps)
+        # where the whole is tried nothing is refused by a trial of parts
+        return replace(course, epochs=epochs, steps=steps, probe=course.probe and order.rules)
 
     def began(self, loop: Any) -> None:
         """The loop is at its first step, or a worker has come into it."""
         if not self._loops:
             _hold_all_still(self._norms)
             draw_for_rows(lambda: self._rows)
-        self._loops += 1
+            self._watch()
+        self._loops, self._loop, self._took = self._loops + 1, loop, False
         if loop.membership.over or loop.position.step != loop.starts.step:
             return
         self._write(loop)
@@ -94,7 +104,11 @@ class Trial:
         for all of them, alike.
         """
         self._rows = len(rows), size, slice(int(rows[0]), int(rows[-1]) + 1)
+        self._took = True
+        if not self._order.rules:
+            self._held = _held("held", loop)
         seed_generators(loop.seed, loop.position.step, draws_as(loop.rank))
+        self._seeded_alike = True
 
     def updated(self, loop: Any, trainer: Any) -> None:
         """By gradients that are summed over all workers."""
@@ -117,7 +131,7 @@ class Trial:
 
     def stepped(self, loop: Any) -> None:
         """The step counts, and so does what the script made after it."""
-        self._rows = None
+        self._rows, self._seeded_alike = None, False
         self._write(loop, draws=_next_draws())
         if not self._order.norms_file.exists():
             _write_whole(self._order.norms_file, json.dumps(self._norms.known).encode())
@@ -125,21 +139,75 @@ class Trial:
         while loop.position.step in self._order.held and not gate.exists():
             time.sleep(GATE_SECONDS)
 
+    def _watch(self) -> None:
+        """What the script saves; and nets that it initialises in a loop, for which each worker draws weights of its own
+        as in any job, though draws for a batch are alike.
+        """
+        replaced, trial = Replaced(), self
+        save, seed, finish = mx.nd.save, mx.random.seed, gluon.Parameter._finish_deferred_init
+
+        def saves(file: str, data: Any) -> None:
+            save(file, data)
+            named = data if isinstance(data, dict) else dict(enumerate(data if isinstance(data, list) else [data]))
+            arrays = {f"{Path(file).name} {name}": _sketched(array.asnumpy()) for name, array in named.items()}
+            _save(trial._order.saved_folder / f"{time.time_ns()}{SUFFIX}", arrays)
+
+        def seeds(*args: Any, **said: Any) -> None:
+            trial._seeded_alike = False
+            seed(*args, **said)
+
+        def finishes(param: Any) -> None:
+            at, alike = (trial._loop.seed, trial._loop.position.step), trial._seeded_alike and param._deferred_init
+            if alike:
+                seed_generators(*at, trial._loop.rank, part=1)
+            finish(param)
+            if alike:
+                seed_generators(*at, draws_as(trial._loop.rank))
+                trial._seeded_alike = True
+
+        replaced.replace(mx.nd, "save", lambda _: saves)
+        replaced.replace(mx.random, "seed", lambda _: seeds)
+        replaced.replace(gluon.Parameter, "_finish_deferred_init", lambda _: finishes)
+
+    def ended(self, loop: Any) -> None:
+        """The script's own end of the loop's last epoch has run. Who came too late for all of the loop has weights that
+        it made itself, until it receives those of the next one: nothing may follow from these, so they are far off.
+        """
+        if not self._took:
+            for param in loop.state.equal:
+                for copy in param.list_data():
+                    copy[:] = -2 * copy + FAR_OFF
+        if (path := self._path(loop)).exists() and not self._order.rules:
+            with np.load(path) as arrays:
+                _save(path, {**arrays, **_held("end", loop)})
+
     def _write(self, loop: Any, **more: Any) -> None:
-        membership = loop.membership
-        at = Taken(self._loops, loop.position.step, membership.generation, loop.workers, loop.rank, os.getpid())
         arrays = {f"{name} {label}": _sketched(array) for name, label, array in loop.state.compared()}
-        path = self._order.steps_folder / at.name
-        unfinished = path.with_name(f"_{path.name}")
-        np.savez(unfinished, **arrays, **self._gradients, **more)
-        unfinished.rename(path)
-        self._gradients = {}
+        _save(self._path(loop), {**arrays, **self._gradients, **self._held, "epoch": loop.position.epoch, **more})
+        self._gradients, self._held = {}, {}
+
+    def _path(self, loop: Any) -> Path:
+        generation = loop.membership.generation
+        at = Taken(self._loops, loop.position.step, generation, loop.workers, loop.rank, os.getpid())
+        return self._order.steps_folder / at.name
 
 
 @functools.cache
 def this_trial() -> Trial | None:
     found = order()
     return None if found is None else Trial(found)
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    unfinished = path.with_name(f"_{path.name}")
+    np.savez(unfinished, **arrays)
+    unfinished.rename(path)
+
+
+def _held(kind: str, loop: Any) -> dict[str, Any]:
+    """What trains is compared anyway."""
+    arrays, names = held(lambda array: _sketched(np.asarray(array)), loop.state.parameters)
+    return {**{f"{kind} {name}": array for name, array in arrays.items()}, f"names {kind}": np.array(names)}
 
 
 def _write_whole(path: Any, content: bytes) -> None:
@@ -178,11 +246,14 @@ def _hold_all_still(norms: FirstBatch) -> None:
     statistics that BatchNorm takes of a batch.
     """
     hold_still(norms, refuses=False)
-    called = gluon.HybridBlock._call_cached_op
+    Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
+
+
+def _traced_too(called: Any) -> Any:
+    """So that a script can export what it has hybridized."""
     tracing: list[Any] = []
 
     def traced_too(block: Any, *args: Any) -> Any:
-        """So that a script can export what it has hybridized."""
         if not tracing and not block._cached_graph:
             tracing.append(block)
             with contextlib.suppress(Exception):
@@ -190,4 +261,4 @@ def _hold_all_still(norms: FirstBatch) -> None:
             tracing.clear()
         return called(block, *args)
 
-    gluon.HybridBlock._call_cached_op = traced_too
+    return traced_too

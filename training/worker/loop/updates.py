@@ -13,23 +13,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.arrays import number
 from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
-from dyntrain.training.worker.loop.agreed.reduction import Total, number
-from dyntrain.training.worker.loop.agreed.schedule import WorkerRates, worker_rate
+from dyntrain.training.worker.loop.agreed.reduction import Total
 from dyntrain.training.worker.loop.agreed.trained import Trained
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
 from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, summed
-from dyntrain.training.worker.loop.batch.tally import Tally, mark, tally_key
+from dyntrain.training.worker.loop.batch.tally import Tally, tally_key
+from dyntrain.training.worker.loop.checks.factors import Terms
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
 from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
+from dyntrain.training.worker.loop.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.loop.undone.voids import Voids
-from dyntrain.training.worker.loop.watched.heads import judge
-from dyntrain.training.worker.loop.watched.own_gradients import factors_of_changes, settle_changes
-from dyntrain.training.worker.loop.watched.strays import look_for_strays
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
@@ -78,11 +77,6 @@ class Updates:
         hand.divides[trainer] = by
         return by
 
-    @staticmethod
-    def before_more(hand: Hand) -> None:
-        """Another backward pass or batch."""
-        settle_changes(hand)
-
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
@@ -93,12 +87,12 @@ class Updates:
         hand.summed = trainer
         if not loop.update_due:
             raise RuntimeError(NOT_DUE.format(group=loop.group))
-        judge(trainer)
+        loop.losses.judge(trainer)
         if loop.probing is not None:
             loop.probing.summed(loop, hand, trainer)
             return
-        look_for_strays(hand, loop.state)
-        loop.changed_by |= factors_of_changes(hand, trainer)
+        loop.running_statistics.look()
+        changed = loop.gradients.take_factors(trainer)
         if hand.refused and hand.is_first:
             raise Refused(loop.refusal)
         if len(hand.parts) > 1:
@@ -106,23 +100,21 @@ class Updates:
         if hand.void or hand.goes_on:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        if loop.state.kept.lost:
-            loop.findings.stop(loop.state.kept.lost)
-        self._vote(trainer, hand)
+        self._vote(trainer, hand, changed)
         if loop.trial is not None:
             loop.trial.within(loop, "before")
         hand.void = not self._sum(trainer, hand)
         if hand.void:
             self._note_void(trainer)
 
-    def _vote(self, trainer: ElasticTrainer, hand: Hand) -> None:
-        """What is summed beside the gradients, to show whether all workers mean the same."""
+    def _vote(self, trainer: ElasticTrainer, hand: Hand, changed: Terms) -> None:
+        """What is summed beside the gradients, to show whether all workers mean the same. `changed`: by which numbers
+        the script has multiplied its gradients.
+        """
         loop, step = self._loop, self._loop.position.step
+        terms = loop.losses.factors.take(trainer)
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        factors, weighed = loop.factors.take(trainer)
-        changed, loop.changed_by = loop.changed_by, set()
-        counted = changed if one_by_one or loop.findings.off else factors | changed
-        hand.opinion = opinion(counted, step, () if one_by_one or loop.findings.off else weighed, mark)
+        hand.opinion = opinion(changed if one_by_one else terms | changed, step)
         unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
         hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
         flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
@@ -207,10 +199,8 @@ class Updates:
             for rows in hand.carried:
                 rows.summed()
             loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
-            hand.updates = True
             with worker_rate(trainer):
                 update(by)
-            hand.updates = False
             if loop.trial is not None:
                 loop.trial.updated(loop, trainer)
             if alone:

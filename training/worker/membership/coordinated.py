@@ -13,10 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.controller.contract.messages import ControlFile
 from dyntrain.training.engine import Engine
 from dyntrain.training.host.standby import wait_until_needed
@@ -49,10 +45,11 @@ from dyntrain.training.protocol.slots import name_of
 from dyntrain.training.protocol.wire import FromCoordinator
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.statistics import averaged, weighted
+from dyntrain.training.worker.arrays import doubles, numbers_of, wait_for_all
+from dyntrain.training.worker.arrays.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.client import CoordinatorClient, CoordinatorLost, read_control_file
 from dyntrain.training.worker.membership.committing import Committing
 from dyntrain.training.worker.membership.handover import Handover, JobState
-from dyntrain.training.worker.membership.kvstore import ElasticKVStore
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
 from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help, trace_for_people
@@ -209,7 +206,7 @@ class CoordinatedMembership(Membership):
     def boundary(self, position: Position) -> Position:
         if self.over:
             return position
-        mx.nd.waitall()
+        wait_for_all()
         self._stepped = time.monotonic()
         if self._steps:
             self._step_seconds = (self._stepped - self._proceeded) / self._steps
@@ -372,10 +369,10 @@ class CoordinatedMembership(Membership):
         means, variances = self._state.statistics()
         if not len(means):
             return
-        vector = mx.nd.array(weighted(means, variances, self._taken), dtype="float64")
+        vector = doubles(weighted(means, variances, self._taken))
 
         def take() -> None:
-            if (result := averaged(vector.asnumpy())) is not None:
+            if (result := averaged(numbers_of(vector))) is not None:
                 self._state.set_statistics(*result)
 
         # As a step of its own that ends where it begins: if a worker is lost in it, the others are freed as from any
@@ -406,7 +403,7 @@ class CoordinatedMembership(Membership):
         self._steps += 1
         if self._first:
             self._first = False
-            mx.nd.waitall()
+            wait_for_all()
             now = time.monotonic()
             pause = max(0.0, now - self._stepped - self._step_seconds) if self._survivor else None
             self._phases["first_step"] = max(0.0, now - self._proceeded - self._step_seconds)

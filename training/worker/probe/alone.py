@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import NoReturn
 
+from dyntrain.training.worker.replaced import Replaced
+
 TAKES = ("send", "sendall", "sendto", "sendmsg", "recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "accept")
 ENDS: dict[type, tuple[str, ...]] = {
     multiprocessing.connection.Connection: ("send", "recv", "send_bytes", "recv_bytes", "recv_bytes_into", "poll"),
@@ -33,6 +35,7 @@ ENDS: dict[type, tuple[str, ...]] = {
 
 def cut_off(leave: Callable[..., NoReturn]) -> None:
     """From now on, in this process, `leave` is called in the place of all that has another end."""
+    replaced = Replaced()
     for kind, names in ENDS.items():
         for name in names:
-            setattr(kind, name, leave)
+            replaced.replace(kind, name, lambda _: leave)

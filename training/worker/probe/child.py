@@ -9,12 +9,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dis
+import fcntl
 import gc
 import json
 import logging
 import os
 import select
 import signal
+import stat
 import struct
 import sys
 import time
@@ -135,9 +137,23 @@ def _heard(pid: int, pipe: int, until: float) -> Answer:
 
 def _computed(pid: int) -> float:
     """Seconds of a processor's."""
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _read_files_apart() -> None:
+    """A file that was open at the fork has one place, which is the parent's, too: here it is opened anew, at that
+    place.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own descriptor; a file that may not be opened again
+            descriptor = int(name)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                anew = os.open(f"/proc/self/fd/{name}", fcntl.fcntl(descriptor, fcntl.F_GETFL))
+                os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+                os.dup2(anew, descriptor, inheritable=os.get_inheritable(descriptor))
+                os.close(anew)
 
 
 def _settle_down(parent: int) -> None:
@@ -150,6 +166,7 @@ def _settle_down(parent: int) -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
+        _read_files_apart()
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")  # where memory is short, this process goes, not the worker
     except BaseException:  # noqa: BLE001  # nothing may unwind the script here

@@ -15,6 +15,7 @@ import numpy as np
 
 import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.replaced import Replaced
 
 DRAWN = 4096  # numbers that show whether others were drawn before
 OWN = (random.Random, np.random.Generator, np.random.RandomState)
@@ -42,10 +43,12 @@ def draw_for_all(part: Indices, size: int) -> None:
 
 def draw_for_rows(rows: Callable[[], Rows | None]) -> None:
     """The same, for the samples that are at hand whenever something is drawn; None: for none."""
+    replaced = Replaced()
     for module, said_as in MODULES:
         for name in (*KINDS, *NUMPYS, *BY_LENGTH, *(f"random_{kind}" for kind in KINDS)):
-            if callable(draw := getattr(module, name, None)):
-                setattr(module, name, _cut(draw, said_as, rows, name in BY_LENGTH))
+            if callable(getattr(module, name, None)):
+                cut = functools.partial(_cut, said_as=said_as, at_hand=rows, by_length=name in BY_LENGTH)
+                replaced.replace(module, name, cut)
 
 
 def _cut(
@@ -85,10 +88,10 @@ class Draws:
     def __init__(self, own: Sequence[Any]) -> None:
         self._own = [(each, _state(each)) for each in own]
         self._random = random.getstate()
-        self._singles = set[str]()
+        self._singles, replaced = set[str](), Replaced()
         for name in (*KINDS, *NUMPYS, *BY_LENGTH, "choice"):
-            if callable(draw := getattr(np.random, name, None)):
-                setattr(np.random, name, self._noted(draw, f"np.random.{name}"))
+            if callable(getattr(np.random, name, None)):
+                replaced.replace(np.random, name, functools.partial(self._noted, name=f"np.random.{name}"))
         self._uniform, self._shuffle = mx.nd.random.uniform, mx.nd.shuffle
 
     def _noted(self, draw: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.worker.replaced import Replaced
 from mxnet import autograd, gluon
 
 NORMS = ("BatchNorm", "BatchNormWithReLU", "batch_norm")
@@ -53,7 +54,7 @@ class Statistics:
 
 def hold_still(statistics: Statistics, refuses: bool = True) -> None:
     """Not `refuses`: layers without a switch stay as they are."""
-    normed = functools.partial(_normed, statistics)
+    normed, replaced = functools.partial(_normed, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):
         for names, holds in (
             (NORMS, normed),
@@ -63,9 +64,8 @@ def hold_still(statistics: Statistics, refuses: bool = True) -> None:
         ):
             for name in names:
                 if hasattr(module, name):
-                    setattr(module, name, holds(getattr(module, name)))
-    traced = gluon.HybridBlock._call_cached_op
-    gluon.HybridBlock._call_cached_op = functools.partialmethod(_untraced, traced)
+                    replaced.replace(module, name, holds)
+    replaced.replace(gluon.HybridBlock, "_call_cached_op", lambda traced: functools.partialmethod(_untraced, traced))
 
 
 def _untraced(block: Any, traced: Callable[..., Any], *args: Any) -> Any:

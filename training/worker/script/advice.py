@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from itertools import chain
 from types import FrameType
 
 from dyntrain.training.checks.findings import Findings, Place
 from dyntrain.training.worker.script.left_early import leavings
 from dyntrain.training.worker.script.phases import unnamed
 from dyntrain.training.worker.script.source import Advice, Site, once_a_site
-from dyntrain.training.worker.script.unset import unset
 from dyntrain.training.worker.script.variables import of_variables
 
-OF_SEVERAL = ("DT603", "DT611")  # where another loop follows, as this one's name says
+OF_SEVERAL = ("DT611",)  # where another loop follows, as this one's name says
 OF_ONE = ("DT612",)
 
 
@@ -33,8 +30,7 @@ def advise(findings: Findings, caller: FrameType, named: bool) -> None:
 
 
 def _advice(site: Site, tree: ast.Module) -> tuple[Advice, ...]:
-    found: Iterator[Advice] = chain(leavings(site, tree), unnamed(site, tree), unset(site, tree))
-    return (*found, *of_variables(site, tree))  # last: it changes the tree
+    return (*leavings(site, tree), *unnamed(site, tree), *of_variables(site, tree))
 
 
 NOTHING: tuple[Advice, ...] = ()

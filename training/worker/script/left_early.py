@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 
 from dyntrain.training.worker.script.source import LOOPS, SCOPES, Advice, Site
 
-RANGES = {"range", "trange"}
-
 
 def leavings(site: Site, tree: ast.Module) -> Iterator[Advice]:
     for loop in ast.walk(tree):
@@ -20,9 +18,6 @@ def leavings(site: Site, tree: ast.Module) -> Iterator[Advice]:
             epoch = names_in(loop.target)
             for what, over, line in _leaves(loop.body, site, epoch, "job.epochs()"):
                 yield "DT601", line, (("what", what), ("loop", over))
-            for each in [node for node in ast.walk(loop) if isinstance(node, ast.For)]:
-                if is_of_batches(each.iter, site, epoch) and _is_beside_a_range(each.iter):
-                    yield "DT602", each.lineno, ()
 
 
 def begins(loop: ast.For, line: int) -> bool:
@@ -47,18 +42,6 @@ def _leaves(
             for part in ast.iter_child_nodes(node):
                 block = part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part]
                 yield from _leaves(block, site, epoch, over, own)
-
-
-def _is_beside_a_range(iterated: ast.expr) -> bool:
-    """In any wrapping, also of the range, as in `zip(tqdm(range(n)), loader)`."""
-    calls = [node for node in ast.walk(iterated) if isinstance(node, ast.Call)]
-    zips = [call for call in calls if getattr(call.func, "id", "") == "zip"]
-    return any(
-        isinstance(node, ast.Call) and getattr(node.func, "id", "") in RANGES
-        for call in zips
-        for part in call.args
-        for node in ast.walk(part)
-    )
 
 
 def names_in(target: ast.expr) -> set[str]:

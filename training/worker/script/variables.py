@@ -1,4 +1,4 @@
-"""Variables of a script that a worker that joins has otherwise, as the source shows them: told of in the log.
+"""Variables of a script that a worker that joins has otherwise, as the source shows them: advice.
 
 What goes from epoch to epoch, or from batch to batch, in one (`best`, `patience`, a counter) begins there with its
 value above the loop, and `enumerate` over batches begins at 0. Neither matters where it is only printed.
@@ -7,63 +7,203 @@ value above the loop, and `enumerate` over batches begins at 0. Neither matters 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from dyntrain.training.worker.script.left_early import begins, is_of_batches, names_in
-from dyntrain.training.worker.script.parts import assignments, calls, name_called
-from dyntrain.training.worker.script.reads import Reads
-from dyntrain.training.worker.script.source import Advice, Site
+from dyntrain.training.worker.script.phases import is_followed
+from dyntrain.training.worker.script.source import COMPREHENSIONS, SCOPES, Advice, Site, way_to
 
-COUNTS = {"enumerate", "zip"}
+SHOWS = {  # or waits
+    "print", "write", "log", "debug", "info", "warning", "warn", "error", "add_scalar", "add_scalars", "add_histogram",
+    "add_image", "set_description", "set_postfix", "wait_to_read",
+}  # fmt: skip
+CHANGES = {"append", "appendleft", "pop", "popleft", "extend", "clear"}  # what holds others
+CLOCKS = {"time", "perf_counter", "monotonic", "now"}
+OF_THE_JOB = {"keep", "memory", "rows"}
 
 
 def of_variables(site: Site, tree: ast.Module) -> Iterator[Advice]:
-    """Changes the tree."""
-    reads = Reads(tree)
+    kept = _kept_by_the_job(tree)
     for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For) and begins(node, site.line)]:
-        yield from _of_loop(site, tree, reads, loop)
+        epoch, inner = names_in(loop.target), [node for node in ast.walk(loop) if isinstance(node, ast.For)]
+        passes = [_pass(each) for each in (loop, *(e for e in inner if is_of_batches(e.iter, site, epoch)))]
+        carried = [name for each in passes for name in each.carried if name not in kept or name in each.renamed]
+        carried = list(dict.fromkeys(carried))
+        if carried:
+            yield "DT604", loop.lineno, _named(carried)
+        if is_followed(tree, loop.iter) and (later := _used_later(tree, loop, {*carried, *kept})):
+            yield "DT611", loop.lineno, _named(later)
+        for each in (loop, *(e for e in inner if is_of_batches(e.iter, site, epoch))):
+            if "zip" in _builtins(each.iter):
+                yield "DT607", each.lineno, ()
+            number = each.target.elts[0] if isinstance(each.target, ast.Tuple) else None
+            if "enumerate" in _builtins(each.iter) and isinstance(number, ast.Name) and number.id in _pass(each).used:
+                yield "DT605", each.lineno, (("name", number.id),)
 
 
-def _of_loop(site: Site, tree: ast.Module, reads: Reads, loop: ast.For) -> Iterator[Advice]:
-    line, epoch = loop.lineno, names_in(loop.target)
-    _put_in(loop)
-    batches = [each for each in ast.walk(loop) if isinstance(each, ast.For) and is_of_batches(each.iter, site, epoch)]
-    found = list(dict.fromkeys(name for each in (loop, *batches) for name in reads.carried(each)))
-    for name in (each for each in found if each in reads.generators):
-        yield "DT610", line, (("name", name),)
-    if others := [each for each in found if each not in reads.generators]:
-        yield "DT604", line, _named(others)
-    if later := [each for each in reads.used_later(tree, loop) if each not in found]:
-        yield "DT611", line, _named(later)
-    if any(name_called(call) == "zip" for call in calls(loop.iter)):
-        yield "DT608", line, ()
-    if number := reads.number_used(loop):
-        yield "DT609", line, (("name", number),)
-    for each in batches:
-        if any(name_called(call) == "zip" for call in calls(each.iter)):
-            yield "DT607", each.lineno, ()
-        if number := reads.number_used(each):
-            yield "DT605", each.lineno, (("name", number),)
+class _Pass(ast.NodeVisitor):
+    """Of statements, in the order in which they are run, whose loops are taken to run at least once. Names are those of
+    variables, and of attributes of `self`.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[str, None] = {}  # read or added to before anything is set to them
+        self.changed, self.used = set[str](), set[str]()  # `used`: for more than to be shown, or to be changed
+        self.renamed = set[str]()  # given to another value
+        self._set, self._clocks, self._shows = set[str](), set[str](), False
+
+    @property
+    def carried(self) -> list[str]:
+        """What the next pass uses as this one leaves it."""
+        return [name for name in self.first if name in (self.changed & self.used) - self._clocks]
+
+    def run(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            if node is not None:
+                self.visit(node)
+
+    def _reads(self, name: str, changes: bool = False) -> None:
+        if name not in self._set:
+            self.first.setdefault(name)
+        if changes:
+            self.changed.add(name)
+        elif not self._shows:
+            self.used.add(name)
+
+    # as the library calls them
+
+    def visit_Name(self, node: ast.Name | ast.Attribute) -> None:
+        name = ast.unparse(node)
+        if isinstance(node.ctx, ast.Load):
+            self._reads(name)
+        else:
+            self.changed.add(name)
+            self.renamed.add(name)
+            self._set.add(name)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            self.visit_Name(node)
+        else:
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._assign(node.targets, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._assign([node.target], node.value)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._assign([node.target], node.value)
+        self._reads(node.target.id)
+
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None) -> None:
+        names = {ast.unparse(each) for each in targets}
+        below = _Pass()
+        below.run([value])
+        own = (names & set(below.first)) - self.used  # total = total + loss
+        for name in own:
+            self._reads(name, changes=True)
+        self.run([value])
+        self.used -= own
+        if _name_called(value) in CLOCKS or (below.first and set(below.first) <= self._clocks):
+            self._clocks |= names
+        for target in targets:
+            self._store(target)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.visit(node.value)
+        target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
+        self._reads(ast.unparse(target), changes=True)
+
+    def _store(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Subscript):
+            self._reads(ast.unparse(target.value), changes=True)
+            self.visit(target.slice)
+        else:
+            self.visit(target)
+
+    def visit_If(self, node: ast.If) -> None:
+        shows, self._shows = self._shows, self._shows or all(map(_only_shows, node.body))
+        self.visit(node.test)
+        self._shows = shows
+        before = set(self._set)
+        self.run(node.body)
+        after, self._set = self._set, before
+        self.run(node.orelse)
+        self._set &= after
+
+    def visit_For(self, node: ast.For) -> None:
+        self.run([node.iter, node.target, *node.body, *node.orelse])
+
+    def visit_Call(self, node: ast.Call) -> None:
+        shows, called = self._shows, _name_called(node)
+        self._shows = shows or called in SHOWS
+        if called in CHANGES and isinstance(node.func, ast.Attribute):
+            self._reads(ast.unparse(node.func.value), changes=True)
+        else:
+            self.visit(node.func)
+        self.run([*node.args, *node.keywords])
+        self._shows = shows
+
+    def generic_visit(self, node: ast.AST) -> None:
+        if isinstance(node, SCOPES):
+            return
+        if isinstance(node, COMPREHENSIONS):
+            own = {each.id for part in node.generators for each in ast.walk(part.target) if isinstance(each, ast.Name)}
+            names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in own)
+            self.run(names)
+            return
+        super().generic_visit(node)
 
 
-def _put_in(loop: ast.For) -> None:
-    """In place: what batches are counted by, where that has a name (`bar = enumerate(...)`)."""
-    named = {to.id: value for to, value in assignments(loop) if isinstance(to, ast.Name)}
-    counted = {name: value for name, value in named.items() if COUNTS & set(map(name_called, calls(value)))}
-    for each in ast.walk(loop):
-        if isinstance(each, ast.For) and counted:
-            each.iter = _InPlace(counted).visit(each.iter)
+def _pass(loop: ast.For) -> _Pass:
+    made = _Pass()
+    made.run([loop.target, *loop.body])
+    return made
 
 
-class _InPlace(ast.NodeTransformer):
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self._values = values
+def _used_later(tree: ast.Module, loop: ast.For, but: set[str]) -> list[str]:
+    """What the loop changes, and lines after it in its function or in the file use."""
+    after = _Pass()
+    way = [*pairwise(way_to(tree, loop))]
+    scopes = [at for at, (outer, _) in enumerate(way) if isinstance(outer, (ast.Module, *SCOPES))]
+    for outer, inner in way[scopes[-1] :][::-1]:
+        for block in (getattr(outer, part, None) for part in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and inner in block:
+                after.run(each for each in block[block.index(inner) + 1 :] if not _is_of_who_writes(each))
+    return [name for name in after.first if name in (_pass(loop).changed & after.used) - but]
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # as the library calls it
-        return self._values.get(node.id, node)
+
+def _kept_by_the_job(tree: ast.Module) -> set[str]:
+    """Names of what job.memory, job.keep and job.rows gave or were given."""
+    kept = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _name_called(node.value) in OF_THE_JOB:
+            kept |= {ast.unparse(each) for target in node.targets for each in ast.walk(target)}
+        elif isinstance(node, ast.Call) and _name_called(node) == "keep":
+            kept |= {ast.unparse(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)}
+    return kept
+
+
+def _is_of_who_writes(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and any(getattr(each, "attr", "") == "writes" for each in ast.walk(node.test))
+
+
+def _only_shows(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _name_called(node.value) in SHOWS)
+
+
+def _builtins(node: ast.AST) -> set[str]:
+    """Functions that are called by their names alone."""
+    return {str(getattr(each.func, "id", "")) for each in ast.walk(node) if isinstance(each, ast.Call)}
+
+
+def _name_called(node: ast.AST | None) -> str:
+    return str(getattr(node.func, "id", getattr(node.func, "attr", ""))) if isinstance(node, ast.Call) else ""
 
 
 def _named(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    memory = ", ".join(f"{re.split('[.[]', name.rstrip(']'))[-1]}=..." for name in names)
+    memory = ", ".join(f"{name.split('.')[-1]}=..." for name in names)
     return ("names", ", ".join(names)), ("memory", memory)

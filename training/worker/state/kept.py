@@ -1,7 +1,7 @@
 """Arrays of a script's own that are part of the state, however large: a running average of all weights.
 
 They are looked up anew whenever they are read or written: a script may put another array into its dictionary. Where it
-gives the dictionary's name to another one, nothing of the script's has what the job keeps: references to it tell.
+gives the dictionary's name to another one, the job does not keep that.
 
 Of a net with BatchNorm an average has running statistics in it, known by their names. Those are each worker's own until
 a boundary, as the net's are.
@@ -9,9 +9,7 @@ a boundary, as the net's are.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -22,13 +20,6 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.worker.state.slots import is_running, overwrite
 
 HOLDS = "a dictionary or list of MXNet's arrays, or a Block or ParameterDict that no trainer has"
-OF_THE_JOB = 2  # references: that of `Held`, and that of who counts them
-IN_TURN = 3  # that of the dictionary or list, that of who goes through it, and that of who counts them
-LOST = (
-    "what job.keep() was given is in no variable of the script any more, so its name has been given to something that "
-    "the job does not keep: in place of `average = {...}`, which makes another dictionary or list, write into the one "
-    "that job.keep() was given, average[name] = ... or average[name][:] = ..."
-)
 
 
 class Found(NamedTuple):
@@ -37,27 +28,12 @@ class Found(NamedTuple):
     running: str  # the name of a running statistic of BatchNorm's, or of an average of such; '' for all else
 
 
-@dataclass(frozen=True)
-class Held:
-    """What one call of `job.keep` was given. The job has no other reference to it."""
-
-    holder: Any
-
-    @property
-    def lost(self) -> bool:
-        """Whether the script has neither the dictionary or list nor any array in it. Not seen of a Block, which has
-        references to itself.
-        """
-        return sys.getrefcount(self.holder) <= OF_THE_JOB and _lost(self.holder)
-
-
 class Kept:
     """What `job.keep` was given. Raises ValueError, also later when it is no longer what it was."""
 
-    def __init__(self, *given: Held) -> None:
-        self._had = [each for each in given if not each.lost]
+    def __init__(self, *given: Any) -> None:
         for each in given:
-            if isinstance(each.holder, mx.nd.NDArray):
+            if isinstance(each, mx.nd.NDArray):
                 raise ValueError(
                     "job.keep() of an array by itself, which a script's next assignment to the name would replace "
                     f"unseen: it takes {HOLDS}"
@@ -77,13 +53,8 @@ class Kept:
             )
         return found
 
-    @property
-    def ids(self) -> set[int]:
-        """Of the arrays that it has now."""
-        return {id(array) for each in self._found() for array in each.copies}
-
     def _found(self) -> list[Found]:
-        return [found for i, each in enumerate(self._given) for found in _walk(each.holder, f"job.keep {i}")]
+        return [found for i, each in enumerate(self._given) for found in _walk(each, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
         """For `put_back`."""
@@ -96,21 +67,7 @@ class Kept:
 
     @property
     def parameters(self) -> list[Any]:
-        return [param for each in self._given for param in _parameters(each.holder)]
-
-    @property
-    def lost(self) -> str | None:
-        """Why the script writes no more to what it had when this was made."""
-        return LOST if any(each.lost for each in self._had) else None
-
-
-def _lost(holder: Any) -> bool:
-    if type(holder) not in (dict, list):
-        return False
-    for part in holder.values() if isinstance(holder, dict) else holder:
-        if sys.getrefcount(part) > IN_TURN or not (isinstance(part, mx.nd.NDArray) or _lost(part)):
-            return False
-    return True
+        return [param for each in self._given for param in _parameters(each)]
 
 
 def _walk(holder: Any, label: str, name: str = "") -> Iterator[Found]:

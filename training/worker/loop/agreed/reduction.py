@@ -7,11 +7,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.training.protocol.messages import Position
+from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.batch.tally import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
 
@@ -22,11 +19,6 @@ class Total(float):
     """A sum over all workers, the same on each: what `step` may divide by as it is. What a script makes of it by adding
     and multiplying is one, too.
     """
-
-
-def number(value: Any) -> float:
-    """Also of an array of MXNet's that holds one, as what is counted in a batch. Raises ValueError for one of more."""
-    return float(value.asnumpy().item() if isinstance(value, mx.nd.NDArray) else value)
 
 
 def _total(name: str) -> Callable[[Total, Any], Any]:
@@ -65,7 +57,7 @@ def sum_up(
     mine = [1.0, *tags, total, count]
     sums, workers = mine, membership.kvstore.num_workers
     if membership.shared:
-        vote = mx.nd.array(mine, dtype="float64")
+        vote = doubles(mine)
         found: list[float] = []
         key = REDUCE[0]
 
@@ -73,7 +65,7 @@ def sum_up(
             pushed = membership.exchange([key], lambda: membership.kvstore.pushpull(key, vote), [vote], aside=True)
             return pushed and membership.apply(anchor, done)
 
-        if exchange(lambda: found.extend(vote.asnumpy().tolist())):
+        if exchange(lambda: found.extend(numbers_of(vote).tolist())):
             sums = found if membership.all_have_it(lambda: exchange(lambda: None)) else []
         else:
             sums = []

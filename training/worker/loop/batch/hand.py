@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.training.sampling.sharding import Indices, parts
+from dyntrain.training.worker.arrays import zeros
 from dyntrain.training.worker.loop.batch.changes import Raw
 from dyntrain.training.worker.loop.batch.parts import Aside
 from dyntrain.training.worker.loop.batch.tally import Tally
@@ -73,24 +70,15 @@ class Hand:
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
         self.undivided: bool | None = None  # whether all of that are sums in which nothing is divided; None: unknown
-        self.gradients_read = set[int]()  # ids of parameters whose unsummed gradients the script has read
-        self.attached: list[Any] = []  # arrays that were given a gradient in this batch
-        self.arrays_read: list[Any] = []  # others of no trainer whose gradients the script has read
-        self.kept: set[int] | None = None  # ids of the parameters that the job has, once one was asked about
-        self.not_kept: list[tuple[Any, Any]] = []  # (weights of others that the script has in hand, their parameter)
-        self.operators = 0  # that the script has called; a hybridized block is one
         self.judged = False  # it has been held against a trainer: the next is of another update
         self.counted = False  # whether the script asked for a sum over the workers
         self.slices: list[int] | None = None  # samples of each device that has any, where the script's split told
         self.summed: Any = None  # the trainer whose gradients are summed and not yet applied
         self.updated: list[Any] = []
-        self.updates = False  # an optimizer is at work
-        self.kept_from: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
+        self.undoable: set[int] | None = None  # ids of the weights and optimizer states, once one was written to
         self._gradients: set[int] | None = None  # ids of the trainers', once one was asked about
-        self.follows_from = 0  # the first step of those that the sum to come is of
         self.is_first = False  # that this process has of the loop
-        self.told_of: set[Any] = set()  # numbers that a forward pass changes, rules of losses
-        self.auxiliary: dict[Any, Any] = {}  # what its nets hold that does not train, and copies of before
+        self.told_of: set[str] = set()  # rules of losses
         self.void = False
         self.tally: Tally  # of the last sum
         self.carried: list[Any] = []  # whose rows are summed with the gradients
@@ -241,7 +229,7 @@ def gradients_of(param: Any) -> list[Any]:
     if summed(param):
         return list(param.list_grad())
     data = param.list_data()[0]
-    return [mx.nd.zeros(data.shape, ctx=data.context, dtype=data.dtype)]
+    return [zeros(data.shape, data.dtype, like=data)]
 
 
 def forget_gradients(trainer: Any) -> None:

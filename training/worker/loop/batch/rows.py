@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.sampling.sharding import Indices
+from dyntrain.training.worker.arrays import is_array, rows_of
 from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.membership.membership import Key
 from dyntrain.training.worker.state.slots import zeros_like
@@ -33,9 +30,9 @@ class Rows:
     """Made by `job.rows`. `whole`: the values of all rows, which is part of the job's state."""
 
     def __init__(self, number: int, arrays: Any, axis: int) -> None:
-        self._single = isinstance(arrays, mx.nd.NDArray)
+        self._single = is_array(arrays)
         given = [arrays] if self._single else list(arrays)
-        if not given or not all(isinstance(array, mx.nd.NDArray) and array.ndim > axis >= 0 for array in given):
+        if not given or not all(is_array(array) and array.ndim > axis >= 0 for array in given):
             raise ValueError(
                 f"job.rows(arrays, axis={axis}) takes an array of MXNet's, or a list of them, each with an axis {axis} "
                 "along which the rows of a batch lie: what a recurrent layer's begin_state(batch_size=...) returns"
@@ -54,7 +51,7 @@ class Rows:
     def mine(self) -> Any:
         """The values of this worker's rows of the batch in hand; of a list, a list. Without a gradient's history."""
         first, end = self._in_hand()
-        found = self._mine or [_slice(array, self._axis, first, end) for array in self.whole]
+        found = self._mine or [rows_of(array, self._axis, first, end) for array in self.whole]
         return found[0] if self._single else list(found)
 
     @mine.setter
@@ -62,7 +59,7 @@ class Rows:
         first, end = self._in_hand()
         if self._summed:
             raise RuntimeError(LATE)
-        given = [values] if isinstance(values, mx.nd.NDArray) else list(values)
+        given = [values] if is_array(values) else list(values)
         wanted = [(*a.shape[: self._axis], end - first, *a.shape[self._axis + 1 :]) for a in self.whole]
         if [tuple(array.shape) for array in given] != wanted:
             raise ValueError(f"job.rows(...).mine = {[array.shape for array in given]}: must be of {wanted}, as it was")
@@ -121,12 +118,6 @@ class Rows:
         for array, total in zip(self.whole, self._sums, strict=True):
             total.copyto(array)
         self._mine = None
-
-
-def _slice(array: Any, axis: int, first: int, end: int) -> Any:
-    """A copy."""
-    cut = mx.nd.slice_axis(array.as_nd_ndarray(), axis, first, end)
-    return cut.as_np_ndarray() if isinstance(array, mx.np.ndarray) else cut
 
 
 def refuse_rows(rows: Sequence[Rows], course: Course) -> None:

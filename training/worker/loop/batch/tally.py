@@ -6,12 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
-
-import mxnet as mx  # isort: skip
-
 from dyntrain.controller.contract.messages import MOST_WORKERS
+from dyntrain.training.worker.arrays import doubles, numbers_of
 from dyntrain.training.worker.loop.record.opinions import OPINION
 
 # MXNet's servers may add up doubles as floats, whose whole numbers are exact up to 2**24: of as many workers as may
@@ -74,17 +71,17 @@ class Tally:
 
     def to_be_summed(self) -> None:
         """Waits for all that is computed."""
-        self.vote = mx.nd.array(self.vote, dtype="float64")
+        self.vote = doubles(self.vote)
 
     def sums_alike(self, workers: int) -> bool:
         """It is summed: whether all workers sum the gradients of the same parameters."""
-        return bool(self.vote.asnumpy()[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
+        return bool(numbers_of(self.vote)[TAGGED:SUMMED].tolist() == [workers * tag for tag in self._sums])
 
     def count(self, workers: int) -> bool:
         """It is summed: whether all workers' updates will go by the same. Raises RuntimeError when they are of
         different steps.
         """
-        total = self.vote.asnumpy() if isinstance(self.vote, mx.nd.NDArray) else self.vote
+        total = numbers_of(self.vote)
         if total[:3].tolist() != [workers * part for part in (1.0, *self._mark)]:
             raise RuntimeError(OTHER_STEPS)
         self.tagged, self.unsure_workers = total[3:TAGGED].tolist(), int(total[SUMMED])

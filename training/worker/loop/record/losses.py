@@ -145,8 +145,8 @@ class Loss:
         if node.op in SUMS:
             found = self._summed(node.inputs[0])
             return found - {EACH} | {SUM} if not found or EACH in found else found
-        if node.op in RATIOS and not any(kind[node.inputs[-1]] for kind in (self.graph.data, self.graph.weights)):
-            return self._of_one_number(node.inputs[0])  # by a length that is not the batch's
+        if node.op in RATIOS and self._is_of_no_batch(node.inputs[-1]):
+            return self._of_one_number(node.inputs[0])
         if node.op in QUOTIENTS:
             return {DIVIDED}
         if node.op in TERMS | ALIKE and node.inputs:
@@ -154,6 +154,12 @@ class Loss:
         if node.op in PRODUCTS and len(losses := [i for i in node.inputs if self._reduced[i]]) == 1:
             return self._of_one_number(losses[0])
         return {CURVED if self._curved[at] else UNKNOWN}
+
+    def _is_of_no_batch(self, at: int) -> bool:
+        """A length that is not the batch's; or an array of the script's own, which the workers compare: see `Factors`."""
+        node = self._nodes[at]
+        given = node.op == "null" and not self.graph.weights[at]
+        return given or not (self.graph.data[at] or self.graph.weights[at])
 
     def _summed(self, at: int) -> set[str]:
         """What a sum over this comes to."""

@@ -1,5 +1,13 @@
 """What MXNet's operators are to a loss, by the names that they have in its record: those of 1.9.1."""
 
+from __future__ import annotations
+
+import ctypes
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet.base import _LIB, OpHandle, c_str, check_call  # isort: skip
+
 SUMS = {"sum", "sum_axis", "_np_sum"}
 MEANS = {"mean", "_npi_mean"}
 EXTREMES = {"max", "min", "norm", "prod", "_np_max", "_np_min", "_np_prod", "_npi_norm"}
@@ -44,3 +52,10 @@ ELEMENTWISE = LINEAR | MEANS | QUOTIENTS | COMPARISONS | (PROPORTIONAL - {"pick"
     "clip", "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_maximum", "broadcast_minimum",
     "sign", "zeros_like", "ones_like", "BlockGrad",
 }  # fmt: skip
+
+
+def handle_of(operator: str) -> int:
+    """By which MXNet calls it."""
+    handle = OpHandle()
+    check_call(_LIB.NNGetOpHandle(c_str(operator), ctypes.byref(handle)))
+    return int(handle.value)

@@ -7,12 +7,11 @@ shares differ in size the workers' numbers do. But a worker may also lack a term
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # where they begin
-WEIGHED = LEVELS + HALVINGS  # whether it has anything to say, whether its weights add up to 1, and a mark of them
-OPINION = WEIGHED + 4  # numbers of one; an eighth of the places is not too many
+OPINION = LEVELS + HALVINGS  # numbers of one; an eighth of the places is not too many
 
 
 def on_trial(step: int, begins: int | None) -> bool:
@@ -27,32 +26,21 @@ def place_of(factor: tuple[str, str], step: int) -> int:
     in which they have others.
     """
     # No checksum: what is alike in one step would be in all of them
-    return _hashed((step, factor)) % PLACES
+    digest = hashlib.blake2b(repr((step, factor)).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % PLACES
 
 
-def _hashed(value: object) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=4).digest(), "big")
-
-
-def opinion(
-    factors: Collection[tuple[str, str]],
-    step: int,
-    weighed: Collection[tuple[str, str]] = (),
-    mark: Callable[[int], list[float]] = lambda _: [0.0, 0.0],
-) -> list[float]:
+def opinion(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     """What this worker adds to a sum to say by which numbers its losses are multiplied in this step: (operator, number)
     of their terms, each as a place, and how many. What is multiplied by 0 is nothing. Of too many those in the lower
-    half of the places are told, or in a quarter. `weighed`: of terms with weights that add up to 1, of which `mark`
-    makes two numbers whose sums show whether they are the same.
+    half of the places are told, or in a quarter.
     """
     said = [0.0] * OPINION
-    if weighed:
-        said[WEIGHED + 1 :] = 1.0, *mark(_hashed(sorted(weighed)))
     places, level = {place_of(each, step) for each in factors if float(each[1])}, 0
     while len(places) > MOST_TERMS:
         level += 1
         places = {place for place in places if place < PLACES >> level}
-    for place in (*places, SIZES + len(places) - 1, LEVELS + level, WEIGHED) if places else ():
+    for place in (*places, SIZES + len(places) - 1, LEVELS + level) if places else ():
         said[place] = 1.0
     return said
 
@@ -60,12 +48,8 @@ def opinion(
 def of_one_opinion(total: Sequence[float]) -> bool:
     """Whether the worker with most terms has those of all others. Who lacks one has nothing to train it on in its
     share; who has another number in its place has counted in it. Workers that tell of other halves are not compared.
-    Weights of samples may add up to 1 by chance in one share; in each of them they do where they were made to.
     """
-    places, sizes, levels = total[:SIZES], total[SIZES:LEVELS], total[LEVELS:WEIGHED]
-    tell, weighed, one, square = total[WEIGHED:]
-    if 1 < weighed == tell and one * one != weighed * square:
-        return False
+    places, sizes, levels = total[:SIZES], total[SIZES:LEVELS], total[LEVELS:]
     if sum(map(bool, levels)) > 1:
         return True
     return sum(map(bool, places)) <= max((size for size, said in enumerate(sizes, 1) if said), default=0)

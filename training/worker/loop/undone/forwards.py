@@ -12,10 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
-
-import mxnet as mx  # isort: skip
-
+from dyntrain.training.worker.arrays import on_host
 from dyntrain.training.worker.state.slots import overwrite, settle
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -34,7 +31,7 @@ class Forwards:
     def take(self, state: TrainingState) -> None:
         """A batch is in hand."""
         if not self._looked and not self._before:
-            self._before = [(p, p.list_data()[0].copyto(mx.cpu())) for p in state.equal]
+            self._before = [(p, on_host(p.list_data()[0])) for p in state.equal]
 
     def put_back(self) -> None:
         """As they were before the first batch; once another one is in hand, nothing."""
@@ -55,7 +52,7 @@ class Forwards:
 
     def script_wrote(self, array: Any) -> None:
         if any(param.list_data()[0] is array for param, _ in self._before):
-            self._since[id(array)] = array.copyto(mx.cpu())
+            self._since[id(array)] = on_host(array)
 
     def flags(self, state: TrainingState) -> list[float]:
         """For each parameter that must be equal on all workers, 1 where the batch has written to it, before its

@@ -7,7 +7,6 @@ from copy import copy as copied
 from dataclasses import dataclass
 from typing import Any
 
-import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from dyntrain.training.worker.state.attributes import capture, restore
 from dyntrain.training.worker.state.scalars import counts_of, set_counts, set_values, values_of

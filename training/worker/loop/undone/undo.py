@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dyntrain.training.worker.loop.batch.hand import forget_gradients
-from dyntrain.training.worker.loop.batch.here import here
+from dyntrain.training.worker.loop.batch.thread_context import thread_context
 from dyntrain.training.worker.loop.undone.forwards import Forwards
 from dyntrain.training.worker.loop.undone.rollback import Backup, Mark, Overwritten
 from dyntrain.training.worker.state.memory import Memories
@@ -36,16 +36,16 @@ class Undo:
         """Soon, to a weight or an optimizer's state; where it takes a part of one, that is all that is seen."""
         if not any(isinstance(each, Overwritten) and each.array is array for each in self._steps):
             self._steps.append(Overwritten(array, array.copy()))
-        if not here.in_block:
+        if not thread_context.in_block:
             self.forwards.script_writes(array)
 
-    def script_sets(self, param: Any) -> None:
+    def script_sets(self, array: Any) -> None:
         """Between batches, alike on all workers: it stays so where the epoch ends."""
-        self._set_since.add(param)
+        self._set_since.update(p for p in self._state.written if any(array is data for data in p.list_data()))
 
     def script_wrote(self, array: Any) -> None:
         """If it is a weight."""
-        if not here.in_block:
+        if not thread_context.in_block:
             self.forwards.script_wrote(array)
 
     def stands(self) -> None:

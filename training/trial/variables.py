@@ -1,0 +1,87 @@
+"""What a worker that joined has in its script's variables otherwise than those that were there, and one process. Pure.
+
+What is of each worker's own samples is another one on all of several workers, and so is none of these.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from dyntrain.training.trial.differences import END, HELD, LEAST, NAMES, TIMES, Arrays, Key, distance
+
+Run = Mapping[Key, Arrays]
+Members = Mapping[Key, Sequence[Arrays]]
+
+
+class Variables:
+    """Of three runs."""
+
+    def __init__(self, one: Run, nudged: Run, members: Members) -> None:
+        self._one, self._nudged, self._members = one, nudged, members
+        self._bounds: dict[str, float] = {}
+
+    def others(self, upto: Key) -> list[str]:
+        """Where a step up to this one began, arrays before numbers."""
+        found: dict[str, int] = {}
+        for key in self._of_several(upto):
+            for name in self._names(key, HELD):
+                alike = [self._is_alike(key, HELD, name, each) for each in self._members[key]]
+                if True in alike and False in alike:
+                    found.setdefault(name, self._one[key][HELD + name].size)
+        return sorted(found, key=lambda name: found[name] == 1)
+
+    def others_at_the_end(self) -> list[str]:
+        """Arrays that were alike in the midst of steps of several workers, and are not in the end."""
+        last, steps = max(self._one), self._of_several(max(self._one))
+        midst = [key for key in steps if (key[0], key[1] - 1) in steps]
+        known = {name for key in midst for name in self._names(key, HELD)
+                 if any(self._is_alike(key, HELD, name, each) for each in self._members[key])}  # fmt: skip
+        return [
+            name
+            for name in self._names(last, END)
+            if self._one[last][END + name].size > 1 and name in known
+            if any(END + name in each and not self._is_alike(last, END, name, each) for each in self._members[last])
+        ]
+
+    def _of_several(self, upto: Key) -> list[Key]:
+        return [key for key in sorted(self._one) if key <= upto and len(self._members.get(key, ())) > 1]
+
+    def _names(self, key: Key, kind: str) -> list[str]:
+        return [name.removeprefix(kind) for name in self._one[key] if name.startswith(kind)]
+
+    def _is_alike(self, key: Key, kind: str, name: str, there: Arrays) -> bool | None:
+        """None: the variable has not been set there yet."""
+        root = re.split(r"[.\[]", name)[0]
+        if kind + name not in there and root not in there.get((NAMES + kind).strip(), ()):
+            return None
+        return distance(self._one[key][kind + name], there.get(kind + name)) <= self._bound(key, kind, name)
+
+    def _bound(self, key: Key, kind: str, name: str) -> float:
+        """What rounding makes of it, up to there."""
+        alone = distance(self._one[key][kind + name], self._nudged.get(key, {}).get(kind + name))
+        self._bounds[name] = max(self._bounds.get(name, 0.0), alone if math.isfinite(alone) else 0.0)
+        return TIMES * max(self._bounds[name], LEAST["w"])
+
+
+def saved_otherwise(one: Arrays, nudged: Arrays, members: Arrays) -> dict[str, float]:
+    """Of arrays that all three have saved: how far apart they are, by the names of their files."""
+    found: dict[str, float] = {}
+    for name, array in one.items():
+        if name in members and array.size > 1:
+            apart, alone = distance(array, members[name]), distance(array, nudged.get(name))
+            if apart > TIMES * max(alone if math.isfinite(alone) else 0.0, LEAST["w"]):
+                file = name.rpartition(" ")[0]
+                found[file] = max(found.get(file, 0.0), apart)
+    return found
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """The first ones; several of one container by its name."""
+    containers = {name: re.sub(r"(\[[^\[]*\]|\.[^.]*)$", "", name) for name in names}
+    several = {each for each, n in Counter(containers.values()).items() if n > 1}
+    found = dict.fromkeys(each if each in several else name for name, each in containers.items())
+    shown = ", ".join(f"`{name}`" for name in [*found][:most])
+    return shown + (f" and {len(found) - most} more" if len(found) > most else "")

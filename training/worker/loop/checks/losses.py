@@ -1,0 +1,142 @@
+"""What a script differentiates, held against what its trainers were told: a sum over the samples, their mean, or what
+is normalised on its own.
+
+In one process all of them train; over several workers a mean that is taken for a sum counts once for each worker, and
+nothing would look wrong. MXNet records what a loss is made of, so in the first batch of each epoch, and of each trainer
+in a process, the record is asked.
+
+A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
+generation the workers' shares are of different sizes, and these numbers are compared: see `opinions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
+from dyntrain.training.worker.loop.instrument import Listener
+from dyntrain.training.worker.loop.record.complaints import complaint
+from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
+from dyntrain.training.worker.loop.record.multiples import multiples
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+MOST_LOOKS = 200  # a trainer that makes its first step much later is not looked at
+
+
+class Losses(Listener):
+    """Of one loop."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+        self.factors = Factors()
+        self._fit: set[Any] = set()  # trainers whose losses are what they were told
+        self._looks = 0
+        self._hybrids: dict[str, Any] = {}  # symbols of the hybridized blocks that were called, by names in the record
+
+    def epoch_begins(self) -> None:
+        self._fit.clear()
+        self._looks = 0
+
+    def put_down(self, forgets: bool) -> None:
+        """The batch; `forgets`: no update to come is of it."""
+        self._hybrids.clear()
+        self.factors.put_down(forgets)
+
+    # ---- what the script calls
+
+    def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
+        """In the record it is one operator, which does not show a division within it."""
+        if self._looks_now() and (name := name_of(output)):
+            self._hybrids[name] = block._cached_graph[1]
+            if self._loop.on_trial:
+                self.factors.remember(inputs, output, self._smallest)
+
+    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+        if operator in PRODUCTS_AND_RATIOS and self._loop.on_trial:
+            self.factors.remember(inputs, outputs, self._smallest)
+
+    def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
+        return self._looked_at(heads, gradients) if self._looks_now() else nullcontext()
+
+    def judge(self, trainer: Any) -> None:
+        """What was differentiated is about to be summed for this trainer."""
+        loop, hand = self._loop, self._loop.hand
+        if hand is None or loop.findings.off:
+            return
+        hand.judged = True
+        if not hand.found or trainer in self._fit:
+            return
+        groups, trainers = [hand.found], [trainer]
+        if len(hand.found) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
+            # Several losses may have been differentiated before any trainer stepped: whose each is does not show.
+            groups, trainers = [{kind} for kind in sorted(hand.found)], loop.trainers
+        for group in groups:
+            wrongs = [complaint(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
+            if wrongs[0] is not None and all(wrongs):
+                self._find(wrongs[0])
+        self._fit.add(trainer)
+
+    # ---- what it comes to
+
+    @property
+    def _smallest(self) -> int:
+        """Samples of the device that has the fewest."""
+        assert self._loop.hand is not None
+        return self._loop.hand.fewest(len(self._loop.trainers[0]._contexts))
+
+    def _looks_now(self) -> bool:
+        return self._loop.on_trial or self._unknown
+
+    @property
+    def _unknown(self) -> bool:
+        """As long as a trainer has not been seen to step, in so many batches."""
+        return self._looks < MOST_LOOKS and not self._fit.issuperset(self._loop.trainers)
+
+    @contextmanager
+    def _looked_at(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
+        loop = self._loop
+        assert loop.hand is not None
+        losses = [Loss(head, self._hybrids) for head in heads]
+        if self._unknown:
+            self._complain(losses, gradients)
+        if not loop.on_trial:
+            yield
+            return
+        terms: Terms = set()
+        for each, gradient in zip(losses, gradients, strict=True):
+            times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
+            terms |= multiples(each.graph, times, self.factors.constants)
+        with self.factors.learn(terms, loop.trainers, loop.hand.batches):
+            yield
+
+    def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
+        """What is not what the trainers were told is found."""
+        loop, hand = self._loop, self._loop.hand
+        assert hand is not None
+        if hand.spectates or self._smallest < 2:
+            return
+        self._looks += 1
+        if hand.judged:
+            hand.found, hand.judged, hand.undivided = set(), False, None
+        told = {trainer.loss_kind for trainer in loop.trainers}
+        said = all(trainer.loss_said for trainer in loop.trainers)
+        if told == {"sum"} and said:
+            return  # it is believed
+        for each, gradient in zip(losses, gradients, strict=True):
+            given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
+            hand.found |= {GIVEN} if given else each.kinds
+            hand.undivided = hand.undivided is not False and not given and each.undivided
+        if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
+            self._find(wrong)
+
+    def _find(self, code: str) -> None:
+        """A loss may have become another one in a later epoch, and not on who joined then: all end at the next sum."""
+        hand = self._loop.hand
+        if hand is not None and code not in hand.told_of:
+            hand.told_of.add(code)
+            hand.refused |= self._loop.findings.find(code) is not None

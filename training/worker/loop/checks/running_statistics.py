@@ -1,0 +1,40 @@
+"""What a forward pass moves and the job does not know of, as a BatchNorm's running means in a net of which a trainer
+has the head alone: each worker would have its own, and whoever joins those of the script's beginning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+from mxnet import autograd  # isort: skip
+from dyntrain.training.worker.loop.instrument import Listener
+from dyntrain.training.worker.state.training_state import differentiable
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+
+class RunningStatistics(Listener):
+    """Of the nets that a loop's first batch calls."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+        self._before: dict[Any, Any] = {}  # what does not train, and copies
+
+    def calls_block(self, block: Any) -> None:
+        assert self._loop.hand is not None
+        if self._loop.hand.is_first and autograd.is_training():
+            for param in block.collect_params().values():
+                if not differentiable(param) and param._data is not None and param not in self._before:
+                    self._before[param] = param.list_data()[0].copy()
+
+    def look(self) -> None:
+        """In a loop's first batch, before anything is summed."""
+        loop, known = self._loop, set(self._loop.state.parameters)
+        for param, before in self._before.items():
+            moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()
+            if param not in known and moved and loop.hand is not None:
+                loop.hand.refused |= loop.findings.find("DT508", name=param.name) is not None
+        self._before.clear()

@@ -1,0 +1,98 @@
+"""What a script has in its variables: arrays, parameters, numbers and generators, by the names that people write. For
+`dyntrain check`, which says what a worker that joined has otherwise.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
+
+from dyntrain.training.checks.findings import LIBRARIES
+from mxnet import gluon
+
+LARGEST = 2_000_000  # numbers of an array: a dataset's samples are no state
+MOST_ITEMS, DEPTH = 500, 4
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+
+
+def held(told: Callable[[Any], Any], but: Iterable[Any] = ()) -> tuple[dict[str, Any], list[str]]:
+    """Of the functions that are under way, outermost first, and their modules, `but` for these objects. `told`: what is
+    to be known of an array. Second the names of all variables, also of those that have nothing of the kind.
+    """
+    found: dict[str, Any] = {}
+    names, seen = set[str](), {id(each) for each in but}
+    for frame in reversed([*_frames(sys._getframe(1))]):
+        variables = frame.f_globals | frame.f_locals
+        for name, value in variables.items():
+            if not name.startswith("__"):
+                names.add(name)
+                for path, array in _walk(name, value, seen, DEPTH):
+                    found.setdefault(path, told(array))
+    return found, sorted(names)
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        if _is_own(str(frame.f_globals.get("__name__"))):
+            yield frame
+        frame = frame.f_back
+
+
+def _is_own(module: str) -> bool:
+    """The script's, and no library's."""
+    top = module.partition(".")[0]
+    if top in LIBRARIES or (top in sys.stdlib_module_names and top != "__main__"):
+        return False
+    return "site-packages" not in (getattr(sys.modules.get(top), "__file__", None) or "")
+
+
+def _walk(name: str, value: Any, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
+    """Each object once, and so by its first name; but for numbers, of which Python has one for all."""
+    if isinstance(value, bool | int | float | np.number):
+        yield name, np.float64(value)
+        return
+    if id(value) in seen or isinstance(value, type):
+        return
+    seen.add(id(value))
+    if isinstance(value, gluon.Parameter):
+        value = value._data[0] if value._data else None
+    if isinstance(value, mx.nd.NDArray):
+        if value.size <= LARGEST:
+            yield name, value.asnumpy()
+    elif isinstance(value, np.ndarray):
+        if value.size <= LARGEST and value.dtype.kind in "biuf":
+            yield name, value
+    elif isinstance(value, GENERATORS):
+        state = value.bit_generator if isinstance(value, np.random.Generator) else value
+        yield name, np.float64(zlib.crc32(pickle.dumps(state)))
+    elif depth:
+        for path, each in _parts(name, value):
+            yield from _walk(path, each, seen, depth - 1)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, gluon.Block):
+        yield from _items(name, value.collect_params(), ".{}")
+    if isinstance(value, dict | gluon.ParameterDict):
+        yield from _items(name, value, "[{!r}]")
+    elif isinstance(value, list | tuple | deque):
+        if len(value) <= MOST_ITEMS:
+            yield from ((f"{name}[{i}]", each) for i, each in enumerate([*value]))
+    elif _is_own(type(value).__module__) and hasattr(value, "__dict__"):
+        yield from _items(name, vars(value), ".{}")
+
+
+def _items(name: str, values: Any, how: str) -> Iterator[tuple[str, Any]]:
+    if len(values.keys()) <= MOST_ITEMS:
+        yield from ((name + how.format(key), each) for key, each in [*values.items()])

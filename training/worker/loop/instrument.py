@@ -1,0 +1,316 @@
+"""The only place that replaces attributes of MXNet in a worker: from where a loop over epochs begins to where it ends.
+
+What a script calls of MXNet is told to the loop's listeners, on the loop's own thread. An attribute that no listener
+wants to hear of is not replaced; after the last loop of a process MXNet is as it was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+
+import mxnet as mx  # isort: skip
+from dyntrain.training.worker.loop.batch.thread_context import thread_context, within
+from dyntrain.training.worker.loop.record.operators import handle_of
+from dyntrain.training.worker.replaced import Attribute, Replaced
+from mxnet import autograd, gluon
+from mxnet.gluon import utils
+from mxnet.ndarray import register
+
+ARRAYS = (mx.nd.NDArray, mx.np.ndarray)
+AMP = "mxnet.contrib.amp"  # its unscale divides gradients by what is the same on all workers
+ZEROS = {handle_of(name) for name in ("_zeros", "zeros_like")}
+Method = Callable[..., Any]
+
+
+class Listener:
+    """Has those of these methods that it wants. They are called while a batch is at hand, outside of the job's own sums
+    and updates, if nothing else is said.
+    """
+
+    def calls_block(self, block: Any) -> None:
+        """One that is called by no other block, soon."""
+
+    def called_hybrid(self, block: Any, inputs: Sequence[Any], output: Any) -> None:
+        """A hybridized block, which is one operator in MXNet's record."""
+
+    def operated(self, operator: int, inputs: Sequence[Any], outputs: Any) -> None:
+        """By its handle: an operator that made new arrays, where they are recorded."""
+
+    def differentiates(self, heads: Sequence[Any], gradients: Sequence[Any]) -> AbstractContextManager[None]:
+        """Within what is returned."""
+        raise NotImplementedError
+
+    def writes(self, array: Any, writer: str, to_zero: bool) -> None:
+        """Soon, to all of it or a part; `writer`: the module that does; `to_zero`: nothing but zeros."""
+
+    def wrote(self, array: Any) -> None: ...
+
+    def takes_part(self, array: Any) -> None:
+        """`array[key]`, which is another array over the same memory."""
+
+    def gradient_of(self, weight: Any) -> Any:
+        """The array that is its gradient, of which MXNet makes another object each time; None: unknown."""
+
+    def wrote_between(self, array: Any) -> None:
+        """Outside of batches and of blocks."""
+
+    def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:  # type: ignore[empty-body]
+        """In place of `gluon.utils.split_data`, which is `split`."""
+
+    def trainer_acts(self, trainer: Any) -> None:
+        """`step`, `allreduce_grads` or `update` of any of Gluon's trainers."""
+
+
+class Listeners:
+    """Of one loop, by what they listen to."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        def those_with(name: str) -> tuple[Method, ...]:
+            has = (each for each in listeners if getattr(type(each), name) is not getattr(Listener, name))
+            return tuple(getattr(each, name) for each in has)
+
+        self.calls_block = those_with("calls_block")
+        self.called_hybrid = those_with("called_hybrid")
+        self.operated = those_with("operated")
+        self.differentiates = those_with("differentiates")
+        self.writes, self.wrote = those_with("writes"), those_with("wrote")
+        self.takes_part, self.gradient_of = those_with("takes_part"), those_with("gradient_of")
+        self.wrote_between = those_with("wrote_between")
+        self.splits, self.trainer_acts = those_with("splits"), those_with("trainer_acts")
+
+    @property
+    def attributes(self) -> Iterator[Attribute]:
+        """To be replaced."""
+        yield gluon.Block, "__call__", _block_call
+        yield register, "_imperative_invoke", _invoke
+        for owner in ARRAYS:
+            yield owner, "__setitem__", _set_item
+            if self.takes_part:
+                yield owner, "__getitem__", _get_item
+            if self.gradient_of and "grad" in vars(owner):
+                yield owner, "grad", _grad
+            if self.differentiates and "backward" in vars(owner):
+                yield owner, "backward", _backward
+        if self.differentiates:
+            yield autograd, "backward", _backward_of_several
+        if self.called_hybrid:
+            yield gluon.HybridBlock, "_call_cached_op", _call_cached_op
+        if self.splits:
+            yield utils, "split_data", _split_data
+        for name in ("step", "allreduce_grads", "update") if self.trainer_acts else ():
+            yield gluon.Trainer, name, _trainer_act
+
+
+class Instrument:
+    """Of this process, in which several loops may run on threads of their own."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._replaced = threading.Lock(), Counter[Attribute](), Replaced()
+
+    def install(self, listeners: Listeners) -> None:
+        thread_context.listeners = listeners
+        with self._lock:
+            for attribute in listeners.attributes:
+                self._users[attribute] += 1
+                if self._users[attribute] == 1:
+                    self._replaced.replace(*attribute)
+
+    def remove(self, listeners: Listeners) -> None:
+        """Also where another thread ends what this one began, as where a generator is collected."""
+        if thread_context.listeners is listeners:
+            thread_context.listeners = None
+        with self._lock:
+            for attribute in listeners.attributes:
+                self._users[attribute] -= 1
+                if not self._users[attribute]:
+                    self._replaced.put_back(*attribute[:2])
+
+
+instrument = Instrument()
+
+
+def arrays(nested: Any) -> Iterator[Any]:
+    """Of what blocks and operators take and give."""
+    if isinstance(nested, mx.nd.NDArray):
+        yield nested
+    elif isinstance(nested, list | tuple | dict):
+        for each in nested.values() if isinstance(nested, dict) else nested:
+            yield from arrays(each)
+
+
+def _in_batch() -> Listeners | None:
+    """Of a loop whose script has a batch at hand, on this thread."""
+    return None if thread_context.hand is None or thread_context.in_job else thread_context.listeners
+
+
+def _script_that_writes() -> str | None:
+    """The module of the innermost lines that are none of MXNet's arrays and operators, where listeners want to hear of
+    a write; None: these are the job's own, or no loop's.
+    """
+    if thread_context.listeners is None or thread_context.in_job or thread_context.in_write:
+        return None
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if not name.startswith("mxnet.") or name.startswith(AMP):
+            return None if name.startswith("dyntrain.") else name
+        frame = frame.f_back
+    return None
+
+
+def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) -> Any:
+    """`write` to arrays, which listeners are told of before and after it."""
+    listeners, written = thread_context.listeners, list(arrays(target))
+    assert listeners is not None
+    if thread_context.hand is None:
+        for array in () if thread_context.in_block else written:
+            for tell in listeners.wrote_between:
+                tell(array)
+        return write()
+    for array in written:
+        for tell in listeners.writes:
+            tell(array, writer, to_zero)
+    with within("in_write"):
+        result = write()
+    for array in written:
+        for tell in listeners.wrote:
+            tell(array)
+    return result
+
+
+# ---- what stands in the attributes' places
+
+
+def _block_call(call: Method) -> Method:
+    @wraps(call)
+    def block_call(self: Any, *args: Any, **options: Any) -> Any:
+        if not thread_context.in_block and (listeners := _in_batch()):
+            for tell in listeners.calls_block:
+                tell(self)
+        thread_context.in_block += 1  # not by within(): there are many of them
+        try:
+            return call(self, *args, **options)
+        finally:
+            thread_context.in_block -= 1
+
+    return block_call
+
+
+def _invoke(invoke: Method) -> Method:
+    """All operators but those that a hybridized block has, also those behind `array += other`."""
+
+    @wraps(invoke)
+    def operator(handle: int, inputs: Sequence[Any], keys: Any, values: Any, out: Any, *more: Any) -> Any:
+        if out is not None and (writer := _script_that_writes()):
+            return _write(out, writer, handle in ZEROS, lambda: invoke(handle, inputs, keys, values, out, *more))
+        made = invoke(handle, inputs, keys, values, out, *more)
+        if out is None and (listeners := _in_batch()) and listeners.operated and autograd.is_recording():
+            for tell in listeners.operated:
+                tell(handle, inputs, made)
+        return made
+
+    return operator
+
+
+def _set_item(set_item: Method) -> Method:
+    @wraps(set_item)
+    def writes_to(self: Any, key: Any, value: Any) -> Any:
+        if writer := _script_that_writes():
+            to_zero = isinstance(value, int | float) and value == 0
+            return _write(self, writer, to_zero, lambda: set_item(self, key, value))
+        return set_item(self, key, value)
+
+    return writes_to
+
+
+def _get_item(get_item: Method) -> Method:
+    @wraps(get_item)
+    def takes(self: Any, key: Any) -> Any:
+        if listeners := _in_batch():
+            for tell in listeners.takes_part:
+                tell(self)
+        return get_item(self, key)
+
+    return takes
+
+
+def _grad(own: property) -> property:
+    def grad(self: Any) -> Any:
+        if listeners := _in_batch():
+            for known in listeners.gradient_of:
+                if (gradient := known(self)) is not None:
+                    return gradient
+        return own.fget(self)  # type: ignore[misc]  # it has one
+
+    return property(grad, doc=own.__doc__)
+
+
+def _differentiated(heads: Sequence[Any], gradients: Sequence[Any]) -> ExitStack:
+    stack = ExitStack()
+    if listeners := _in_batch():
+        for tell in listeners.differentiates:
+            stack.enter_context(tell(heads, gradients))
+    return stack
+
+
+def _backward(backward: Method) -> Method:
+    @wraps(backward)
+    def array_backward(self: Any, out_grad: Any = None, *args: Any, **options: Any) -> Any:
+        with _differentiated([self], [out_grad]):
+            return backward(self, out_grad, *args, **options)
+
+    return array_backward
+
+
+def _backward_of_several(backward: Method) -> Method:
+    @wraps(backward)
+    def heads_backward(heads: Any, head_grads: Any = None, *args: Any, **options: Any) -> Any:
+        several = heads if isinstance(heads, list | tuple) else [heads]
+        given = head_grads if isinstance(head_grads, list | tuple) else [head_grads] * len(several)
+        with _differentiated(several, given):
+            return backward(heads, head_grads, *args, **options)
+
+    return heads_backward
+
+
+def _call_cached_op(call: Method) -> Method:
+    @wraps(call)
+    def hybrid(self: Any, *args: Any) -> Any:
+        made = call(self, *args)
+        if (listeners := _in_batch()) and autograd.is_recording():
+            for tell in listeners.called_hybrid:
+                tell(self, [*arrays(args)], next(arrays(made)))
+        return made
+
+    return hybrid
+
+
+def _split_data(split: Method) -> Method:
+    @wraps(split)
+    def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> Any:
+        if listeners := _in_batch():
+            for instead in listeners.splits:
+                return instead(split, data, num_slice, batch_axis)
+        return split(data, num_slice, batch_axis, even_split)
+
+    return split_data
+
+
+def _trainer_act(act: Method) -> Method:
+    @wraps(act)
+    def acts(self: Any, *args: Any, **options: Any) -> Any:
+        if listeners := _in_batch():
+            for tell in listeners.trainer_acts:
+                tell(self)
+        return act(self, *args, **options)
+
+    return acts

@@ -1,0 +1,39 @@
+"""Several devices in one worker: `gluon.utils.split_and_load` and the means that scripts make on each device.
+
+A script divides its batch evenly among its devices. A share of the batch seldom divides evenly, and may have fewer
+samples than there are devices, both of which Gluon refuses. So while a batch is in hand its slices may be uneven, and
+fewer than the devices: one without samples has no part in the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+from dyntrain.training.worker.loop.batch.thread_context import thread_context
+from dyntrain.training.worker.loop.instrument import Listener, Method
+
+MEANS_ADD_UP = (
+    "loss='mean' where gradients add up (grad_req='add', accumulate=) on several devices, whose slices are not equally "
+    "large: leave .mean() and loss='mean' out, and trainer.step() is told the batch size"
+)
+
+
+class Slices(Listener):
+    def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:
+        hand = thread_context.hand
+        assert hand is not None
+        size = data.shape[axis]
+        made: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
+        if size == len(hand.part):
+            hand.slices = [part.shape[axis] for part in made]
+        return made
+
+
+def refuse_means(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
+    """Raises ValueError."""
+    adds_up = {id(param) for param in accumulated}
+    for trainer in trainers:
+        if trainer.loss_kind == "mean" and any(id(p) in adds_up and len(p.list_ctx()) > 1 for p in trainer._params):
+            raise ValueError(MEANS_ADD_UP)

@@ -1,0 +1,53 @@
+"""What a script writes to its weights and optimizer states itself, as a clip of the weights does: a step that is void
+takes it back.
+
+A part of a weight (`weight[:2] *= ...`) is another array over the same memory, so its weight counts as written to where
+the part is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dyntrain.training.worker.loop.batch.thread_context import thread_context
+from dyntrain.training.worker.loop.instrument import Listener
+from dyntrain.training.worker.state.slots import leaves
+
+if TYPE_CHECKING:
+    from dyntrain.training.worker.loop.training_loop import TrainingLoop
+
+
+class Writes(Listener):
+    """Of one loop, for its undo; works with all checks off."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+
+    def writes(self, array: Any, writer: str = "", to_zero: bool = False) -> None:
+        loop, hand = self._loop, self._loop.hand
+        assert hand is not None
+        if hand.undoable is None:
+            hand.undoable = {id(each) for trainer in loop.trainers for each in _weights_and_states(trainer)}
+        if id(array) not in hand.undoable:
+            return
+        loop.undo.script_writes(array)
+        if not thread_context.in_block and (name := loop.state.script_sets(array)):
+            loop.findings.find("DT305", name=name)
+
+    def takes_part(self, array: Any) -> None:
+        self.writes(array)
+
+    def wrote(self, array: Any) -> None:
+        self._loop.undo.script_wrote(array)
+
+    def wrote_between(self, array: Any) -> None:
+        self._loop.undo.script_sets(array)
+
+
+def _weights_and_states(trainer: Any) -> Iterator[Any]:
+    for param in trainer._params:
+        yield from param._data or ()
+    for updater in trainer._updaters:
+        for each in updater.states.values():
+            yield from leaves(each)
