@@ -156,7 +156,7 @@ class Loss:
         return {CURVED if self._curved[at] else UNKNOWN}
 
     def _is_of_no_batch(self, at: int) -> bool:
-        """A length that is not the batch's; or an array of the script's own, which the workers compare: see `Factors`."""
+        """A length that is not the batch's; or an array of the script's own, which the workers compare (`Factors`)."""
         node = self._nodes[at]
         given = node.op == "null" and not self.graph.weights[at]
         return given or not (self.graph.data[at] or self.graph.weights[at])
