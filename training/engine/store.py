@@ -7,13 +7,21 @@ whole on one server.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
+import numpy as np
+
+import mxnet as mx  # isort: skip
 from dyntrain.training.engine.dealing import numbered
 
 WIDTHS = {"float16": 2, "float32": 4, "float64": 8}
+# A command that changes nothing in a server that sums: it is told so by the first worker of each group anyway
+# (`CommandType` in MXNet's src/kvstore/kvstore_dist_server.h).
+SYNC_MODE = 3
+NOT_WRITTEN = 0xA5  # a byte; four or more of them are no sum that ever comes
 PART_ELEMENTS = 1_000_000  # large enough that splitting costs nothing, small enough to spread over servers
 
 
@@ -82,6 +90,29 @@ class PartedStore:
         """`flat` has the part's length; its answer overwrites it."""
         array = flat if part.whole is None else flat.reshape(part.whole)
         self._native.pushpull(part.number, array, out=array)
+
+    def flush(self) -> None:
+        """A server takes one message after the other from a worker, and answers so. Like MXNet's engine, which has one
+        thread for what is ready: what is given to it last is done last. With MXNET_CPU_WORKER_NTHREADS above one that
+        is so nearly always.
+        """
+        mx.nd.zeros((1,)).wait_to_read()
+        self._native._send_command_to_servers(SYNC_MODE, "")
+        mx.nd.zeros((1,)).wait_to_read()
+
+    def watch(self, array: Any) -> Callable[[], bool]:
+        """By a copy of its first element, which the engine makes once it is there: to look does not wait."""
+        first = first_of(array)
+        copied = np.empty((1,), dtype=first.dtype)
+        copied.view(np.uint8)[:] = NOT_WRITTEN
+        before = copied.tobytes()
+        first.copyto(mx.nd.from_numpy(copied, zero_copy=True))
+        return lambda: copied.tobytes() != before
+
+
+def first_of(array: Any) -> Any:
+    """Its first element, as a view."""
+    return array.as_nd_ndarray().reshape((-1,))[0:1]
 
 
 def _slice(array: Any, part: Part) -> Any:
