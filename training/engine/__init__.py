@@ -40,6 +40,9 @@ class Store(Protocol):
     def watch(self, array: Any) -> Callable[[], bool]:
         """Whether the array, which was pushed, had its answer at the last `flush`."""
 
+    def has(self, part: Any) -> bool:
+        """The same of a part, where a key has several, of which each is pushed when the one before is answered."""
+
 
 class Engine(Protocol):
     """Sums gradients over the workers of one generation at a time."""

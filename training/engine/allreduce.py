@@ -164,6 +164,9 @@ class HorovodStore:
     def watch(self, array: Any) -> Callable[[], bool]:
         raise NotImplementedError("nobody pushes in a dead worker's place")
 
+    def has(self, part: Any) -> bool:
+        raise NotImplementedError("nobody pushes in a dead worker's place")
+
 
 def _horovod() -> Any:
     """Raises ExtraMissing, and ImportError with Horovod's own words where it was built for other frameworks."""

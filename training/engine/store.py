@@ -63,6 +63,7 @@ class PartedStore:
     def __init__(self, native: Any, parts: Sequence[Part]) -> None:
         self._native = native
         self._parts = parts
+        self._marks: dict[Part, Mark] = {}  # of what is split
         self._by_key: dict[str, list[Part]] = {}
         for part in parts:
             self._by_key.setdefault(part.key, []).append(part)
@@ -74,12 +75,12 @@ class PartedStore:
             if part.whole is not None:
                 self._native.pushpull(part.number, values, out=outs, priority=priority)
             else:
-                self._native.pushpull(
-                    part.number,
-                    [_slice(v, part) for v in values],
-                    out=[_slice(o, part) for o in outs],
-                    priority=priority,
-                )
+                # Parts of one array, so the engine pushes each when the one before is answered.
+                slices = [_slice(o, part) for o in outs]
+                mark = self._marks.setdefault(part, Mark(slices[0].dtype))
+                mark.clear()
+                self._native.pushpull(part.number, [_slice(v, part) for v in values], out=slices, priority=priority)
+                mark.follow(slices[0])
 
     def parts_of(self, numbers: Sequence[int]) -> list[Part]:
         """The parts of the keys of these numbers, in that order."""
@@ -97,17 +98,38 @@ class PartedStore:
         is so nearly always.
         """
         mx.nd.zeros((1,)).wait_to_read()
+        mx.nd.zeros((1,)).wait_to_read()  # of what became ready meanwhile
         self._native._send_command_to_servers(SYNC_MODE, "")
         mx.nd.zeros((1,)).wait_to_read()
 
     def watch(self, array: Any) -> Callable[[], bool]:
-        """By a copy of its first element, which the engine makes once it is there: to look does not wait."""
-        first = first_of(array)
-        copied = np.empty((1,), dtype=first.dtype)
-        copied.view(np.uint8)[:] = NOT_WRITTEN
-        before = copied.tobytes()
-        first.copyto(mx.nd.from_numpy(copied, zero_copy=True))
-        return lambda: copied.tobytes() != before
+        mark = Mark(array.dtype)
+        mark.follow(array)
+        return mark.is_set
+
+    def has(self, part: Part) -> bool:
+        mark = self._marks.get(part)
+        return mark is not None and mark.is_set()
+
+
+class Mark:
+    """Whether an array is there: the engine copies its first element once it is, and to look does not wait."""
+
+    def __init__(self, dtype: Any) -> None:
+        memory = np.empty((1,), dtype=dtype)
+        self._bytes = memory.view(np.uint8)
+        self._array = mx.nd.from_numpy(memory, zero_copy=True)
+        self.clear()
+
+    def clear(self) -> None:
+        """While it follows nothing that is under way."""
+        self._bytes[:] = NOT_WRITTEN
+
+    def follow(self, array: Any) -> None:
+        first_of(array).copyto(self._array)
+
+    def is_set(self) -> bool:
+        return bool((self._bytes != NOT_WRITTEN).any())
 
 
 def first_of(array: Any) -> Any:

@@ -32,6 +32,7 @@ class Release:
     number: int = 0  # of that order: a word about an earlier one is old
     window: int | None = None  # that is filled and mended; None: all at once
     fills: bool = False
+    looked_again: bool = False  # whether the answers of those that are behind have come
     verdict: Position | None = None
 
     def ask(self, survivors: Collection[str]) -> list[Order]:
@@ -51,9 +52,14 @@ class Release:
             )
             return []
         furthest = max(self.statuses[i].exchanges for i in survivors)
-        if any(self.statuses[i].exchanges < furthest for i in waiting):
-            return self.ask(survivors)  # another has all sums of that exchange, so theirs are on their way
+        behind = [i for i in waiting if self.statuses[i].exchanges < furthest]
         self.window, self.fills = None, False
+        if behind and not self.looked_again:  # another has all sums of that exchange, so theirs are on their way
+            self.looked_again = True
+            return self.ask(survivors)
+        self.looked_again = False
+        if behind:  # unless a lost worker that lives was quicker than the zeros in its place
+            return self._order(behind, survivors)
         if set(waiting) == set(survivors):
             return self._mend(survivors)
         self.window = 0
@@ -89,12 +95,13 @@ class Release:
 
     def _order(self, told: Collection[str], survivors: Collection[str]) -> list[Order]:
         self.pumping, self.number = set(told), self.number + 1
+        waiting = [i for i in self._waiting(survivors) if self.fills or i in told]
         order = Pump(
             generation=self.generation,
             count=max(1, self.workers - len(survivors)),
             number=self.number,
             fills=self.fills,
-            keys=self._example(survivors).keys,
+            keys=self.statuses[waiting[0]].keys,
             window=self.window,
             shares=len(told),
             workers=self.workers,

@@ -26,7 +26,8 @@ from dyntrain.training.worker.membership.zeros import Zeros
 OWN_STEPS = 32
 OWN_MEASURED = 15
 # Where an answer should have come, and did not for so long, a zero is pushed once more. It follows the links' speed.
-ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.1, 2.0
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
+LOOK_SECONDS = 0.005  # between two looks for answers that are on their way
 
 
 class StepGuard:
@@ -257,8 +258,10 @@ class StepGuard:
             if keys:
                 self._made()
                 self._engine.kvstore.flush()
+                self._engine.kvstore.flush()  # of what was pushed upon answers that were there by then
                 windows = len(windows_of(self._keys(keys)))
-        self._say_where(order, keys, windows)
+        if asked == self._asked:
+            self._say_where(order, keys, windows)
 
     def _say_where(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
         with self._changed:
@@ -292,13 +295,13 @@ class StepGuard:
                 mine = share_of(keys, order.share, order.shares)
                 arrays = self._waited_for(order.generation)
                 watches = {key.number: store.watch(arrays[key.number]) for key in mine if key.number in arrays}
-                rounds = zeros.mend(
-                    mine,
-                    order.count,
-                    order.workers,
-                    lambda key: key.number not in watches or watches[key.number](),
-                    lambda: time.sleep(self._round_seconds()),
-                )
+
+                def has(key: Key, part: Any) -> bool:
+                    waits = key.number in watches and not watches[key.number]()
+                    return not waits or (len(key.parts) > 1 and store.has(part))
+
+                patience = int(self._round_seconds() / LOOK_SECONDS)
+                rounds = zeros.mend(mine, order.count, order.workers, has, lambda: time.sleep(LOOK_SECONDS), patience)
         done = Pumped(generation=order.generation, number=order.number, rounds=rounds, seconds=time.monotonic() - began)
         self._say(done)
 

@@ -1,16 +1,18 @@
 """The zeros that are pushed in the place of workers that will never push, and by workers that have not come so far.
 
-In a server each request for a key is one of a round, and the round is answered when it has as many as there are
-workers. Once all survivors have pushed a key it is answered, or lost workers owe for it, one each at most; so zeros are
+In a server each request for a part is one of a round, and the round is answered when it has as many as there are
+workers. Once all survivors have pushed it, it is answered, or lost workers owe for it, one each at most; so zeros are
 pushed one by one until it is answered, and after each the servers are heard (`Store.flush`), so that none is pushed too
-many. That happens all the same where a key has several parts, of which the lost worker had pushed some, and where
-something of it was still on its way: then zeros of ours begin a round that nobody else will fill, and are filled up.
-Before the group is left everything must have been answered.
+many. Of a key with several parts each is pushed when the one before is answered: where one was not, a lost worker has
+pushed none of those behind it.
+
+Something of the lost worker's may still be on its way. Then a zero of ours begins a round that nobody else will fill,
+and which is filled up: before the group is left everything must have been answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,36 +54,58 @@ class Zeros:
         self._store.flush()
 
     def mend(
-        self, keys: Sequence[Key], count: int, workers: int, has: Callable[[Key], bool], pause: Callable[[], None]
+        self,
+        keys: Sequence[Key],
+        count: int,
+        workers: int,
+        has: Callable[[Key, Any], bool],
+        pause: Callable[[], None],
+        patience: int,
     ) -> int:
-        """Until each key is answered: to this worker's own request, where it has filled it or `has` it by now, and to
-        every zero. All survivors' requests are with the servers already, and the lost workers owe `count` at most.
-        Where that is not so `pause` comes before each one more; returns how often.
+        """Until each key is answered: to this worker's own requests, which it has filled, or of which it `has` each part
+        by now; and to every zero. All survivors' requests are with the servers already, and the lost workers owe
+        `count` at most.
+
+        Where nothing is due, answers are on their way, or others' next parts: `pause` is called before another look.
+        After so many looks in vain one more is pushed for each key; returns how often that was.
         """
         rounds = 0
         for window in windows_of(keys):
+            before, looks = -1, 0
             while True:
                 self._store.flush()
-                due = [(part, *self._due(part, key, count, workers, has)) for key in window for part in key.parts]
-                if all(done for _, done, _, _ in due):
+                due = [dict(self._due(key, count, workers, has)) for key in window]
+                if not any(due):
                     break
-                if not any(zeros for _, _, zeros, _ in due):
-                    rounds += 1
-                    pause()
-                    due = [(part, done, late, 0) for part, done, _, late in due]
-                for part, _, zeros, _ in due:
-                    self._push(self._owed.setdefault(part, _Pushed()), part, zeros)
+                left = sum(1 + len(self._owed[part].open) for parts in due for part in parts)
+                looks, before = (looks + 1 if left == before else 0), left
+                if not any(zeros for parts in due for zeros in parts.values()):
+                    if looks < patience:
+                        pause()
+                    else:
+                        rounds, looks = rounds + 1, 0
+                        due = [dict.fromkeys(list(parts)[:1], 1) for parts in due]
+                for parts in due:
+                    for part, zeros in parts.items():
+                        self._push(self._owed[part], part, zeros)
         return rounds
 
-    def _due(self, part: Any, key: Key, count: int, workers: int, has: Callable[[Key], bool]) -> tuple[bool, int, int]:
-        """Whether all of the part is answered; zeros that are to be pushed for it now, and after a pause."""
-        filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
-        is_open = owed.look()
-        answered = has(key) if filled is None else not filled.look()
-        if answered or owed.count > is_open:  # the round of the exchange is over: what is open is of the next
-            more = max(1, workers - is_open) if is_open else 0
-            return answered and not is_open, more, 0
-        return False, int(owed.count < count), 1
+    def _due(self, key: Key, count: int, workers: int, has: Callable[[Key, Any], bool]) -> Iterator[tuple[Any, int]]:
+        """The parts of which not all is answered, and how many zeros are to be pushed for each now."""
+        first = True
+        for part in key.parts:
+            filled, owed = self._filled.get(part), self._owed.setdefault(part, _Pushed())
+            is_open = owed.look()
+            answered = has(key, part) if filled is None else not filled.look()
+            if answered or owed.count > is_open:  # the round of the exchange is over: what is open is of the next
+                if is_open:
+                    yield part, max(1, workers - is_open)
+                elif not answered:
+                    yield part, 0
+                continue
+            missing = max(0, count - owed.count)
+            yield part, min(1, missing) if first else missing
+            first = False
 
     def _push(self, pushed: _Pushed, part: Any, count: int) -> None:
         """`pushpull`, never `push`: after one pushpull a plain push is not answered."""
