@@ -99,6 +99,7 @@ class Worker:
         self.form: Form | None = None
         self.doing = "order"  # waits for an order; or: create, step, wait; between: on its way to the next loop
         self.aborted, self.verdict = False, None
+        self.broken_step = 0  # which survivors wait for, or have not come to
         self.first = False
         self.writing: tuple[int, Position, tuple[str, ...] | None, tuple[Position, int, History]] | None = None
         self.written: list[str] = []
@@ -154,6 +155,7 @@ class Worker:
             return
         elif isinstance(order, Abort):
             self.aborted = True
+            self.broken_step = self.form.position.step + self._exchanges
             if self.doing == "wait" and self.world.all_reduce and not (self._answered() and self._lucky):
                 self.fail()
             waits = self.doing == "wait" and not self._answered()
@@ -166,7 +168,7 @@ class Worker:
                     phase=phase,
                     position=self.position,
                     answered=0,
-                    exchanges=self.position.step - self.form.position.step,
+                    exchanges=self._exchanges,
                     keys=KEYS if waits else (),
                     windows=len(WINDOWS) if waits else 1,
                 )
@@ -177,8 +179,14 @@ class Worker:
         else:
             self.verdict = order.position
 
+    @property
+    def _exchanges(self) -> int:
+        """That have come to their end here, applied or not."""
+        assert self.form is not None
+        return self.position.step + (self.doing == "wait" and self._answered()) - self.form.position.step
+
     def _pump(self, order: Pump) -> None:
-        step, group = self.position.step, self.group
+        step, group = self.broken_step, self.group
         group.zeros.add(step)
         keys = order.keys if order.window is None else WINDOWS[order.window]
         for key in keys if order.fills else keys[order.share :: order.shares]:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.engine.store import PartedStore, first_of, split
+from dyntrain.training.engine.parted import PartedStore, first_of
+from dyntrain.training.engine.store import split
 from dyntrain.training.protocol.engines import EngineName
 from mxnet.base import _LIB, check_call
 from mxnet.kvstore.base import create  # mx.kv.create may be the elastic one
