@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ class Supervisor:
         self.worker, self._isolation, self.base = worker, isolation, base
         self._notices, self._logs, self._workers = notices, logs, workers
         self._desk, self._program_of = desk, program_of
-        self._job = ""
+        self._job, self._life = "", secrets.token_hex(8)
         self._retired = asyncio.Event()
         self._reason = ""
         self.unlisted = asyncio.Event()
@@ -127,6 +128,7 @@ class Supervisor:
             attempt=self._node.attempt,
             base=identity.base or (self.base is not None and self.base.begun),  # the tag may have come later
             worker_pid=self.worker.pid,
+            life=self._life,
         )
 
     async def welcomed(self, access: Access, welcome: Welcome) -> None:
