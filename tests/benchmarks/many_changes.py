@@ -21,7 +21,7 @@ from typing import Any
 
 from cluster import Cluster, Event, instance, resnet
 from dyntrain.training.session.job.roster import Budget
-from figures import processor_seconds, progress
+from figures import peak_mb, processor_seconds, progress
 
 BASE, SEED = "AB", 7
 NAMES = string.ascii_uppercase + string.ascii_lowercase + string.digits  # each is used once, as an instance's id is
@@ -103,7 +103,7 @@ class Job:
         )
 
     def cost(self) -> dict[str, float]:
-        """Of a worker that was there from the first step: its memory at its peak, and its processor's seconds a step."""
+        """Of a worker that was there from the first step: peak memory, and its processor's seconds a step."""
         pid = self.cluster.worker_pid("B")
         assert pid is not None
         first, began = self._step(), processor_seconds(pid)
@@ -112,11 +112,6 @@ class Job:
 
     def _step(self) -> int:
         return int(self.cluster.events("segment")[-1]["to"]["step"])
-
-
-def peak_mb(pid: int | str) -> float:
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(fields["VmHWM"].split()[0]) / 1024
 
 
 def _stepped(told: list[Event]) -> bool:
@@ -142,7 +137,7 @@ def measured(workers: int, network: str, batch: int, rounds: int, kills: int, se
             for number in range(kills):
                 found["kill"].append(job.kill())
                 progress(f"kill {number + 1} of {kills}: {found['kill'][-1]}")
-            for number in range(max(1, kills // 4)):
+            for _ in range(max(1, kills // 4)):
                 found["two_kills"].append(job.kill(2))
                 found["kill_in_a_change"].append(job.kill(within_change=True))
                 progress(f"two at once: {found['two_kills'][-1]}; within a change: {found['kill_in_a_change'][-1]}")

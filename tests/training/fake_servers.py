@@ -1,5 +1,5 @@
-"""ps-lite's servers as they are seen by those that wait: a request for a part is one of a round, and a round is answered
-when it has as many as there are workers, whoever they are from.
+"""ps-lite's servers as they are seen by those that wait: a request for a part is one of a round, and a round is
+answered when it has as many as there are workers, whoever they are from.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The zeros that free those whom a lost worker keeps waiting: all that survivors have asked for is answered, else one of
-them waits for ever; and hardly any are pushed that were not owed, else a kill costs the others whole exchanges.
+"""The zeros that free those whom a lost worker keeps waiting: all that survivors have asked for is answered, else one
+of them waits for ever; and hardly any are pushed that were not owed, else a kill costs the others whole exchanges.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Callable
 from queue import Queue
 
 from dyntrain.controller.local.pace import patient
+from dyntrain.training.engine.store import Part
 from dyntrain.training.protocol.messages import Abort, Position, Pump, Pumped, StepStatus, StepVerdict
 from dyntrain.training.protocol.wire import FromWorker
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.membership.window import share_of, windows_of
+from dyntrain.training.worker.membership.window import Key, share_of, windows_of
 from dyntrain.training.worker.membership.zeros import Zeros
 from fake_servers import FakeEngine, FakeStore, Gradient, Servers
 from hypothesis import given

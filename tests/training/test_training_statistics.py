@@ -76,9 +76,11 @@ def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what
         taken: list[int] = []
         begun = threading.Event()
 
-        def push(gradients: list[Gradient] = gradients, begun: threading.Event = begun) -> None:
-            for number, gradient in zip(numbers, gradients, strict=True):
-                store.push(servers.keys[number], gradient)
+        own = [(servers.keys[number], gradient) for number, gradient in zip(numbers, gradients, strict=True)]
+
+        def push(store: FakeStore = store, own: Any = own, begun: threading.Event = begun) -> None:
+            for key, gradient in own:
+                store.push(key, gradient)
             begun.set()
 
         worker = threading.Thread(

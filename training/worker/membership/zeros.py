@@ -62,8 +62,8 @@ class Zeros:
         pause: Callable[[], None],
         patience: int,
     ) -> int:
-        """Until each key is answered: to this worker's own requests, which it has filled, or of which it `has` each part
-        by now; and to every zero. All survivors' requests are with the servers already, and the lost workers owe
+        """Until each key is answered: to this worker's own requests, which it has filled, or of which it `has` each
+        part by now; and to every zero. All survivors' requests are with the servers already, and the lost workers owe
         `count` at most.
 
         Where nothing is due, answers are on their way, or others' next parts: `pause` is called before another look.
