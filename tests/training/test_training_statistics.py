@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from queue import Queue
+from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
@@ -64,7 +65,7 @@ def test_the_statistics_of_every_batchnorm_go_out_and_come_back() -> None:
 
 
 def test_t7_a_loss_while_statistics_are_averaged_frees_the_others_and_keeps_what_did_arrive() -> None:
-    """And a loss in a step leaves the statistics' key alone: zeros for a key that nobody waits for are answered by none."""
+    """And a loss in a step leaves the statistics' key alone: zeros that nobody waits for are answered by none."""
     keys = [("0", (2,), "float32"), ("1", (2,), "float32"), ("statistics", (3,), "float64")]
     for numbers in ([2], [0, 1]):
         servers = Servers(keys, 2)
