@@ -1,7 +1,7 @@
 """Many workers: what a join, a leave, a kill and a growth from two at once cost those that stay, and what a worker
 takes of memory and processor.
 
-WORKERS="8 14" says how many; NETWORK which network (of the model zoo, or lenet). Servers are on two base nodes. A
+WORKERS="8 14" says how many; NETWORK which network (of the model zoo, or lenet); ROUNDS and KILLS how often. Servers are on two base nodes. A
 change is told by its parts, which add up to the pause; a kill by the seconds from SIGKILL to the step after which all
 who train have made one, and by the release within them.
 
@@ -29,6 +29,7 @@ CORES = os.cpu_count() or 1
 FEW = CORES < 8
 WORKERS = [int(each) for each in os.environ.get("WORKERS", "6" if FEW else "8 14").replace(",", " ").split()]
 NETWORK = os.environ.get("NETWORK", "lenet" if FEW else "resnet18_v1")
+ROUNDS, KILLS = os.environ.get("ROUNDS", "5"), os.environ.get("KILLS", "8")
 BATCH, STEPS_ALONE = 48, 40
 RELEASE_OVER_STEP = 3.0  # and a quarter of a second: two workers that share a core wait for each other
 MEMORY_OVER_PLAIN = 1.1  # and one copy of the state
@@ -61,7 +62,7 @@ def _figures(name: str, new: Any, old: Any, alone: dict[str, float]) -> list[Fig
             for key in values
             if key in earlier and earlier[key] > 0
         ]
-    lost = sum(new[kind][n]["fell_back"] + new[kind][n]["restarted"] for kind in KILLS for n in range(len(new[kind])))
+    lost = sum(new[kind][n]["fell_back"] + new[kind][n]["restarted"] for kind in LOSSES for n in range(len(new[kind])))
     bound = MEMORY_OVER_PLAIN * alone["peak_mb"] + new["state_mb"]
     return [
         *figures,
@@ -74,7 +75,7 @@ def _figures(name: str, new: Any, old: Any, alone: dict[str, float]) -> list[Fig
     ]
 
 
-KILLS = ("kill", "two_kills", "kill_in_a_change")
+LOSSES = ("kill", "two_kills", "kill_in_a_change")
 
 
 def _medians(found: Any) -> dict[str, float]:
@@ -83,7 +84,7 @@ def _medians(found: Any) -> dict[str, float]:
         values[f"{change}.pause"] = _median(event["seconds"] for event in found[change])
         for part in found[change][0]["phases"]:
             values[f"{change}.{part}"] = _median(event["phases"].get(part, 0.0) for event in found[change])
-    for kind in KILLS:
+    for kind in LOSSES:
         values[f"{kind}.seconds"] = _median(kill["seconds"] for kill in found[kind])
         values[f"{kind}.worst"] = max(kill["seconds"] for kill in found[kind])
         values[f"{kind}.released"] = _median(kill["released"] for kill in found[kind])
@@ -99,7 +100,7 @@ def _changes(workers: int, python: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "found.json"
         command = [python, str(HERE / "many_changes.py"), str(workers), "--network", NETWORK, "--into", str(into)]
-        subprocess.run([*command, "--batch", str(BATCH)], check=True)
+        subprocess.run([*command, "--batch", str(BATCH), "--rounds", ROUNDS, "--kills", KILLS], check=True)
         return json.loads(into.read_text(encoding="utf-8"))
 
 
