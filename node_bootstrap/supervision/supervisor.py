@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class Supervisor:
         self.worker, self._isolation, self.base = worker, isolation, base
         self._notices, self._logs, self._workers = notices, logs, workers
         self._desk, self._program_of = desk, program_of
-        self._job = ""
+        self._job, self._life = "", secrets.token_hex(8)
         self._retired = asyncio.Event()
         self._reason = ""
         self.unlisted = asyncio.Event()
@@ -137,6 +138,7 @@ class Supervisor:
             base=(identity.base and not self._node.slot)
             or (self.base is not None and self.base.begun),  # the tag may have come later
             worker_pid=self.worker.pid,
+            life=self._life,
         )
 
     async def welcomed(self, access: Access, welcome: Welcome) -> None:

@@ -83,8 +83,8 @@ class _Shared:
     def put(self, report: NodeReport) -> None:
         """To the controller, which is not there."""
 
-    def get(self, name: str, *, secret: bool = False) -> str | None:
-        return self._values.get(name)
+    def get(self, *names: str) -> dict[str, str]:
+        return {name: self._values[name] for name in names if name in self._values}
 
 
 class _Untagged(MetadataClient):
@@ -122,6 +122,7 @@ class Cluster:
         workers: int = 2,
         spares: int = 0,
         engine: EngineName = "pslite",
+        at_most: int = 8,
         **options: Any,
     ) -> None:
         self._folder = folder
@@ -135,7 +136,7 @@ class Cluster:
         )
         self._shared = _Shared()
         self._options = Options(
-            cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, 8), workers=workers, **options
+            cluster=NAME, job="job-1", started_at=1.0, limits=Limits(1, at_most), workers=workers, **options
         )
         self.job = JobFolder.of(folder, NAME, "job-1")
         self._events = _Events(self.job.events)
@@ -224,8 +225,9 @@ class Cluster:
         while time.monotonic() < deadline:
             if value := what():
                 return value
-            if self._coordinator.done() and self._coordinator.exception():
-                self._coordinator.result()
+            for task in self._tasks:
+                if task.done() and not task.cancelled():
+                    task.result()  # what has gone wrong in the coordinator, or in a node, says more than a timeout
             time.sleep(0.02)
         last = "\n".join(str(event) for event in self.events()[-15:])
         raise TimeoutError(f"not within {seconds:.0f} s: {message}; the last events:\n{last}")

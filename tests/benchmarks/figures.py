@@ -48,6 +48,12 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def peak_mb(pid: int) -> float:
+    """Resident memory of a process at its peak."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmHWM"].split()[0]) / 1024
+
+
 def progress(text: str) -> None:
     """For whoever waits; the figures stay alone on standard output."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201

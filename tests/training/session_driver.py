@@ -47,12 +47,12 @@ class Driver:
         self.orders += orders
         return orders
 
-    def node(self, name: str, base: bool = True, worker_pid: int | None = None) -> None:
+    def node(self, name: str, base: bool = True, worker_pid: int | None = None, life: str = "") -> None:
         ip = f"10.0.0.{int(name[-1], 16)}"
-        self.do(
-            "node_connected",
-            NodeHello(cluster="c", instance_id=name, private_ip=ip, attempt=1, base=base, worker_pid=worker_pid),
+        hello = NodeHello(
+            cluster="c", instance_id=name, private_ip=ip, attempt=1, base=base, worker_pid=worker_pid, life=life
         )
+        self.do("node_connected", hello)
         if base:
             self.do("group_ready", name, GroupReady(scheduler_port=10_000, blanks=2))
 

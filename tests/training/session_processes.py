@@ -7,7 +7,7 @@ With ps-lite it ends for all of them; with an all-reduce that breaks, for some i
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from session_world import World
 
 SAMPLES, BATCH, EPOCHS = 5, 2, 3  # epochs of a loop
+WINDOWS = ((0, 1), (2,))  # of the keys that are summed in a step
+KEYS = tuple(key for window in WINDOWS for key in window)
 History = tuple[int, ...]  # a state: for each step in it, the generation that made it; negative: zeros are in it
 
 
@@ -74,9 +76,14 @@ class Group:
     started: bool = False
     inside: set[int] = field(default_factory=set)
     pushed: dict[int, set[int]] = field(default_factory=dict)  # step: pids
-    zeros: set[int] = field(default_factory=set)  # steps that somebody pushed for the dead
+    zeros: set[int] = field(default_factory=set)  # steps that have zeros in them
+    filled: dict[tuple[int, int], set[int]] = field(default_factory=dict)  # (step, key): pids, in their own places
+    owed: Counter[tuple[int, int]] = field(default_factory=Counter)  # (step, key): how often for the lost
     stopped: bool = False
     broken: bool = False  # somebody is gone or has broken off: sums may fail
+
+    def requests(self, step: int, key: int) -> int:
+        return len(self.pushed.get(step, ())) + len(self.filled.get((step, key), ())) + self.owed[step, key]
 
 
 class Worker:
@@ -95,6 +102,7 @@ class Worker:
         self.form: Form | None = None
         self.doing = "order"  # waits for an order; or: create, step, wait; between: on its way to the next loop
         self.aborted, self.verdict = False, None
+        self.broken_step = 0  # which survivors wait for, or have not come to
         self.first = False
         self.writing: tuple[int, Position, tuple[str, ...] | None, tuple[Position, int, History]] | None = None
         self.written: list[str] = []
@@ -155,18 +163,47 @@ class Worker:
             return
         elif isinstance(order, Abort):
             self.aborted = True
+            self.broken_step = self.form.position.step + self._exchanges
             if self.doing == "wait" and self.world.all_reduce and not (self._answered() and self._lucky):
                 self.fail()
             waits = self.doing == "wait" and not self._answered()
             phase = (
                 "failed" if self.doing == "failed" else "wait" if waits else "held" if self.doing == "wait" else "out"
             )
-            self.say(StepStatus(generation=order.generation, phase=phase, position=self.position, answered=0))
+            self.say(
+                StepStatus(
+                    generation=order.generation,
+                    phase=phase,
+                    position=self.position,
+                    answered=0,
+                    exchanges=self._exchanges,
+                    keys=KEYS if waits else (),
+                    windows=len(WINDOWS) if waits else 1,
+                )
+            )
         elif isinstance(order, Pump):
-            self.group.zeros.add(self.position.step)
-            self.say(Pumped(generation=order.generation, rounds=1, seconds=0.0))
+            self._pump(order)
+            self.say(Pumped(generation=order.generation, number=order.number, rounds=0, seconds=0.0))
         else:
             self.verdict = order.position
+
+    @property
+    def _exchanges(self) -> int:
+        """That have come to their end here, applied or not."""
+        assert self.form is not None
+        return self.position.step + (self.doing == "wait" and self._answered()) - self.form.position.step
+
+    def _pump(self, order: Pump) -> None:
+        step, group = self.broken_step, self.group
+        group.zeros.add(step)
+        keys = order.keys if order.window is None else WINDOWS[order.window]
+        for key in keys if order.fills else keys[order.share :: order.shares]:
+            if not order.fills:
+                assert group.requests(step, key) + order.count >= group.size, "all that is not owed is there"
+                group.owed[step, key] += max(0, group.size - group.requests(step, key))
+            elif self.pid not in group.filled.setdefault((step, key), set()):
+                assert group.requests(step, key) < group.size, "zeros that begin a round which nobody will end"
+                group.filled[step, key].add(self.pid)
 
     @property
     def _lucky(self) -> bool:
@@ -185,10 +222,7 @@ class Worker:
             self.say(Broken(generation=self.form.generation, reason="a connection is closed"), awaits=True)
 
     def _answered(self) -> bool:
-        return (
-            self.position.step in self.group.zeros
-            or len(self.group.pushed.get(self.position.step, ())) >= self.group.size
-        )
+        return all(self.group.requests(self.position.step, key) >= self.group.size for key in KEYS)
 
     # ---- the training thread
 

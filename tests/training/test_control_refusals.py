@@ -40,6 +40,7 @@ from forged_messages import MESSAGES, NOISE, changed
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
+from waiting import until
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -294,3 +295,33 @@ def test_n6_a_changed_hello_opens_no_gate(text: str) -> None:
         assert (
             untouched or not isinstance(read, NodeHello | WorkerHello) or Gate("demo", TOKEN, KEYS).refusal(read, "n")
         )
+
+
+def test_of_two_processes_that_name_one_instance_the_second_is_refused_by_name_until_the_first_is_gone() -> None:
+    """Two supervisors of one instance end each other's workers for as long as both are let in."""
+
+    async def play() -> tuple[str, list[str], str]:
+        async with door() as (url, session):
+            async with await channel.connect(url, certificate().pem) as first:
+                await greeting(hello(life="one"))(first)
+                assert isinstance(parse_from_coordinator(await first.recv()), Welcome)
+                async with await channel.connect(url, certificate().pem) as second:
+                    await greeting(hello(life="two"))(second)
+                    reason = await ended(second)
+                heard = session.named()
+                async with await channel.connect(url, certificate().pem) as again:
+                    await greeting(hello(life="one"))(again)
+                    assert isinstance(parse_from_coordinator(await again.recv()), Welcome), "its own line, made anew"
+            await until(lambda: "node_lost" in session.named(), what="the first process is gone")
+            async with await channel.connect(url, certificate().pem) as second:
+                await greeting(hello(life="two"))(second)
+                later = parse_from_coordinator(await second.recv())
+            return reason, heard, later.type
+
+    reason, heard, later = asyncio.run(play())
+    assert reason == (
+        f"{NODE} is connected already, from {ADDRESS}; this process, at {ADDRESS}, names the same instance: "
+        "give each node an id of its own, or end one of them"
+    )
+    assert heard == ["node_connected"], "the session hears of the first alone"
+    assert later == "welcome"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -70,6 +70,15 @@ class _Store:
     def pushpull_part(self, part: Any, flat: Any) -> None:
         raise NotImplementedError
 
+    def flush(self) -> None:
+        """What is pushed is dealt with at once."""
+
+    def watch(self, array: Any) -> Callable[[], bool]:
+        raise NotImplementedError
+
+    def has(self, part: Any) -> bool:
+        raise NotImplementedError
+
 
 class Loopback:
     """Sums in the memory of one process, whose threads are the workers."""
@@ -98,6 +107,9 @@ class Loopback:
         group.formed.wait()
         self._store, self.formed = _Store(group), self.formed + 1
         return {"create": 0.0}
+
+    def begin(self, array: Any) -> Callable[[], None]:
+        return lambda: None
 
     def wait(self, array: Any) -> None:
         array.wait_to_read()

@@ -38,18 +38,36 @@ os._exit(0)
 PAIR = """
 import os, sys, time
 from dyntrain.training.engine.pslite import PsLite
+from dyntrain.training.worker.membership.window import Key
 from dyntrain.training.worker.membership.zeros import Zeros
 import mxnet as mx
 engine, first = PsLite(), sys.argv[1] == "first"
-engine.form({}, [("gradient", (4,), "float32"), ("doubles", (1,), "float64")])
+shapes = [("pushed", (4,)), ("owed", (3000000,)), ("half", (2000000,)), ("doubles", (1,))]
+engine.form({}, [(name, shape, "float64" if name == "doubles" else "float32") for name, shape in shapes])
+store = engine.kvstore
 doubles = mx.nd.array([2.0**24 if first else 1.0], dtype="float64")
-engine.kvstore.pushpull("doubles", doubles)
+store.pushpull("doubles", doubles)
 print("DOUBLES", doubles.asscalar(), flush=True)
+keys = [Key(n, tuple(store.parts_of([n]))) for n in range(3)]
 if not first:
+    store.pushpull("pushed", mx.nd.ones((4,)))
+    half = mx.nd.ones((1000000,))
+    half.wait_to_read()
+    store.pushpull_part(keys[2].parts[0], half)
+    store.flush()
+    print("PUSHED", flush=True)
     time.sleep(3600)
-zeros = Zeros(engine.kvstore)
-zeros.push(engine.kvstore.parts_of([0]), 3)
-print("ROUNDS", zeros.settle(0.1) > 0, flush=True)
+sys.stdin.readline()
+arrays = [mx.nd.ones(shape) for name, shape in shapes[:3]]
+for (name, _), array in zip(shapes, arrays):
+    store.pushpull(name, array)
+watches = [store.watch(array) for array in arrays]
+store.flush()
+print("THERE", [there() for there in watches], flush=True)
+paused = []
+has = lambda key, part: watches[key.number]() or (len(key.parts) > 1 and store.has(part))
+paused.append(Zeros(store).mend(keys, 1, 2, has, lambda: time.sleep(0.01), 1000))
+print("MENDED", [there() for there in watches], paused, flush=True)
 engine.dissolve()
 print("LEFT", flush=True)
 os._exit(0)
@@ -73,6 +91,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             process = subprocess.Popen(
                 [sys.executable, "-c", *arguments],
                 env={**os.environ, **group, **more},
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=(tmp_path / f"{role}.err").open("w"),
                 text=True,
@@ -112,18 +131,23 @@ def test_a_command_with_a_pickle_runs_nothing_on_a_server_which_goes_on_to_serve
     assert "open the door" not in refusals
 
 
-def test_t7_the_group_can_be_left_after_more_zeros_than_were_owed(start: Start) -> None:
-    """Of two workers one pushes nothing: three zeros are one round and the beginning of another, which nobody else
-    fills. What is under way there would keep a survivor in the broken group for ever.
+def test_t7_zeros_free_a_survivor_wherever_the_lost_worker_was_in_its_pushes(start: Start) -> None:
+    """Of two workers one has pushed a key, one of another key's two parts, and not a third key. The other one sees what
+    is owed, frees itself without waiting for any time, and leaves the group: also after zeros for the part that was
+    pushed, which are the beginning of a round that nobody else fills. What is under way there would keep a survivor in
+    the broken group for ever.
 
     Doubles are added up as floats by most servers, and as doubles by some (seen of the same program, now and then): so
     nothing may be built on their being exact, and the marks of steps stay below 2**24.
     """
     for role in ("scheduler", "server"):
         start(role, SERVER, role, DMLC_NUM_WORKER="2")
-    start("second", PAIR, "second", DMLC_ROLE="worker", DMLC_NUM_WORKER="2")
+    second = start("second", PAIR, "second", DMLC_ROLE="worker", DMLC_NUM_WORKER="2")
     first = start("first", PAIR, "first", DMLC_ROLE="worker", DMLC_NUM_WORKER="2")
-    out, _ = first.communicate(timeout=patient(90))
+    assert second.stdout is not None
+    while second.stdout.readline().strip() != "PUSHED":
+        assert second.poll() is None
+    out, _ = first.communicate("\n", timeout=patient(90))
     added, *rest = out.splitlines()
     assert added in ("DOUBLES 16777216.0", "DOUBLES 16777217.0")
-    assert rest == ["ROUNDS True", "LEFT"]
+    assert rest == ["THERE [True, False, False]", "MENDED [True, True, True] [0]", "LEFT"]

@@ -33,6 +33,9 @@ class AllReduce:
         self.ends, self.made = ends, 0
         self.waits, self.broken = threading.Event(), threading.Event()
 
+    def begin(self, array: Any) -> Callable[[], None]:
+        return lambda: None
+
     def wait(self, array: Any) -> None:
         self.made += 1
         if self.made > self.ends:

@@ -130,7 +130,19 @@ def test_a_formation_that_hangs_is_given_up(driver: Driver) -> None:
 
 def blocked(driver: Driver, name: str, step: int, answered: int = 0, phase: str = "wait") -> list[Order]:
     position = Position(epoch=0, offset=10 * step, step=step)
-    return driver.do("step_status", name, StepStatus(generation=1, phase=phase, position=position, answered=answered))
+    status = StepStatus(
+        generation=1, phase=phase, position=position, answered=answered, exchanges=step, keys=(4, 5), windows=2
+    )
+    return driver.do("step_status", name, status)
+
+
+def pumped(driver: Driver, name: str, number: int) -> list[Order]:
+    return driver.do("pumped", name, Pumped(generation=1, number=number, rounds=0, seconds=0.1))
+
+
+def pumps(orders: list[Order]) -> dict[str, Pump]:
+    told = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
+    return {name: message for name, message in told if isinstance(message, Pump)}
 
 
 def lose_c(driver: Driver) -> list[Order]:
@@ -142,8 +154,9 @@ def test_t7_survivors_of_a_killed_worker_are_freed_and_go_on_in_their_processes(
     assert words(lost) == [(A, "abort"), (B, "abort")]
     assert restarted(lost) == {C}
     blocked(three, A, step=1, answered=4)
-    assert words(blocked(three, B, step=1, answered=2)) == [(A, "pump")], "one of the blocked pushes zeros"
-    assert words(three.do("pumped", A, Pumped(generation=1, rounds=2, seconds=0.1))) == [(A, "abort"), (B, "abort")]
+    assert words(blocked(three, B, step=1, answered=2)) == [(A, "pump"), (B, "pump")], "each has its share"
+    assert pumped(three, A, number=1) == []
+    assert words(pumped(three, B, number=1)) == [(A, "abort"), (B, "abort")]
     blocked(three, A, step=1, phase="held")
     three.now += 2.5
     orders = blocked(three, B, step=1, phase="held")
@@ -155,23 +168,36 @@ def test_t7_survivors_of_a_killed_worker_are_freed_and_go_on_in_their_processes(
     }
 
 
-def test_t7_who_frees_the_others_is_told_how_many_workers_owe_their_gradients(three: Driver) -> None:
-    """C is lost, B is out of the step and will not begin another, and A waits for both."""
+def test_t7_who_has_not_come_to_the_step_fills_it_before_anybody_pushes_for_the_lost_one(three: Driver) -> None:
+    """C is lost, B is out of the step and will not begin another, and A waits for both. What is not answered once A's
+    and B's requests are there is what C owes; zeros that are pushed sooner may be too many.
+    """
     lose_c(three)
     blocked(three, B, step=1, phase="out")
-    orders = blocked(three, A, step=1, answered=3)
-    pumps = [order.message for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Pump)]
-    assert [pump.count for pump in pumps] == [2]
+    for number, window in ((1, 0), (3, 1)):
+        orders = blocked(three, A, step=1, answered=3) if window == 0 else pumped(three, B, number=2)
+        assert words(orders) == [(B, "pump")]
+        assert (pumps(orders)[B].fills, pumps(orders)[B].window, pumps(orders)[B].keys) == (True, window, (4, 5))
+        assert pumped(three, B, number=number - 1) == [], "about an earlier order"
+        mend = pumps(pumped(three, B, number=number))
+        assert {name: (pump.share, pump.shares, pump.count) for name, pump in mend.items()} == {
+            A: (0, 2, 1),
+            B: (1, 2, 1),
+        }
+        assert not any(pump.fills or pump.window != window for pump in mend.values())
+        assert pumped(three, A, number=number + 1) == []
+    assert words(pumped(three, B, number=4)) == [(A, "abort"), (B, "abort")]
 
 
 def test_t7_answers_to_a_worker_that_is_a_step_behind_are_on_their_way(three: Driver) -> None:
-    """That A is at the next step says that all sums of the one before were sent."""
+    """That A is at the next step says that all sums of the one before were sent: zeros would begin it anew."""
     lose_c(three)
     blocked(three, B, step=1, answered=0)
+    assert words(blocked(three, A, step=2, answered=3)) == [(A, "abort"), (B, "abort")]
+    blocked(three, B, step=1, answered=0)
     orders = blocked(three, A, step=2, answered=3)
-    assert words(orders) == [(A, "pump")]
-    assert isinstance(pump := orders[0].message, Pump)  # type: ignore[union-attr]
-    assert pump.count == 2
+    assert words(orders) == [(B, "pump")], "they did not come: C lives, and pushed what others had pushed for it"
+    assert words(pumped(three, B, number=1)) == [(A, "abort"), (B, "abort")]
 
 
 def test_t7_the_furthest_applied_step_stands_for_everybody(three: Driver) -> None:
@@ -191,7 +217,8 @@ def test_t7_a_second_death_while_the_others_are_freed_is_taken_along(three: Driv
     blocked(three, B, step=1)
     orders = three.exits(A)
     assert words(orders) == [(B, "abort")]
-    assert words(blocked(three, B, step=1)) == [(B, "pump")]
+    assert words(orders := blocked(three, B, step=1)) == [(B, "pump")]
+    assert pumps(orders)[B].count == 2
 
 
 def test_t7_survivors_that_do_not_come_free_are_restarted(three: Driver) -> None:

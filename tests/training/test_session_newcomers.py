@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from dyntrain.training.events import WorkerReady
 from dyntrain.training.protocol.messages import Leave
-from dyntrain.training.protocol.node_messages import WorkerStarted
+from dyntrain.training.protocol.node_messages import WorkerExited, WorkerStarted
 from dyntrain.training.session.orders import Order, ToWorker
 from session_driver import A, B, C, Driver, announced, words
 
@@ -40,3 +40,31 @@ def test_the_time_of_a_start_is_told_of_the_process_that_was_started(driver: Dri
         fresh.do("worker_started", C, WorkerStarted(pid=50))
         fresh.now += 5.0
         assert [ready.seconds for ready in announced(fresh.worker(C, pid=pid), WorkerReady)] == [seconds]
+
+
+@pytest.mark.parametrize("went", ["left", "lost"])
+def test_a_node_that_was_a_member_before_joins_again_also_where_its_process_has_the_same_number(
+    driver: Driver, went: str
+) -> None:
+    """After a boot numbers are given out anew: the process is no lost one that its node has been told to end."""
+    driver.node(C, base=False, life="first boot")
+    driver.worker(C, pid=30)
+    driver.want(A, B, C)
+    driver.blanks(A)
+    driver.check_in(A, B)
+    driver.form(A, B, C)
+    assert C in driver.session.job.round.instances
+    if went == "left":
+        driver.blanks(A)
+        driver.want(A, B)
+        driver.check_in(A, B, C, epoch=2)
+        driver.do("worker_left", C)
+        driver.form(A, B)
+    else:
+        driver.do("worker_exited", C, WorkerExited(pid=30, code=-9, reason="killed"))
+    driver.do("node_lost", C)
+    driver.want(A, B, C)
+    driver.node(C, base=False, life="second boot")
+    driver.do("worker_started", C, WorkerStarted(pid=30))
+    assert C in driver.session.job.roster.unconnected, "it is waited for"
+    assert [ready.instance for ready in announced(driver.worker(C, pid=30), WorkerReady)] == [C]

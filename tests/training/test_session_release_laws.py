@@ -1,10 +1,12 @@
-"""How survivors are freed, by laws: whatever they say in whatever order, each is freed once, with zeros for exactly
-those that owe them, and the step that stands is the furthest that anybody has applied.
+"""How survivors are freed, by laws: whatever they say in whatever order, first those outside the step fill it, then all
+push what the lost owe, and the step that stands is the furthest that anybody has applied.
 """
 
 from __future__ import annotations
 
-from dyntrain.training.protocol.messages import Abort, Position, Pump, StepStatus
+from collections.abc import Collection
+
+from dyntrain.training.protocol.messages import Abort, Position, Pump, Pumped, StepStatus
 from dyntrain.training.session.generation.release import Release
 from dyntrain.training.session.orders import Order, ToWorker
 from hypothesis import given
@@ -18,60 +20,97 @@ def at(step: int, epoch: int = 0) -> Position:
     return Position(epoch=epoch, offset=10 * step, step=step)
 
 
-def said(phase: str, position: Position, exchanges: int = 0) -> StepStatus:
-    return StepStatus(generation=1, phase=phase, position=position, answered=0, exchanges=exchanges)  # type: ignore[arg-type]
+def said(phase: str, position: Position, exchanges: int = 0, windows: int = 1) -> StepStatus:
+    return StepStatus(
+        generation=1,
+        phase=phase,  # type: ignore[arg-type]
+        position=position,
+        answered=0,
+        exchanges=exchanges,
+        keys=(0, 1, 2),
+        windows=windows,
+    )
 
 
 def asked(orders: list[Order]) -> set[str]:
     return {order.instance_id for order in orders if isinstance(order, ToWorker) and isinstance(order.message, Abort)}
 
 
-def pumps(orders: list[Order]) -> list[tuple[str, int]]:
+def pumps(orders: list[Order]) -> dict[str, Pump]:
     found = [(order.instance_id, order.message) for order in orders if isinstance(order, ToWorker)]
-    return [(name, message.count) for name, message in found if isinstance(message, Pump)]
+    return {name: message for name, message in found if isinstance(message, Pump)}
+
+
+def pumped(release: Release, name: str, survivors: Collection[str], number: int | None = None) -> list[Order]:
+    number = release.number if number is None else number
+    return release.pumped(name, Pumped(generation=1, number=number, rounds=0, seconds=0.1), survivors)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.tuples(PHASES, st.integers(1, 2)), min_size=1), st.integers(1, 3))
-def test_when_all_have_answered_one_who_waits_is_told_how_many_owe_or_the_furthest_step_stands(
+def test_when_all_have_answered_those_outside_fill_or_all_push_or_the_furthest_step_stands(
     where: dict[str, tuple[str, int]], lost: int
 ) -> None:
     release = Release(1, len(where) + lost, 0.0)
     assert asked(release.ask(where)) == set(where)
     orders: list[Order] = []
     for number, (name, (phase, step)) in enumerate(where.items()):
-        assert (orders, release.verdict, release.pumping) == ([], None, None), f"{len(where) - number} say nothing yet"
+        assert (orders, release.verdict, release.pumping) == ([], None, set()), f"{len(where) - number} say nothing yet"
         orders = release.said(name, said(phase, at(step), exchanges=step), where)
+    furthest = max(step for _, step in where.values())
     blocked = {name: step for name, (phase, step) in where.items() if phase == "wait"}
-    if blocked:
-        furthest = sorted(name for name, step in blocked.items() if step == max(blocked.values()))
-        assert (pumps(orders), release.verdict) == ([(furthest[0], len(where) + lost - len(furthest))], None)
-        assert release.behind == frozenset()
+    if not blocked:
+        assert (orders, release.verdict) == ([], at(furthest))
+        assert release.exchanges == min(step for _, step in where.values()), "that all have ended"
+        assert release.behind == {
+            name for name, (phase, step) in where.items() if phase == "failed" and step < furthest
+        }
         return
-    stands = max(step for _, step in where.values())
-    assert (orders, release.verdict) == ([], at(stands))
-    assert release.exchanges == min(step for _, step in where.values()), "that all have ended"
-    assert release.behind == {name for name, (phase, step) in where.items() if phase == "failed" and step < stands}
+    assert (release.verdict, release.behind) == (None, frozenset())
+    if min(blocked.values()) < furthest:
+        assert asked(orders) == set(where), "its answers are on their way"
+        return
+    outside = set(where) - set(blocked)
+    told = pumps(orders)
+    assert set(told) == (outside or set(where))
+    assert {pump.fills for pump in told.values()} == {bool(outside)}
+    assert {(pump.count, pump.workers) for pump in told.values()} == {(lost, len(where) + lost)}
+    assert sorted((pump.share, pump.shares) for pump in told.values()) == [(n, len(told)) for n in range(len(told))]
 
 
-@given(st.permutations(NAMES), st.sampled_from(NAMES))
-def test_one_pumps_at_a_time_and_its_word_alone_has_all_asked_anew(order: list[str], pumped: str) -> None:
-    """Twice as many zeros would end the next step, too, without anybody's gradients."""
+@given(st.permutations(NAMES), st.integers(1, 4), st.integers(1, 3))
+def test_window_after_window_is_filled_by_those_outside_and_then_mended_by_all(
+    order: list[str], outside: int, windows: int
+) -> None:
+    """A zero for a lost worker that is pushed before all of the others' are there may be one too many."""
     release = Release(1, 5, 0.0)
     release.ask(NAMES)
-    told = [pumps(release.said(name, said("wait", at(1)), NAMES)) for name in order]
-    assert told == [[], [], [], [("i-a", 1)]]
-    assert release.said(order[0], said("wait", at(1)), NAMES) == [], "said again, while i-a pumps"
-    again = release.pumped(pumped, NAMES)
-    assert asked(again) == (set(NAMES) if pumped == "i-a" else set())
-    if again:
-        assert (release.statuses, release.pumping) == ({}, None), "what was said before is old"
+    out = sorted(order[:outside]) if outside < len(NAMES) else []
+    orders: list[Order] = []
+    for name in order:
+        orders = release.said(name, said("out" if name in out else "wait", at(1), windows=windows), NAMES)
+    for window in range(windows) if out else [None]:
+        for told, fills in ((out, True), (sorted(NAMES), False)):
+            if not told:
+                continue
+            assert {name: (pump.fills, pump.window) for name, pump in pumps(orders).items()} == dict.fromkeys(
+                told, (fills, window)
+            )
+            assert release.said(order[0], said("out", at(1)), NAMES) == [], "said again, while they push"
+            for name in told:
+                assert orders != []
+                assert pumped(release, name, NAMES, number=release.number - 1) == [], "about an earlier order"
+            for name in told[:-1]:
+                assert pumped(release, name, NAMES) == pumped(release, name, NAMES) == [], "all are waited for"
+            orders = pumped(release, told[-1], NAMES)
+    assert asked(orders) == set(NAMES)
+    assert (release.statuses, release.pumping) == ({}, set()), "what was said before is old"
 
 
 def test_nobody_owes_less_than_one() -> None:
-    """All wait, and nobody is known to be lost: a worker that is told to push none would wait for ever."""
+    """All wait, and nobody is known to be lost: workers that are told to push none would wait for ever."""
     release = Release(1, 2, 0.0)
     release.said("i-a", said("wait", at(1)), NAMES[:2])
-    assert pumps(release.said("i-b", said("wait", at(1)), NAMES[:2])) == [("i-a", 1)]
+    assert {pump.count for pump in pumps(release.said("i-b", said("wait", at(1)), NAMES[:2])).values()} == {1}
 
 
 def test_a_loss_before_the_verdict_has_all_asked_anew_and_one_after_it_changes_nothing() -> None:

@@ -13,6 +13,8 @@ from dyntrain.training.engine import SumsLost
 from dyntrain.training.protocol.messages import Abort, Broken, Position, StepStatus, StepVerdict, Where, Whereabouts
 from dyntrain.training.worker.membership import step as module
 from dyntrain.training.worker.membership.step import StepGuard
+from fake_servers import FakeStore, Servers
+from waiting import wait_for
 
 AT = Position(epoch=1, offset=4, step=2)
 AFTER = Position(epoch=1, offset=8, step=3)
@@ -41,8 +43,12 @@ class Control:
         self.done: list[str] = []
         self.meanwhile: dict[Any, Callable[[], None]] = {}
         self.broken = False
+        self.kvstore = FakeStore(Servers([(str(n), (1,), "float32") for n in range(8)], 2), "here")
         self.guard = StepGuard(self, self.said.append)  # type: ignore[arg-type]
         self.guard.formed(3, AT)
+
+    def begin(self, array: Any) -> Callable[[], None]:
+        return lambda: None
 
     def wait(self, array: Any) -> None:
         self.waits.append(array)
@@ -57,7 +63,10 @@ class Control:
                 self.guard._phase = "failed"  # as the training thread does in the meantime
 
     def abort(self, generation: int = 3) -> None:
+        known = len(self.said)
         self.guard.handle(Abort(generation=generation))
+        if generation == self.guard._generation:
+            wait_for(lambda: len(self.said) > known, what="where the worker is")
 
     def verdict(self, position: Position, generation: int = 3, exchanges: int = 0) -> None:
         self.guard.handle(StepVerdict(generation=generation, position=position, exchanges=exchanges))
@@ -115,7 +124,7 @@ def test_t7_a_step_in_which_a_worker_is_lost_is_applied_where_the_verdict_leads_
 
     control.meanwhile[array] = lost
     assert control.run() == applied
-    assert control.said == [StepStatus(generation=3, phase="wait", position=AT, answered=answered)]
+    assert control.said == [StepStatus(generation=3, phase="wait", position=AT, answered=answered, keys=(0, 1, 2))]
     assert control.done == ["pushed", "applied"][: 1 + applied]
     assert control.guard.position == (AFTER if applied else AT)
     assert control.guard.aborted, "a new generation follows either way"
@@ -269,9 +278,8 @@ def test_zeros_follow_at_the_links_pace_within_bounds(control: Control) -> None:
     found = []
     for took in (0.0, 0.4, 100.0):
         guard._exchange_seconds = took
-        found.append([guard._round_seconds(share) for share in (0.5, 1.0)])
-    least, most = module.ROUND_SECONDS, module.LONGEST_ROUND_SECONDS
-    assert found == [[least, least], [0.4, 0.8], [most, most]]
+        found.append(guard._round_seconds())
+    assert found == [module.ROUND_SECONDS, 0.8, module.LONGEST_ROUND_SECONDS]
 
 
 def test_a_workers_own_time_is_without_its_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

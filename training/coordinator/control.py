@@ -80,6 +80,7 @@ class _Peer:
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.told: Workers | None = None
+        self.life = self.address = ""  # of a node
         self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
 
     def send(self, message: FromCoordinator | None) -> None:
@@ -93,6 +94,16 @@ class _Peer:
             while (message := await self.queue.get()) is not None:
                 await self.connection.send(message.model_dump_json())
             await self.connection.close()
+
+
+def claimed_twice(instance: str, first: str, second: str) -> str:
+    """The first keeps it: each would end the other's workers, over and over. One that is gone is noticed by its pings,
+    and the second, which asks again, is let in then.
+    """
+    return (
+        f"{instance} is connected already, from {first}; this process, at {second}, names the same instance: "
+        "give each node an id of its own, or end one of them"
+    )
 
 
 class Unwelcome(Exception):
@@ -228,8 +239,13 @@ class ControlServer:
     async def _serve_node(self, peer: _Peer, hello: NodeHello) -> None:
         instance = hello.name
         if earlier := self._nodes.get(instance):
+            if hello.life and earlier.life and hello.life != earlier.life:
+                taken = claimed_twice(instance, earlier.address, hello.private_ip)
+                peer.send(Refused(reason=taken))
+                raise Unwelcome(taken)
             earlier.send(None)
         self._nodes[instance] = peer
+        peer.life, peer.address = hello.life, hello.private_ip
         # A word of the connection, which tells no decision: it does not wait behind one that the volume has not taken.
         peer.send(Welcome(job=self._job, launch=self._session.launch))
         self._carry_out(self._session.node_connected(hello, time.time()))

@@ -8,7 +8,7 @@ gets an error in their place ("error").
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, cast, get_args
 
 from dyntrain.training.protocol.engines import VARIABLE, EngineName
@@ -32,7 +32,16 @@ class Store(Protocol):
         """
 
     def pushpull_part(self, part: Any, flat: Any) -> None:
-        """Push `flat` for one of these parts, in the place of a worker that is gone."""
+        """Push `flat`, which is there, for one of these parts, in the place of a worker that is gone."""
+
+    def flush(self) -> None:
+        """Until the servers have dealt with whatever this worker has pushed, and what they have answered is here."""
+
+    def watch(self, array: Any) -> Callable[[], bool]:
+        """Whether the array, which was pushed, had its answer at the last `flush`."""
+
+    def has(self, part: Any) -> bool:
+        """The same of a part, where a key has several, of which each is pushed when the one before is answered."""
 
 
 class Engine(Protocol):
@@ -51,6 +60,11 @@ class Engine(Protocol):
         returns seconds of its phases.
 
         Blocks until all its workers are in, without a bound of its own.
+        """
+
+    def begin(self, array: Any) -> Callable[[], None]:
+        """Before gradients are pushed, of which `array` is made last. What it returns waits until it is made, and with
+        that pushed.
         """
 
     def wait(self, array: Any) -> None:

@@ -6,13 +6,14 @@ import atexit
 import ctypes
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.engine.store import PartedStore, split
+from dyntrain.training.engine.parted import PartedStore, first_of
+from dyntrain.training.engine.store import split
 from dyntrain.training.protocol.engines import EngineName
 from mxnet.base import _LIB, check_call
 from mxnet.kvstore.base import create  # mx.kv.create may be the elastic one
@@ -57,6 +58,10 @@ class PsLite:
         self._native.init([part.number for part in parts], blanks)
         self._store = PartedStore(self._native, parts)
         return {"create": created - began, "init": time.monotonic() - created}
+
+    def begin(self, array: Any) -> Callable[[], None]:
+        made: Callable[[], None] = first_of(array).copy().wait_to_read  # the array itself is there once it is answered
+        return made
 
     def wait(self, array: Any) -> None:
         array.wait_to_read()

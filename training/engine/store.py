@@ -1,4 +1,4 @@
-"""The native store of one generation, with large gradients split into keys of our own, dealt by size.
+"""Large gradients are split into keys of our own, dealt to the servers by size. Pure.
 
 ps-lite would split a large key over all servers. A worker that dies between the two halves of one leaves the servers'
 counts out of step for ever, and nobody can be freed; so ps-lite's splitting is off, and every part is a key that lives
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dyntrain.training.engine.dealing import numbered
 
@@ -47,42 +46,3 @@ def split(keys: Sequence[tuple[str, tuple[int, ...], str]], servers: int = 1, li
             parts += [Part(key, at, min(limit, size - at), dtype, None) for at in range(0, size, limit)]
     numbers = numbered([part.size for part in parts], servers)
     return [replace(part, number=number) for part, number in zip(parts, numbers, strict=True)]
-
-
-class PartedStore:
-    """`pushpull` by gradient; `parts_of` and `pushpull_part` for whoever pushes in a dead worker's place."""
-
-    def __init__(self, native: Any, parts: Sequence[Part]) -> None:
-        self._native = native
-        self._parts = parts
-        self._by_key: dict[str, list[Part]] = {}
-        for part in parts:
-            self._by_key.setdefault(part.key, []).append(part)
-
-    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        values = value if isinstance(value, list) else [value]
-        outs = values if out is None else out if isinstance(out, list) else [out]
-        for part in self._by_key[str(key)]:
-            if part.whole is not None:
-                self._native.pushpull(part.number, values, out=outs, priority=priority)
-            else:
-                self._native.pushpull(
-                    part.number,
-                    [_slice(v, part) for v in values],
-                    out=[_slice(o, part) for o in outs],
-                    priority=priority,
-                )
-
-    def parts_of(self, numbers: Sequence[int]) -> list[Part]:
-        """The parts of the keys of these numbers, in that order."""
-        keys = list(self._by_key)
-        return [part for number in numbers for part in self._by_key[keys[number]]]
-
-    def pushpull_part(self, part: Part, flat: Any) -> None:
-        """`flat` has the part's length; its answer overwrites it."""
-        array = flat if part.whole is None else flat.reshape(part.whole)
-        self._native.pushpull(part.number, array, out=array)
-
-
-def _slice(array: Any, part: Part) -> Any:
-    return array.reshape((-1,))[part.start : part.start + part.length]  # a view: writes reach the gradient

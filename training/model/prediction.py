@@ -98,8 +98,9 @@ def release(dealt: Dealt, workers: int, machines: Machines) -> Bound:
     """From the order to push zeros to the last survivor that is free, at worst: one worker died before it had pushed
     anything, all others wait for all keys.
 
-    One survivor pushes zeros for every key, and is answered with every sum twice: for its gradients and for its zeros.
-    A server's node sends each sum to the survivors on other nodes, and once more to the one that pushes.
+    As if one survivor pushed the zeros for every key, as the last one does, and were answered with every sum twice: for
+    its gradients and for its zeros. Several push a share each. A server's node sends each sum to the survivors on other
+    nodes, and once more to the one that pushes.
     """
     own = 2 * (dealt.total - (dealt.least if len(dealt.servers) == workers else 0))
     beside = (workers - 1) * dealt.fullest

@@ -293,7 +293,8 @@ class Whereabouts(Message):
 class StepStatus(Message):
     """Answer to an abort: where the worker is in its step. `position` is after the last step it applied, `answered`
     counts the gradients of the step it waits for. `out` of a step it can leave at any time; `held` or `failed` it waits
-    for the verdict only, with the sums, or without them and none to come.
+    for the verdict only, with the sums, or without them and none to come. Who waits says so once the servers have all
+    that it pushed itself: the keys of these numbers, which others that have not pushed them fill in so many `windows`.
     """
 
     type: Literal["step_status"] = "step_status"
@@ -302,13 +303,18 @@ class StepStatus(Message):
     position: Position
     answered: int = Field(ge=0)
     exchanges: int = Field(0, ge=0, description="of this generation that have come to their end here")
+    keys: tuple[int, ...] = ()
+    windows: int = Field(1, ge=1)
 
 
 class Pumped(Message):
-    """The worker that was ordered to push zeros waits no more. `rounds`: how often it pushed some once more."""
+    """The order to push zeros of this `number` is carried out: what was filled has reached the servers, what was owed
+    is answered. `rounds`: how often something was pushed once more.
+    """
 
     type: Literal["pumped"] = "pumped"
     generation: int
+    number: int = 0
     rounds: int
     seconds: float
 
@@ -437,13 +443,24 @@ class Abort(Message):
 
 
 class Pump(Message):
-    """Push zeros for the gradients that this worker waits for, `count` for each, and more while they are not answered,
-    until it has all its sums: then the answers to all others of its step are on their way.
+    """Push zeros for the gradients of the exchange in which a worker was lost: those of the numbers `keys` (none: those
+    that this worker waits for) in this `window` of as many as all say; None: all of them.
+
+    `fills`: this worker has not come to the exchange, and pushes one for each in its own place, until the servers have
+    them. Else it pushes what the lost ones owe, `count` at most, for its share of the keys, until they are answered.
+    `workers`: of the generation, the lost ones too.
     """
 
     type: Literal["pump"] = "pump"
     generation: int
     count: int = Field(1, ge=1)
+    number: int = Field(0, ge=0, description="of the order in this release")
+    fills: bool = False
+    keys: tuple[int, ...] = ()
+    window: int | None = Field(None, ge=0)
+    share: int = Field(0, ge=0, description="of so many `shares`, into which the keys are divided alike on all")
+    shares: int = Field(1, ge=1)
+    workers: int = Field(0, ge=0, description="0: not told")
 
 
 class StepVerdict(Message):

@@ -30,6 +30,7 @@ class NodeHello(Hello):
     attempt: int = Field(ge=1)
     base: bool
     worker_pid: int | None = None
+    life: str = Field("", max_length=100, description="of the supervisor: another process says another one")
 
 
 class GroupReady(Message):

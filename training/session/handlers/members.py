@@ -156,4 +156,4 @@ def pumped(job: JobState, instance: str, message: Pumped) -> list[Order]:
     release = job.round.release
     if release is None or not job.current(instance, message.generation):
         return []
-    return release.pumped(instance, job.roster.members)
+    return release.pumped(instance, message, job.roster.members)

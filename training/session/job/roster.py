@@ -75,6 +75,7 @@ class Roster:
     # nodes whose worker left, with its pid where that is known: they may be wanted again
     left: dict[str, int | None] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)  # the pid whose loss the node was last told to make good
+    lives: dict[str, str] = field(default_factory=dict)  # of nodes' supervisors: the one that said hello last
     noticed: set[str] = field(default_factory=set)  # machines that will be taken: what fails there is no failure
     records: dict[str, FailureRecord] = field(default_factory=dict)
     absent: dict[str, float] = field(default_factory=dict)  # workers without a connection, since when
@@ -84,6 +85,16 @@ class Roster:
     any_stood_by: bool = False  # whether any worker ever stood by
     refused: dict[str, str] = field(default_factory=dict)  # nodes whose worker said that the job refuses its script
     never_joined: dict[str, str] = field(default_factory=dict)  # nodes whose script ended well, and never connected
+
+    def lives_anew(self, instance: str, life: str) -> None:
+        """Another supervisor of the node says hello. None of the earlier one's processes is left, so where a number of
+        theirs comes again, as after a boot, it is another process.
+        """
+        if life and self.lives.get(instance, life) != life:
+            self.replaced.pop(instance, None)
+            if instance in self.left:
+                self.left[instance] = None
+        self.lives[instance] = life
 
     def pid(self, instance: str) -> int | None:
         for group in (self.members, self.standing, self.leaving, self.passing):

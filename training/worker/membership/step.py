@@ -28,15 +28,16 @@ from dyntrain.training.protocol.messages import (
     Whereabouts,
 )
 from dyntrain.training.protocol.wire import FromWorker
-from dyntrain.training.worker.membership.window import WINDOW_BYTES, Window
+from dyntrain.training.worker.membership.window import Key, share_of, windows_of
 from dyntrain.training.worker.membership.zeros import Zeros
 
 # Of so many steps one is measured. It forgoes the overlap of its pushes with its backward pass, and all wait for it: so
 # all workers measure the same one.
 OWN_STEPS = 32
 OWN_MEASURED = 15
-# Without an answer for so long, zeros are pushed once more for what is in the window. It follows the links' speed.
-ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.1, 2.0
+# Where an answer should have come, and did not for so long, a zero is pushed once more. It follows the links' speed.
+ROUND_SECONDS, LONGEST_ROUND_SECONDS = 0.2, 2.0
+LOOK_SECONDS = 0.005  # between two looks for answers that are on their way
 
 
 class StepGuard:
@@ -46,11 +47,15 @@ class StepGuard:
         self._engine, self._say = engine, say
         self._changed = threading.Condition()
         self._pumping = threading.Lock()
+        self._asked = 0  # how often, where it is
         self._generation = 0
         self._phase: Literal["out", "issue", "wait", "held", "failed"] = "out"
         self._answered = 0
         self._exchanges = 0  # of this generation that have come to their end
         self._numbers: Sequence[int] = ()  # of the keys that are pushed
+        self._arrays: Sequence[Any] = ()
+        self._made: Callable[[], None] = lambda: None  # waits until they are pushed
+        self._zeros: Zeros | None = None  # of this generation, from the first that was pushed
         self._applied = Position(epoch=0, offset=0, step=0)
         self._verdict: StepVerdict | None = None
         self.aborted = False
@@ -62,7 +67,7 @@ class StepGuard:
     def formed(self, generation: int, position: Position) -> None:
         with self._changed:
             self._generation, self._applied, self._phase = generation, position, "out"
-            self.aborted, self._verdict, self._exchanges = False, None, 0
+            self.aborted, self._verdict, self._exchanges, self._zeros = False, None, 0, None
         self._summed = None
 
     @property
@@ -113,8 +118,10 @@ class StepGuard:
             if self.aborted:
                 return False
             self._numbers, self._answered = numbers, numbers[0] if len(numbers) else 0
-            self._phase = "issue"
+            self._arrays, self._phase = arrays, "issue"
         began = time.monotonic()
+        if len(arrays):
+            self._made = self._engine.begin(arrays[0])  # of the first layer, whose gradient comes last
         push()
         self._enter("wait")
         lost: SumsLost | None = None
@@ -235,53 +242,93 @@ class StepGuard:
                     if self._engine.release == "error":
                         self._engine.break_off()
                         self._changed.wait_for(lambda: self._phase != "wait")
-                    assert self._phase != "issue"
-                    status = StepStatus(
-                        generation=self._generation,
-                        phase=self._phase,
-                        position=self._applied,
-                        answered=self._answered,
-                        exchanges=self._exchanges,
-                    )
-                self._say(status)
+                    self._asked += 1
+                    asked, at_once = self._asked, self._phase != "wait" and not self._pumping.locked()
+                if at_once:
+                    self._say_where(order)
+                else:  # its own gradients are waited for, or zeros
+                    self._beside("abort", lambda: self._say_where_once_pushed(order, asked))
             case Where():  # without the lock, under which an update may take its time
                 inside, at = self._phase != "out", self._applied
                 self._say(Whereabouts(generation=order.generation, waits=inside, position=at))
             case Pump():
-                threading.Thread(target=self._pump, args=(order,), name="pump", daemon=True).start()
+                asked = self._asked
+                self._beside("pump", lambda: self._pump(order, asked))
             case StepVerdict():
                 with self._changed:
                     self._verdict = order
                     self._changed.notify_all()
 
-    def _pump(self, order: Pump) -> None:
-        """Zeros for a window of what this worker waits for, which moves on with the answers that it gets itself."""
-        with self._pumping:  # an order that comes while another is carried out follows it
-            began, rounds, zeros = time.monotonic(), 0, Zeros(self._engine.kvstore)
-            window = Window(
-                [(number, self._engine.kvstore.parts_of([number])) for number in self._numbers],
-                WINDOW_BYTES // order.count,
+    def _beside(self, name: str, work: Callable[[], None]) -> None:
+        """One after the other, and nothing that a later question has made void: what it may touch can be gone."""
+        threading.Thread(target=work, name=name, daemon=True).start()
+
+    def _say_where_once_pushed(self, order: Abort, asked: int) -> None:
+        with self._pumping:
+            if asked != self._asked:
+                return
+            keys, windows = tuple(self._waited_for(order.generation)), 1
+            if keys:
+                self._made()
+                self._engine.kvstore.flush()
+                self._engine.kvstore.flush()  # of what was pushed upon answers that were there by then
+                windows = len(windows_of(self._keys(keys)))
+        if asked == self._asked:
+            self._say_where(order, keys, windows)
+
+    def _say_where(self, order: Abort, keys: tuple[int, ...] = (), windows: int = 1) -> None:
+        with self._changed:
+            if order.generation != self._generation:
+                return
+            assert self._phase != "issue"
+            status = StepStatus(
+                generation=order.generation,
+                phase=self._phase,
+                position=self._applied,
+                answered=self._answered,
+                exchanges=self._exchanges,
+                keys=keys,
+                windows=windows,
             )
-            while (at := self._waits_for(order.generation)) is not None:
-                zeros.push(window.next(at), order.count)
-                if not self._moves_on(at, self._round_seconds(window.share)):
-                    rounds += 1
-                    zeros.push(window.open(at), 1)
-            rounds += zeros.settle(ROUND_SECONDS)
-        self._say(Pumped(generation=order.generation, rounds=rounds, seconds=time.monotonic() - began))
+        self._say(status)
 
-    def _waits_for(self, generation: int) -> int | None:
-        """The lowest key that is not answered. None: it waits no more."""
+    def _pump(self, order: Pump, asked: int) -> None:
+        """A part of the zeros that free those who wait; `Zeros` says which."""
+        with self._pumping:
+            if asked != self._asked or order.generation != self._generation:
+                return
+            began, rounds, store = time.monotonic(), 0, self._engine.kvstore
+            zeros = self._zeros = self._zeros or Zeros(store)
+            keys = self._keys(order.keys or tuple(self._waited_for(order.generation)))
+            if order.window is not None:
+                keys = windows_of(keys)[order.window]
+            if order.fills:
+                zeros.fill(keys)
+            else:
+                mine = share_of(keys, order.share, order.shares)
+                arrays = self._waited_for(order.generation)
+                watches = {key.number: store.watch(arrays[key.number]) for key in mine if key.number in arrays}
+
+                def has(key: Key, part: Any) -> bool:
+                    waits = key.number in watches and not watches[key.number]()
+                    return not waits or (len(key.parts) > 1 and store.has(part))
+
+                patience = int(self._round_seconds() / LOOK_SECONDS)
+                rounds = zeros.mend(mine, order.count, order.workers, has, lambda: time.sleep(LOOK_SECONDS), patience)
+        done = Pumped(generation=order.generation, number=order.number, rounds=rounds, seconds=time.monotonic() - began)
+        self._say(done)
+
+    def _keys(self, numbers: Sequence[int]) -> list[Key]:
+        return [Key(number, tuple(self._engine.kvstore.parts_of([number]))) for number in numbers]
+
+    def _waited_for(self, generation: int) -> dict[int, Any]:
+        """The array of each key's number; none where this worker does not wait."""
         with self._changed:
-            return self._answered if self._phase == "wait" and self._generation == generation else None
+            waits = self._phase == "wait" and self._generation == generation
+            return dict(zip(self._numbers, self._arrays, strict=True)) if waits else {}
 
-    def _moves_on(self, at: int, seconds: float) -> bool:
-        """Whether another answer comes within so long."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._phase != "wait" or self._answered != at, seconds)
-
-    def _round_seconds(self, share: float) -> float:
+    def _round_seconds(self) -> float:
         """How long what is on its way may take, by what the last exchange took: on slow links, or for many workers,
         zeros that are pushed again too soon would only be in the way.
         """
-        return min(max(ROUND_SECONDS, 2 * self._exchange_seconds * share), LONGEST_ROUND_SECONDS)
+        return min(max(ROUND_SECONDS, 2 * self._exchange_seconds), LONGEST_ROUND_SECONDS)

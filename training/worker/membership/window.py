@@ -1,4 +1,6 @@
-"""How far the zeros that free blocked workers are ahead of the answers. Pure."""
+"""How the zeros that free blocked workers are divided: in time, so that they do not fill the memory, and among the
+workers. The same on every worker, as nothing else has a part in it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +10,40 @@ from typing import Any
 
 import numpy as np
 
-WINDOW_BYTES = 32 << 20  # of all zeros together
+WINDOW_BYTES = 32 << 20  # of zeros that one worker has at a time; a key that is larger goes whole
 
 
 @dataclass(frozen=True)
-class _Key:
+class Key:
+    """A gradient's number, and what it is pushed as."""
+
     number: int
-    parts: Sequence[Any]
+    parts: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
         return sum(int(part.length) * np.dtype(part.dtype).itemsize for part in self.parts)
 
 
-class Window:
-    """Which keys have had zeros pushed: those that are waited for next, up to `limit` bytes of them, and the first one
-    whole. `keys`: (number, parts), ascending.
-    """
+def windows_of(keys: Sequence[Key], limit: int = WINDOW_BYTES) -> list[list[Key]]:
+    """In their order, each of at most so many bytes."""
+    windows: list[list[Key]] = []
+    room = 0
+    for key in keys:
+        if not windows or key.nbytes > room:
+            windows.append([])
+            room = limit
+        windows[-1].append(key)
+        room -= key.nbytes
+    return windows
 
-    def __init__(self, keys: Sequence[tuple[int, Sequence[Any]]], limit: int = WINDOW_BYTES) -> None:
-        self._keys = [_Key(number, parts) for number, parts in keys]
-        self._limit, self._pushed = limit, 0
 
-    @property
-    def share(self) -> float:
-        """Of all bytes, in the window at most."""
-        return min(1.0, self._limit / max(1, sum(key.nbytes for key in self._keys)))
-
-    def next(self, at: int) -> list[Any]:
-        """The parts that zeros are to be pushed for now, when `at` is the lowest key that is not answered."""
-        waited = [key for key in self._keys if key.number >= at]
-        ahead, found = 0, list[Any]()
-        for key in waited:
-            if ahead >= self._limit:
-                break
-            if key.number >= self._pushed:
-                found += key.parts
-                self._pushed = key.number + 1
-            ahead += key.nbytes
-        return found
-
-    def open(self, at: int) -> list[Any]:
-        """The parts that zeros were pushed for, and no answer has come."""
-        return [part for key in self._keys if at <= key.number < self._pushed for part in key.parts]
+def share_of(keys: Sequence[Key], number: int, shares: int) -> list[Key]:
+    """Of worker `number` among so many; all have nearly the same to push."""
+    loads, mine = [0] * shares, list[Key]()
+    for key in sorted(keys, key=lambda key: (-key.nbytes, key.number)):
+        least = loads.index(min(loads))
+        loads[least] += key.nbytes
+        if least == number:
+            mine.append(key)
+    return mine
