@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.training.worker.channel.objects import ChannelError, S3Object
+from dyntrain.training.feed.places import ChannelError, S3Object
 
 PIECE = 256 * 1024  # taken from the connection at once
 SKIPPED = 1024 * 1024  # read and thrown away rather than asked for anew, which costs a round trip
