@@ -54,7 +54,7 @@ def test_records_come_whole_whatever_the_pieces_are(kind: str, contents: list[by
         at += step
         found = split(kind, buffer, at >= len(stream), by_table)
         given_out += buffer[: found.end]
-        count += found.count
+        count += found.records
         buffer = buffer[found.end :]
         assert len(given_out) in ends
         assert at >= len(stream) or found.wanted > len(buffer), "else it would be asked again in vain"
@@ -74,7 +74,7 @@ def test_a_damaged_tfrecord_is_told_where_it_begins(content: bytes, where: int, 
 def test_without_a_library_lengths_are_still_checked() -> None:
     frame = bytearray(tf_record(b"content"))
     frame[14] ^= 1
-    assert split(TFRECORD, bytes(frame), True, None).count == 1
+    assert split(TFRECORD, bytes(frame), True, None).records == 1
     frame[0] ^= 1
     with pytest.raises(Damaged, match="length"):
         split(TFRECORD, bytes(frame), True, None)

@@ -38,10 +38,10 @@ class Damaged(ValueError):
 
 
 class Split(NamedTuple):
-    """`count` whole records end at byte `end`; the next one is whole with `wanted` bytes behind that, or later."""
+    """`records` whole ones end at byte `end`; the next one is whole with `wanted` bytes behind that, or later."""
 
     end: int
-    count: int
+    records: int
     wanted: int = 0
 
 

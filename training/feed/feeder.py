@@ -1,0 +1,137 @@
+"""A feeder: a process that fetches a stream's objects, splits them into records and hands them to its parent.
+
+It says a sequence of messages: data up to a position, then the end, or a problem that no waiting mends. From the last
+position, and by how many bytes the parent has taken of what followed, another feeder goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from dyntrain.training.feed.dealing import Position, Stream
+from dyntrain.training.feed.frames import LINES, Check, Damaged, format_of, split
+from dyntrain.training.feed.opened import die_with
+from dyntrain.training.feed.places import ChannelError, S3Object
+from dyntrain.training.feed.stream import ObjectStream
+
+DATA, END, PROBLEM = range(3)
+HEADER = struct.Struct("<BIQQI")  # what follows, the position behind it, and its length
+TAKEN = 1024 * 1024  # bytes that are asked for at once
+HEAD = 12  # of an object, by which its format is known
+Read = Callable[[S3Object, int, int], bytes]
+Write = Callable[[bytes], object]
+
+
+class Message(NamedTuple):
+    """`position`: where the stream stands once `data` is read."""
+
+    kind: int
+    position: Position
+    data: bytes = b""
+
+
+def messages(
+    read: Read, stream: Stream, position: Position, skip: int, kind: str, crc: Check | None
+) -> Iterator[Message]:
+    """From `position` on, without the first `skip` bytes. `kind` "": as the objects are. Raises ChannelError."""
+    for index in range(position.pieces, len(stream)):
+        piece = stream[index]
+        begun = index == position.pieces and (position.record or position.at)
+        record, at = (position.record, position.at) if begun else (piece.record, piece.at)
+        source, buffer, wanted = piece.source, b"", 1
+        while at < source.size:
+            took = min(max(TAKEN, wanted - len(buffer)), source.size - at - len(buffer))
+            buffer += read(source, at + len(buffer), took)
+            kind = kind or format_of(buffer[:HEAD] if at == 0 else read(source, 0, min(HEAD, source.size)), source.key)
+            last = at + len(buffer) == source.size
+            try:
+                end, records, wanted = split(kind, buffer, last, crc)
+            except Damaged as error:
+                sound = split(kind, buffer[: error.at], False, None).records
+                raise ChannelError(
+                    f"{source}, record {record + sound}, at byte {at + error.at}: it is damaged: {error}"
+                ) from error
+            given = buffer[:end]
+            if last and kind == LINES and not given.endswith(b"\n"):
+                given += b"\n"  # else the next object's first line would be one with it
+            at, record, buffer = at + end, record + records, buffer[end:]
+            passed = min(skip, len(given))
+            skip -= passed
+            yield Message(
+                DATA, Position(index, record, at) if at < source.size else Position(index + 1), given[passed:]
+            )
+    yield Message(END, Position(len(stream)))
+
+
+def write_all(write: Write, made: Iterator[Message], channel: str) -> None:
+    """What `messages` gives, with the problem that ends it."""
+    position = Position(0)
+    try:
+        for message in made:
+            position = message.position
+            write(HEADER.pack(message.kind, *position, len(message.data)) + message.data)
+    except ChannelError as error:
+        said = f"channel {channel}: {error}".encode()
+        write(HEADER.pack(PROBLEM, *position, len(said)) + said)
+
+
+def objects_by(s3: Any) -> Read:
+    """One object after the other."""
+    streams: dict[S3Object, ObjectStream] = {}
+
+    def read(source: S3Object, start: int, length: int) -> bytes:
+        if source not in streams:
+            for done in streams.values():
+                done.close()
+            streams.clear()
+            streams[source] = ObjectStream(s3, source)
+        return streams[source].read(start, length)
+
+    return read
+
+
+def fork(work: Callable[[Write], None]) -> tuple[int, int]:
+    """A child that runs `work`, which writes into a pipe. Returns its process and the pipe's other end."""
+    parent = os.getpid()
+    mine, its = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(its)
+        return child, mine
+    code = 1
+    try:
+        die_with(parent)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        _keep_only(its)
+        with open(its, "wb", buffering=0) as pipe:
+
+            def write(content: bytes) -> None:
+                view = memoryview(content)
+                while view:
+                    view = view[pipe.write(view) or 0 :]
+
+            work(write)
+        code = 0
+    except BrokenPipeError:
+        code = 0  # the parent wants no more
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(code)  # whatever happened, nothing of the parent is run to its end here
+
+
+def _keep_only(fd: int) -> None:
+    """The parent's FIFOs would not end while a child has them open."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, fd):
+            try:
+                os.close(int(name))
+            except OSError:
+                continue
