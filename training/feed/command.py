@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ PATIENCE = 20.0  # between SIGTERM and SIGKILL
 SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
 
 
-def connect() -> Any:
-    made: Any = boto3.session.Session().client  # its type knows every service by name
+def connect(region: str | None) -> Any:
+    made: Any = boto3.session.Session(region_name=region).client  # its type knows every service by name
     return made("s3", config=SETTINGS)
 
 
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         channels = channels_of(args.channel)
         ranks, local = ranks_here(os.environ, args.workers_per_node)
-        return run(Path(args.root), channels, ranks, local, command)
+        return run(Path(args.root), channels, ranks, local, command, partial(connect, args.region))
     except ChannelError as error:
         say(str(error))
         return 1
@@ -59,8 +60,16 @@ def ranks_here(environment: Mapping[str, str], workers: int) -> tuple[int, range
     return nodes * workers, range(node * workers, (node + 1) * workers)
 
 
-def run(root: Path, channels: Sequence[Channel], ranks: int, local: range, command: Sequence[str]) -> int:
+def run(
+    root: Path,
+    channels: Sequence[Channel],
+    ranks: int,
+    local: range,
+    command: Sequence[str],
+    connect: Callable[[], Any],
+) -> int:
     """Raises ChannelError."""
+    root = root.absolute()
     pipes = [channel for channel in channels if channel.mode == PIPE]
     if warning := many_channels(len(pipes)):
         say(warning)
@@ -156,5 +165,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers-per-node", type=int, default=1, metavar="N", help="ranks on each machine, among which NAME is dealt"
     )
+    parser.add_argument("--region", help="of the calls to S3; default: as the AWS CLI has it")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --")
     return parser
