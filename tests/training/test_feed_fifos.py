@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 from channel_bed import Environ
 from dyntrain.controller.local.pace import patient
+from dyntrain.training.feed.channels import channels_of
+from dyntrain.training.feed.keeper import Keeper
 from faulty_s3 import Plan, faulty
 from feed_bed import record_io, tf_record
 from waiting import wait_for
@@ -327,3 +329,26 @@ def test_more_than_sagemakers_channels_are_warned_of(s3: Any, feed: Feed) -> Non
     said = [part for number in range(21) for part in ("--channel", f"c_{number}=s3://data/train/")]
     assert feed.run("$READ c_20 TFRecord 1 $OUT/seen 0", *said) == 0, feed.said()
     assert "21 pipe channels: SageMaker takes at most 20" in feed.said()
+
+
+def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, through: Environ, endpoint: str) -> None:
+    """By the clock of the feed, a minute after the first of them was opened."""
+    put(s3, {name: noise(name, 1) for name in ("a", "b", "c", "d")})
+    now, said = [0.0], list[str]()
+    channels = channels_of(["train=s3://data/train/"])
+    keeper = Keeper(tmp_path / "data", channels, 4, range(2), said.append, lambda: s3, lambda: now[0])
+    try:
+        fd = os.open(tmp_path / "data" / "train_0_0", os.O_RDONLY | os.O_NONBLOCK)
+        wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_0_1").exists(), 30)
+        now[0] = 59.0
+        keeper.turn(0.05)
+        assert not [line for line in said if "opened" in line]
+        now[0] = 61.0
+        keeper.turn(0.05)
+        keeper.turn(0.05)
+        assert said == [
+            "channel train_1: nobody has opened it, 60 s after train_0 was; does that rank's program read it?"
+        ], "ranks 2 and 3 are another machine's"
+        os.close(fd)
+    finally:
+        keeper.close()
