@@ -20,6 +20,7 @@ from dyntrain.training.feed.dealing import (
     many_channels,
     of_shards,
     shards_of,
+    without_indices,
 )
 from dyntrain.training.feed.places import ChannelError, S3Object, manifest_of
 from hypothesis import given
@@ -121,6 +122,11 @@ def test_a_shard_a_rank() -> None:
     assert sorted(piece.source.key for stream in of_shards(shards, 2, 7, 0) for piece in stream) == sorted(
         one.key for shard in shards for one in shard
     )
+
+
+def test_indices_beside_records_are_no_data() -> None:
+    found = [S3Object("b", key, 1, "e") for key in ("a.idx", "a.rec", "lone.idx", "b.rec")]
+    assert [one.key for one in without_indices(found)] == ["a.rec", "lone.idx", "b.rec"]
 
 
 def test_fewer_parts_than_ranks_are_named() -> None:

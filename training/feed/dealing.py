@@ -42,6 +42,12 @@ class Position(NamedTuple):
 Stream = Sequence[Piece]
 
 
+def without_indices(objects: Sequence[S3Object]) -> list[S3Object]:
+    """`X.idx` beside `X.rec` says where its records begin, and is no data."""
+    keys = {one.key for one in objects}
+    return [one for one in objects if not (one.key.endswith(".idx") and f"{one.key[:-4]}.rec" in keys)]
+
+
 def in_order(objects: Sequence[S3Object], seed: int | None, epoch: int) -> list[S3Object]:
     """Of an epoch. Without a seed the list's own, else another one each epoch, which is that of these objects alone:
     neither Python's version nor the host matters.

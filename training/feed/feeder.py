@@ -10,10 +10,11 @@ import os
 import signal
 import struct
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dyntrain.training.feed.dealing import Position, Stream
+from dyntrain.training.feed.fifos import enlarge
 from dyntrain.training.feed.frames import LINES, Check, Damaged, format_of, split
 from dyntrain.training.feed.opened import die_with
 from dyntrain.training.feed.places import ChannelError, S3Object
@@ -21,10 +22,10 @@ from dyntrain.training.feed.stream import ObjectStream
 
 DATA, END, PROBLEM = range(3)
 HEADER = struct.Struct("<BIQQI")  # what follows, the position behind it, and its length
-TAKEN = 1024 * 1024  # bytes that are asked for at once
+MOST_AT_ONCE = 256 * 1024  # bytes of a message that is no record alone
 HEAD = 12  # of an object, by which its format is known
-Read = Callable[[S3Object, int, int], bytes]
-Write = Callable[[bytes], object]
+Read = Callable[[S3Object, int], bytes]  # from a byte on, as much as there is at once
+Write = Callable[[Sequence[bytes | memoryview]], object]
 
 
 class Message(NamedTuple):
@@ -32,7 +33,7 @@ class Message(NamedTuple):
 
     kind: int
     position: Position
-    data: bytes = b""
+    data: memoryview = memoryview(b"")
 
 
 def messages(
@@ -44,10 +45,11 @@ def messages(
         begun = index == position.pieces and (position.record or position.at)
         record, at = (position.record, position.at) if begun else (piece.record, piece.at)
         source, buffer, wanted = piece.source, b"", 1
+        if not kind and at:
+            kind = format_of(read(source, 0)[:HEAD], source.key)
         while at < source.size:
-            took = min(max(TAKEN, wanted - len(buffer)), source.size - at - len(buffer))
-            buffer += read(source, at + len(buffer), took)
-            kind = kind or format_of(buffer[:HEAD] if at == 0 else read(source, 0, min(HEAD, source.size)), source.key)
+            buffer = _more(read, source, at, buffer, min(max(wanted, MOST_AT_ONCE), source.size - at))
+            kind = kind or format_of(buffer[:HEAD], source.key)
             last = at + len(buffer) == source.size
             try:
                 end, records, wanted = split(kind, buffer, last, crc)
@@ -56,9 +58,9 @@ def messages(
                 raise ChannelError(
                     f"{source}, record {record + sound}, at byte {at + error.at}: it is damaged: {error}"
                 ) from error
-            given = buffer[:end]
-            if last and kind == LINES and not given.endswith(b"\n"):
-                given += b"\n"  # else the next object's first line would be one with it
+            given = memoryview(buffer)[:end]
+            if last and kind == LINES and not buffer.endswith(b"\n"):
+                given = memoryview(buffer + b"\n")  # else the next object's first line would be one with it
             at, record, buffer = at + end, record + records, buffer[end:]
             passed = min(skip, len(given))
             skip -= passed
@@ -68,29 +70,38 @@ def messages(
     yield Message(END, Position(len(stream)))
 
 
+def _more(read: Read, source: S3Object, at: int, buffer: bytes, wanted: int) -> bytes:
+    """The buffer with what follows it, `wanted` bytes at least."""
+    parts, size = [buffer], len(buffer)
+    while size < wanted:
+        parts.append(read(source, at + size))
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
 def write_all(write: Write, made: Iterator[Message], channel: str) -> None:
     """What `messages` gives, with the problem that ends it."""
     position = Position(0)
     try:
         for message in made:
             position = message.position
-            write(HEADER.pack(message.kind, *position, len(message.data)) + message.data)
+            write([HEADER.pack(message.kind, *position, len(message.data)), message.data])
     except ChannelError as error:
         said = f"channel {channel}: {error}".encode()
-        write(HEADER.pack(PROBLEM, *position, len(said)) + said)
+        write([HEADER.pack(PROBLEM, *position, len(said)), said])
 
 
 def objects_by(s3: Any) -> Read:
     """One object after the other."""
     streams: dict[S3Object, ObjectStream] = {}
 
-    def read(source: S3Object, start: int, length: int) -> bytes:
+    def read(source: S3Object, start: int) -> bytes:
         if source not in streams:
             for done in streams.values():
                 done.close()
             streams.clear()
             streams[source] = ObjectStream(s3, source)
-        return streams[source].read(start, length)
+        return streams[source].some(start)
 
     return read
 
@@ -109,14 +120,18 @@ def fork(work: Callable[[Write], None]) -> tuple[int, int]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         _keep_only(its)
-        with open(its, "wb", buffering=0) as pipe:
+        enlarge(its)
 
-            def write(content: bytes) -> None:
-                view = memoryview(content)
-                while view:
-                    view = view[pipe.write(view) or 0 :]
+        def write(contents: Sequence[bytes | memoryview]) -> None:
+            left = [memoryview(content) for content in contents]
+            while left:
+                written = os.writev(its, left)
+                while left and written >= len(left[0]):
+                    written -= len(left.pop(0))
+                if left:
+                    left[0] = left[0][written:]
 
-            work(write)
+        work(write)
         code = 0
     except BrokenPipeError:
         code = 0  # the parent wants no more

@@ -19,7 +19,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.training.feed import opened as who
 from dyntrain.training.feed.channels import PIPE, Channel, rank_of, unopened
 from dyntrain.training.feed.crc import fast
-from dyntrain.training.feed.dealing import Piece, Position, dealt, enough, in_order, of_shards, shards_of
+from dyntrain.training.feed.dealing import (
+    Piece,
+    Position,
+    dealt,
+    enough,
+    in_order,
+    of_shards,
+    shards_of,
+    without_indices,
+)
 from dyntrain.training.feed.feeder import Write, fork, messages, objects_by, write_all
 from dyntrain.training.feed.fifos import Fifo, clear
 from dyntrain.training.feed.listing import listed
@@ -161,7 +170,7 @@ class Keeper:
         if isinstance(told, str):
             self._fail(f"channel {channel.name}: {told}")
             return
-        objects = [S3Object(*one) for one in told]
+        objects = without_indices([S3Object(*one) for one in told])
         try:
             self._lists[channel.name] = self._checked(channel, objects)
         except ChannelError as error:
@@ -323,4 +332,4 @@ def _list(s3: Any, channel: Channel, write: Write) -> None:
                 break
         time.sleep(pause)
         pause = min(LONGEST_PAUSE, pause * 2)
-    write(json.dumps(found).encode())
+    write([json.dumps(found).encode()])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import termios
 from collections.abc import Callable
 
 from dyntrain.training.feed.dealing import Piece, Position, Stream
@@ -13,6 +15,7 @@ from dyntrain.training.feed.fifos import enlarge
 
 MOST_DEATHS = 5  # of feeders in a row, without a byte between
 MOST_READ = 1024 * 1024
+_SPLICE_F_NONBLOCK = 2
 MOST_AT_ONCE = 64  # reads and writes, before others have their turn
 Start = Callable[[Position, int], "tuple[int, int]"]  # a feeder from a position on, without the first bytes
 GOING, ENDED, LEFT, FAILED = "going", "ended", "left", "failed"
@@ -34,12 +37,13 @@ class Pump:
         self._next, self._rest = Position(0), 0  # of the message that is being read
         self._in_hand: memoryview = memoryview(b"")
         self._deaths = 0
+        self._full = False
         self._child, self._pipe = self._begun()
 
     @property
     def waits(self) -> tuple[int, bool]:
         """The descriptor to wait for, and whether for room to write."""
-        return (self._write, True) if self._in_hand else (self._pipe, False)
+        return (self._write, True) if self._full else (self._pipe, False)
 
     @property
     def gone(self) -> int:
@@ -48,7 +52,8 @@ class Pump:
 
     def turn(self) -> None:
         for _ in range(MOST_AT_ONCE):
-            if self.state != GOING or not (self._put() if self._in_hand else self._get()):
+            step = self._put if self._in_hand else self._pass if self._rest else self._get
+            if self.state != GOING or not step():
                 return
 
     def hang_up(self) -> None:
@@ -67,15 +72,40 @@ class Pump:
         try:
             written = os.write(self._write, self._in_hand)
         except BlockingIOError:
+            self._full = True
             return False
         except BrokenPipeError:
             self._over(LEFT)
             return False
         self._in_hand = self._in_hand[written:]
+        self._given(written)
+        return True
+
+    def _given(self, written: int) -> None:
+        self._full = False
         self._taken += written
         self._deaths = 0
         if not self._in_hand and not self._rest:
             self._reached()
+
+    def _pass(self) -> bool:
+        """From pipe to FIFO, within the kernel where Python can tell it to."""
+        if not hasattr(os, "splice"):  # before 3.10
+            return self._get()
+        self._full = False
+        try:
+            moved = os.splice(self._pipe, self._write, self._rest, flags=_SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            self._full = _waiting(self._pipe)
+            return False
+        except BrokenPipeError:
+            self._over(LEFT)
+            return False
+        if moved:
+            self._rest -= moved
+            self._given(moved)
+        else:
+            self._again()
         return True
 
     def _get(self) -> bool:
@@ -145,6 +175,12 @@ class Pump:
             return "the end"
         piece: Piece = self.stream[self.position.pieces]
         return f"{piece.source}, byte {max(self.position.at, piece.at)}"
+
+
+def _waiting(pipe: int) -> bool:
+    """Whether there is something to read in it."""
+    told = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    return told != b"\0" * 4
 
 
 def _status(status: int) -> str:

@@ -50,6 +50,15 @@ class ObjectStream:
         self._at += length
         return found
 
+    def some(self, start: int) -> bytes:
+        """What follows, at least a byte, as it comes: for who reads on to the end. Raises ChannelError, as `read`."""
+        if self._buffer or self._at != start:
+            self.close()
+            self._at = start
+        piece = self._piece()
+        self._at += len(piece)
+        return piece
+
     def close(self) -> None:
         """What is in hand is gone too."""
         self._drop()
