@@ -85,10 +85,10 @@ def test_a_full_disk_is_told_before_the_copy_and_in_it(
     monkeypatch.undo()
     opened = Path.open
 
-    def full(path: Path, *how: Any) -> Any:
+    def full(path: Path, *how: Any, **more: Any) -> Any:
         if path.name == "a.part":
             raise OSError(errno.ENOSPC, "No space left on device")
-        return opened(path, *how)
+        return opened(path, *how, **more)
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(ChannelError, match=r"channel train: 2\.0 MB do not fit"):

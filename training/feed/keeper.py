@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
+import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -98,18 +98,17 @@ class Keeper:
 
     def turn(self, seconds: float) -> None:
         """Waits for that long at most, and does what there is to do."""
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self._opened, selectors.EVENT_READ)
-            for pipe in self._listers:
-                waiting.register(pipe, selectors.EVENT_READ)
-            hung: dict[int, Pump] = {}
-            for pump in (one for one in self._pumps if one.state == GOING):
-                fd, room = pump.waits
-                waiting.register(fd, selectors.EVENT_WRITE if room else selectors.EVENT_READ)
-                if not room:  # an error alone is told
-                    waiting.register(pump.gone, selectors.EVENT_READ)
-                    hung[pump.gone] = pump
-            ready = {key.fd for key, _ in waiting.select(seconds)}
+        waiting = select.poll()
+        for fd in (self._opened.fileno(), *self._listers):
+            waiting.register(fd, select.POLLIN)
+        hung: dict[int, Pump] = {}
+        for pump in (one for one in self._pumps if one.state == GOING):
+            fd, room = pump.waits
+            waiting.register(fd, select.POLLOUT if room else select.POLLIN)
+            if not room:
+                waiting.register(pump.gone, 0)  # its error alone is told
+                hung[pump.gone] = pump
+        ready = {fd for fd, _ in waiting.poll(int(seconds * 1000))}
         for pipe in ready & set(self._listers):
             self._listen(pipe)
         for fd in ready & set(hung):
