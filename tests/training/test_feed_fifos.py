@@ -213,6 +213,26 @@ def test_when_the_feed_itself_is_killed_its_program_is_too(s3: Any, feed: Feed) 
     wait_for(lambda: not Path(f"/proc/{pid}").exists() or _words(pid) == b"", 10)
 
 
+def test_no_reader_takes_the_feeds_death_for_an_end(s3: Any, endpoint: str, through: Environ, feed: Feed) -> None:
+    """Also one that the program has started, of which the kernel knows nothing."""
+    put(s3, {"a.tfrecord": noise("a", 300, 20_000)})
+    with faulty(endpoint, Plan(of=".tfrecord", pause=0.05)) as address:
+        through(address)
+        reads = (
+            "for i in 0 1; do $READ train_$i TFRecord 1 $OUT/seen 0 & echo $! >> $OUT/pids; done; touch $OUT/all; wait"
+        )
+        put(s3, {"b.tfrecord": noise("b", 300, 20_000)})
+        process = feed.start(reads, *TRAIN, "--workers-per-node", "2")
+        wait_for(lambda: (feed.folder / "all").exists() and len(list(feed.root.glob("train_?_1"))) == 2, 30)
+        wait_for(lambda: sum(map(_streams, _children(process.pid))) == 2, 30, feed.said)
+        children = _children(process.pid)
+        process.kill()
+        process.wait()
+        readers = [int(pid) for pid in (feed.folder / "pids").read_text().split()]
+        wait_for(lambda: not any(map(_words, [*readers, *children])), 20, "all are gone")
+    assert feed.seen() == []
+
+
 def test_a_second_reader_is_refused_by_name(s3: Any, endpoint: str, through: Environ, feed: Feed) -> None:
     """In place of a deadlock; the first one's records are whole."""
     records = noise("a", 300, 20_000)

@@ -20,6 +20,7 @@ from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_
 from dyntrain.training.feed.copying import copy
 from dyntrain.training.feed.crc import fast
 from dyntrain.training.feed.dealing import many_channels
+from dyntrain.training.feed.guardian import Guardian
 from dyntrain.training.feed.keeper import Keeper
 from dyntrain.training.feed.opened import die_with
 from dyntrain.training.feed.places import ChannelError
@@ -79,15 +80,21 @@ def run(
     for channel in channels:
         if channel.mode == FILE:
             copy(connect(), channel, root / channel.name, say)
-    keeper = Keeper(root, pipes, ranks, local, say, connect)
-    try:
-        return _attend(keeper, command, _environment(root, channels))
-    finally:
-        keeper.close()
+    return _attend(Keeper(root, pipes, ranks, local, say, connect), command, _environment(root, channels))
 
 
 def _attend(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
     program = _started(command, environment)
+    guardian = Guardian(program.pid)
+    keeper.group = guardian.group
+    try:
+        return _until_over(keeper, program)
+    finally:
+        keeper.close()
+        guardian.dismiss()
+
+
+def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda told, _: _tell(program, told))
     while (code := program.poll()) is None and not keeper.problem:

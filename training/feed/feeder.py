@@ -6,9 +6,11 @@ position, and by how many bytes the parent has taken of what followed, another f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +18,14 @@ from typing import Any, NamedTuple
 from dyntrain.training.feed.dealing import Position, Stream
 from dyntrain.training.feed.fifos import enlarge
 from dyntrain.training.feed.frames import LINES, Check, Damaged, format_of, split
-from dyntrain.training.feed.opened import die_with
+from dyntrain.training.feed.opened import die_with, keep_only
 from dyntrain.training.feed.places import ChannelError, S3Object
 from dyntrain.training.feed.stream import ObjectStream
 
 DATA, END, PROBLEM = range(3)
 HEADER = struct.Struct("<BIQQI")  # what follows, the position behind it, and its length
 MOST_AT_ONCE = 256 * 1024  # bytes of a message that is no record alone
+HELD_SECONDS = 60.0  # a FIFO, by a feeder that is done: until it is killed
 HEAD = 12  # of an object, by which its format is known
 Read = Callable[[S3Object, int], bytes]  # from a byte on, as much as there is at once
 Write = Callable[[Sequence[bytes | memoryview]], object]
@@ -106,8 +109,10 @@ def objects_by(s3: Any) -> Read:
     return read
 
 
-def fork(work: Callable[[Write], None]) -> tuple[int, int]:
-    """A child that runs `work`, which writes into a pipe. Returns its process and the pipe's other end."""
+def fork(work: Callable[[Write], None], fifo: int = -1, group: int = 0) -> tuple[int, int]:
+    """A child that runs `work`, which writes into a pipe. Returns its process and the pipe's other end. With a `group`
+    it holds `fifo` open, and ends when it is killed or, its parent being gone, with that group.
+    """
     parent = os.getpid()
     mine, its = os.pipe()
     child = os.fork()
@@ -116,10 +121,14 @@ def fork(work: Callable[[Write], None]) -> tuple[int, int]:
         return child, mine
     code = 1
     try:
-        die_with(parent)
+        if group:
+            with contextlib.suppress(OSError):
+                os.setpgid(0, group)
+        else:
+            die_with(parent)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        _keep_only(its)
+        keep_only(its, fifo)
         enlarge(its)
 
         def write(contents: Sequence[bytes | memoryview]) -> None:
@@ -133,20 +142,14 @@ def fork(work: Callable[[Write], None]) -> tuple[int, int]:
 
         work(write)
         code = 0
+        if group:
+            time.sleep(HELD_SECONDS)
     except BrokenPipeError:
-        code = 0  # the parent wants no more
+        code = 0  # the parent wants no more, or is gone
+        if group:
+            time.sleep(HELD_SECONDS)
     except BaseException:
         traceback.print_exc()
         raise
     finally:
         os._exit(code)  # whatever happened, nothing of the parent is run to its end here
-
-
-def _keep_only(fd: int) -> None:
-    """The parent's FIFOs would not end while a child has them open."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in (0, 1, 2, fd):
-            try:
-                os.close(int(name))
-            except OSError:
-                continue

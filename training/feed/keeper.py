@@ -77,6 +77,7 @@ class Keeper:
     ) -> None:
         self.root, self.ranks, self._local, self._say, self._clock = root, ranks, local, say, clock
         self.problem = ""
+        self.group = 0  # of feeders, once there is a guardian
         self._s3 = connect()
         self._crc = fast()
         self._opened = who.Opened()
@@ -252,15 +253,15 @@ class Keeper:
         except ChannelError as error:
             self._fail(str(error))
             return
-        one.pump = Pump(name, stream, one.write, partial(self._feed, one.channel, stream))
+        one.pump = Pump(name, stream, one.write, partial(self._feed, one.channel, stream, one.write))
         self._pumps.append(one.pump)
 
-    def _feed(self, channel: Channel, stream: list[Piece], position: Position, skip: int) -> tuple[int, int]:
+    def _feed(self, channel: Channel, stream: list[Piece], fifo: int, position: Position, skip: int) -> tuple[int, int]:
         def work(write: Write) -> None:
             made = messages(objects_by(self._s3), stream, position, skip, channel.format, self._crc)
             write_all(write, made, channel.name)
 
-        return fork(work)
+        return fork(work, fifo, self.group)
 
     def _second(self, one: _Offered, guard: Fifo) -> None:
         found = [who.called(pid) for pid in _found(guard.made, 1)]

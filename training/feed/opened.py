@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -91,6 +92,14 @@ def called(pid: int) -> str:
     ranks = [one.partition(b"=")[2].decode() for key in _RANKS for one in settings if one.startswith(key)]
     rank = f", rank {ranks[0]}" if ranks else ""
     return f"process {pid}{rank} ({' '.join(words[:2])[:40]})"
+
+
+def keep_only(*fds: int) -> None:
+    """In a child: of what its parent has open."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *fds):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
 
 
 def die_with(parent: int) -> None:

@@ -21,6 +21,7 @@ MODULES = (
     "feeder",
     "fifos",
     "frames",
+    "guardian",
     "keeper",
     "listing",
     "opened",
