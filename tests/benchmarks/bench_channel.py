@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,8 +40,6 @@ KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REG
 
 
 def main(out: Path) -> list[Figure]:
-    if len(sys.argv) > 1 and sys.argv[1] == "serve":
-        raise SystemExit(serve(Path(sys.argv[2])))
     seconds: dict[str, list[float]] = {f"{way}.{size}": [] for way in ("read", "copied") for size in SIZES}
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as endpoint:
         os.environ.update(KEYS, AWS_ENDPOINT_URL=endpoint)
@@ -95,12 +93,22 @@ def served(folder: Path) -> Iterator[str]:
     for size in SIZES:
         (folder / str(size)).mkdir()
         for number in range(size):
-            file = folder / str(size) / f"{number:04d}.rec"
-            writer = mx.recordio.MXIndexedRecordIO(str(file.with_suffix(".idx")), str(file), "w")
-            for key in range(RECORDS):
-                writer.write_idx(key, os.urandom(RECORD_BYTES))
-            writer.close()
-    command = [sys.executable, __file__, "serve", str(folder)]
+            written(folder / str(size) / f"{number:04d}.rec", RECORDS, RECORD_BYTES)
+    with serving(folder, LINK) as endpoint:
+        yield endpoint
+
+
+def written(file: Path, records: int, size: int) -> None:
+    writer = mx.recordio.MXIndexedRecordIO(str(file.with_suffix(".idx")), str(file), "w")
+    for key in range(records):
+        writer.write_idx(key, os.urandom(size))
+    writer.close()
+
+
+@contextmanager
+def serving(folder: Path, speed: float, address: str = "127.0.0.1", within: Sequence[str] = ()) -> Iterator[str]:
+    """`within`: the words before a command that take it to where the server is to run."""
+    command = [*within, sys.executable, __file__, str(folder), str(speed), address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
@@ -112,8 +120,8 @@ def served(folder: Path) -> Iterator[str]:
 # ---- the server, a process of its own: as much of S3 as is asked for here
 
 
-def serve(folder: Path) -> int:
-    link = _Link(LINK)
+def serve(folder: Path, speed: float, address: str) -> None:
+    link = _Link(speed)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -127,11 +135,14 @@ def serve(folder: Path) -> int:
             if "list-type" in asked.query:
                 self._send(200, _listing(folder, parse_qs(asked.query)["prefix"][0]), {"Content-Type": "text/xml"})
                 return
-            content = (folder / asked.path.removeprefix("/data/")).read_bytes()
+            path = folder / asked.path.removeprefix("/data/")
+            size = path.stat().st_size
             first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-            start, end = int(first), int(last or len(content) - 1) + 1
-            told = {"Content-Range": f"bytes {start}-{end - 1}/{len(content)}", "ETag": '"1"'}
-            self._send(206 if "Range" in self.headers else 200, content[start:end], told)
+            start, end = int(first), int(last or size - 1) + 1
+            told = {"Content-Range": f"bytes {start}-{end - 1}/{size}", "ETag": '"1"'}
+            with path.open("rb") as file:
+                file.seek(start)
+                self._send(206 if "Range" in self.headers else 200, file.read(end - start), told)
 
         def do_HEAD(self) -> None:
             size = (folder / self.path.removeprefix("/data/")).stat().st_size
@@ -145,18 +156,18 @@ def serve(folder: Path) -> int:
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
+            view = memoryview(body)
             for at in range(0, len(body), 65_536):
-                piece = body[at : at + 65_536]
+                piece = view[at : at + 65_536]
                 link.wait(len(piece))
                 self.wfile.write(piece)
 
         def log_message(self, format: str, *given: object) -> None:  # noqa: A002  # the library's name
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)  # noqa: T201
+    server = ThreadingHTTPServer((address, 0), Handler)
+    print(f"http://{address}:{server.server_address[1]}", flush=True)  # noqa: T201
     server.serve_forever()
-    return 0
 
 
 def _listing(folder: Path, prefix: str) -> bytes:
@@ -182,4 +193,4 @@ class _Link:
 
 
 if __name__ == "__main__":
-    main(Path())
+    serve(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.options import Options
 from dyntrain.controller.local.pace import patient
+from dyntrain.training.feed.crc import by_table, masked
 from waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)  # of a busy machine: each test starts the command line several times
@@ -165,3 +167,52 @@ AwsLauncher.tag = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 from dyntrain.controller.cli.main import main
 main(["job", *sys.argv[1:]])
 """
+
+
+def tf_record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked(by_table(length))) + data + struct.pack("<I", masked(by_table(data)))
+
+
+READ = """
+import os, pathlib, struct
+rank, root = int(os.environ["NODE_RANK"]), pathlib.Path(os.environ["SM_CHANNEL_FEW"]).parent
+
+def tf_records(path):
+    with open(path, "rb") as file:
+        while header := file.read(12):
+            yield file.read(struct.unpack("<Q", header[:8])[0])
+            file.read(4)
+
+for epoch in range(2):
+    seen = b" ".join(tf_records(root / f"train_{rank}_{epoch}"))
+    pathlib.Path(f"artifacts/{rank}-{epoch}").write_bytes(seen)
+few = sorted(path.name for path in (root / "few").iterdir())
+print("few", few, flush=True)
+"""
+
+
+def test_a_job_of_any_framework_reads_its_channels_as_sagemakers_programs_do(cloud: Cloud, tmp_path: Path) -> None:
+    s3 = cloud.client("s3")
+    for rank in range(2):
+        content = b"".join(tf_record(f"{rank}-{number}".encode()) for number in range(3))
+        s3.put_object(Bucket=BUCKET, Key=f"sets/train/{rank}/part-00000", Body=content)
+    s3.put_object(Bucket=BUCKET, Key="sets/few/labels.csv", Body=b"1\n2\n")
+    channels = [f"train=s3://{BUCKET}/sets/train/", f"few=s3://{BUCKET}/sets/few/,mode=file"]
+    options = [word for channel in channels for word in ("--channel", channel)]
+    done = job(cloud, *arguments("reads", tmp_path / "code", READ, 2, *options, "--data-root", "in/data"))
+    logs = job(cloud, "logs", "reads").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + logs
+    assert f"reads       {channels[0]}" in done.stdout
+    assert logs.count("few ['labels.csv']") == 2
+    assert "channel few: 1 objects in" in logs
+    for rank in range(2):
+        for epoch in range(2):
+            found = s3.get_object(Bucket=BUCKET, Key=f"reads/artifacts/{rank}-{epoch}")["Body"].read()
+            assert found == b" ".join(f"{rank}-{number}".encode() for number in range(3))
+    missing = job(
+        cloud,
+        *arguments("lacks", tmp_path / "code", READ, 1, "--channel", f"few=s3://{BUCKET}/none/", "--data-root", "in"),
+    )
+    assert missing.returncode == 1
+    assert f"feed: channel few: there is no object at s3://{BUCKET}/none/" in missing.stdout

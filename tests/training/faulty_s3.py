@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+PIECE = 65_536
 REFUSAL = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
@@ -20,6 +22,7 @@ class Plan:
     of: str = ".rec"
     refused: int = 0
     cut: int | None = None
+    pause: float = 0.0  # seconds before each 64 KiB
     ranges: list[str] = field(default_factory=list)  # that were asked for and not refused
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -41,11 +44,14 @@ def faulty(endpoint: str, plan: Plan) -> Iterator[str]:
             if refused:
                 self._answer(503, {}, REFUSAL)
                 return
+            self.pause = plan.pause if concerned else 0.0
             asked = HTTPConnection(address.netloc)
             asked.request(self.command, self.path, headers=dict(self.headers))
             answer = asked.getresponse()
             self._answer(answer.status, dict(answer.headers), answer.read(), plan.cut if concerned else None)
             asked.close()
+
+        pause = 0.0
 
         def do_HEAD(self) -> None:
             self.do_GET()
@@ -59,7 +65,9 @@ def faulty(endpoint: str, plan: Plan) -> Iterator[str]:
             self.send_header("Content-Length", length)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body[:cut])
+                for at in range(0, len(body[:cut]), PIECE):
+                    time.sleep(self.pause)
+                    self.wfile.write(body[at : min(at + PIECE, cut or len(body))])
             self.close_connection = True
 
         def log_message(self, format: str, *given: object) -> None:  # noqa: A002  # the library's name

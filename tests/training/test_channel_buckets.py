@@ -16,7 +16,8 @@ from botocore.exceptions import ClientError
 from channel_bed import whole, write
 from click.testing import CliRunner
 from dyntrain.controller.cli.main import main
-from dyntrain.training.worker.channel.objects import ChannelError, checked_source, reading
+from dyntrain.training.feed.listing import reading
+from dyntrain.training.feed.places import ChannelError, checked_source
 from dyntrain.training.worker.channel.records import open_channel, starts_of
 
 import mxnet as mx  # isort: skip

@@ -20,13 +20,15 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from channel_bed import Environ, write
 from conducted import Conductor, Death
 from dyntrain.training.audit import audit
+from dyntrain.training.feed.frames import MAGIC
+from dyntrain.training.feed.places import ChannelError, S3Object
+from dyntrain.training.feed.stream import PATIENCE, PIECE, SKIPPED, ObjectStream
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.launch.plan import LaunchError, parse
 from dyntrain.training.ledger import Intent
-from dyntrain.training.worker.channel.framing import MAGIC, payload
-from dyntrain.training.worker.channel.objects import ChannelError, S3Object, source_of
+from dyntrain.training.worker.channel.framing import payload
+from dyntrain.training.worker.channel.objects import source_of
 from dyntrain.training.worker.channel.records import Streams, open_channel, starts_of
-from dyntrain.training.worker.channel.stream import PATIENCE, PIECE, SKIPPED, ObjectStream
 from faulty_s3 import Plan, faulty
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, labels, mlp, numbers, weights
 from mxnet import autograd

@@ -40,6 +40,7 @@ PLACES = (
     *(ROOT / "controller" / "cli").rglob("*.py"),
     *(ROOT / "node_bootstrap").rglob("*.py"),
     *(ROOT / "training" / "coordinator").glob("*.py"),
+    *(ROOT / "training" / "feed").glob("*.py"),
     *(ROOT / "training" / "worker" / "channel").glob("*.py"),
     *(ROOT / ".chalice").glob("*.py"),
 )

@@ -18,12 +18,13 @@ from dyntrain.controller.contract.folders import not_local
 from dyntrain.missing import absent, advice
 from dyntrain.training.checks.findings import CHECKS_VARIABLE, IGNORE_VARIABLE, MODES, codes_in
 from dyntrain.training.coordinator.command import add_clocks, add_state_transfer
+from dyntrain.training.feed.places import ChannelError, checked_source
 from dyntrain.training.launch.hosts import Host, HostError, Line, address_of, as_reached, is_here, read_lines, resolved
 from dyntrain.training.protocol.clocks import Clocks
 from dyntrain.training.protocol.engines import VARIABLE as ENGINE
 from dyntrain.training.protocol.engines import EngineName
 from dyntrain.training.protocol.slots import MOST_SLOTS
-from dyntrain.training.worker.channel.objects import ChannelError, checked_source, variable
+from dyntrain.training.worker.channel.objects import variable
 
 ALL, SLOTS = "all", "slots"
 WRITER, ALL_REDUCE = ("tensorboard",), ("horovod",)

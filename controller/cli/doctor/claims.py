@@ -100,13 +100,13 @@ CAUGHT = (
     Caught("node_bootstrap/job/bucket.py", "s3:PutObject", "ConditionalRequestConflict", _S3_PUT),
     Caught("node_bootstrap/job/output.py", "logs:CreateLogStream", "ResourceAlreadyExistsException"),
     Caught("training/coordinator/hosts.py", "ssm:GetParameter", "ParameterNotFound"),
-    Caught("training/worker/channel/objects.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
-    Caught("training/worker/channel/objects.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
-    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "NoSuchBucket"),
-    Caught("training/worker/channel/objects.py", "s3:GetObject", "NoSuchKey"),
-    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
-    Caught("training/worker/channel/objects.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
-    Caught("training/worker/channel/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
+    Caught("training/feed/listing.py", "s3:HeadObject", "404", _S3_HEAD_OBJECT),
+    Caught("training/feed/listing.py", "s3:HeadObject", "403", _S3_HEAD_OBJECT),
+    Caught("training/feed/listing.py", "s3:ListObjectsV2", "NoSuchBucket"),
+    Caught("training/feed/listing.py", "s3:GetObject", "NoSuchKey"),
+    Caught("training/feed/listing.py", "s3:ListObjectsV2", "AccessDenied", _S3_ERRORS),
+    Caught("training/feed/listing.py", "s3:ListObjectsV2", "PermanentRedirect", _S3_ERRORS),
+    Caught("training/feed/stream.py", "s3:GetObject", "PreconditionFailed", _S3_GET),
     Caught("controller/cli/doctor/reading.py", "cloudformation:DescribeStacks", "ValidationError", _STACK_ERRORS),
     Caught("controller/cli/doctor/reading.py", "dynamodb:DescribeTable", "ResourceNotFoundException"),
     Caught(
@@ -146,6 +146,7 @@ _WITNESSED = (
 
 _BELIEVED = (
     ("what a manifest of a channel is, in SageMaker", "sagemaker/latest/APIReference/API_S3DataSource.html"),
+    ("how many channels a job of SageMaker has", "sagemaker/latest/APIReference/API_CreateTrainingJob.html"),
     ("which families have which GPUs, older ones too", "ec2/latest/instancetypes/ac.html"),
     ("a signed identity document proves the instance", "AWSEC2/latest/UserGuide/verify-signature.html"),
     ("AWS's keys of the regions, which sign them", "AWSEC2/latest/UserGuide/regions-certs.html"),

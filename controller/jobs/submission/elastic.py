@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dyntrain.controller.contract import job_files as files
 from dyntrain.controller.contract.errors import Conflict, ControllerError, GiveUp, Misconfigured, Refused, RetryLater
@@ -69,7 +69,7 @@ def prepare_cluster(
     if wanted.key_name not in keys and (wanted.key_name or len(keys) != 1):
         known = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
         raise GiveUp(f"give --key-name, one of this region's key pairs ({known}), for SSH to the master")
-    parameters = parameters_of(request, Wanted(wanted.stage, wanted.package, wanted.key_name or keys[0]), hardware)
+    parameters = parameters_of(request, replace(wanted, key_name=wanted.key_name or keys[0]), hardware)
     told = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
     digest = request.digest(hashlib.sha256(told.encode()).hexdigest())
     known_job, stack = ports.records.get(request.name), stacks.stack(request.name)

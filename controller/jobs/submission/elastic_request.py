@@ -33,6 +33,8 @@ UNFIT = {
     "max_hours": "a cluster trains until it is done, and stays until `dyntrain job stop`",
     "requirements": "a prepare-data.py in the code runs on each node first, and may install what the script needs",
     "artifacts": "the folder is job.output; with the commits it is uploaded after each epoch",
+    "workers_per_node": "its template has them",
+    "data_root": "its workers read S3 by job.channel",
     "wait": "a cluster stays when its training is over",
 }
 
@@ -44,6 +46,7 @@ class Wanted:
     stage: str
     package: str
     key_name: str = ""
+    data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
 def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
@@ -82,6 +85,7 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
         "InstanceType": request.instance_type,
         "Accelerator": "Nvidia" if hardware.nvidia else "None",
         **({"VolumeSize": str(request.disk)} if request.disk else {}),
+        **({"DataBucket": wanted.data[0], "DataPrefix": wanted.data[1]} if wanted.data[0] else {}),
     }
 
 

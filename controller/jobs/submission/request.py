@@ -21,12 +21,14 @@ TOPOLOGY = ("JOB_ID", "NODE_RANK", "NUM_NODES", "MASTER_ADDR", "MASTER_PORT", "R
 MASTER_PORT = 7777
 ROOM_GIB = 50  # for packages, code and artifacts: an image's own volume is full of the image
 MOST_HOURS = 24.0 * 28
+DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 
 
 @dataclass(frozen=True)
 class JobRequest:
     """`code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names for them; "" for AWS's
-    own choice. `requirements` "" for none. `disk` in GiB, 0 for what the image has and ROOM_GIB besides.
+    own choice. `requirements` "" for none. `disk` in GiB, 0 for what the image has and ROOM_GIB besides. `channels` are
+    words of the feed's, `workers_per_node` ranks on each machine, among which they are dealt.
     """
 
     name: str
@@ -48,6 +50,9 @@ class JobRequest:
     artifacts: str = "artifacts"
     port: int = MASTER_PORT
     disk: int = 0
+    channels: tuple[str, ...] = ()
+    workers_per_node: int = 1
+    data_root: str = DATA_ROOT
 
     def digest(self, code: str) -> str:
         """Two requests of one digest are the same job; `code` is the digest of what was packed."""
@@ -127,14 +132,14 @@ def in_use(known: JobRecord, digest: str) -> None:
     raise GiveUp(f"the name {known.name} is in use: its job is {known.state}; see `dyntrain job status {known.name}`")
 
 
-def plan_fields(request: JobRequest, record: JobRecord) -> dict[str, Any]:
+def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) -> dict[str, Any]:
     """plan.json, which the nodes read."""
     return {
         "name": request.name,
         "run": record.run,
         "nodes": request.nodes,
         "port": request.port,
-        "command": list(request.command),
+        "command": list(command),
         "env": dict(request.env),
         "artifacts": request.artifacts,
         "requirements": request.requirements,

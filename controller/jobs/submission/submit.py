@@ -24,6 +24,7 @@ from dyntrain.controller.jobs.ports import JobPorts, StoredJob
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord
 from dyntrain.controller.jobs.submission.claim import forget, mine, put
 from dyntrain.controller.jobs.submission.code import Packed
+from dyntrain.controller.jobs.submission.feeding import command_of
 from dyntrain.controller.jobs.submission.ports import Launcher, NoRoom
 from dyntrain.controller.jobs.submission.request import (
     JobRequest,
@@ -156,7 +157,7 @@ class _MayRun(Exception):
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
     """From the plan on. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
     record = stored.record
-    plan = json.dumps(plan_fields(request, record), indent=1).encode()
+    plan = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
     launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
     machines = sorted(launcher.launch(_fields(launcher, request, record)), key=lambda machine: machine.rank)
     for machine in machines:
@@ -200,7 +201,8 @@ def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
         raise GiveUp(f"{where} is not what was submitted; submit the job anew, by another name")
     try:
         fields = json.loads(content)
-        request = JobRequest(**{**fields, "command": tuple(fields["command"])})
+        tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}
+        request = JobRequest(**{**fields, **tuples})
     except (KeyError, TypeError, ValueError) as error:
         raise GiveUp(f"{where} is of another version of dyntrain: {error!r}") from error
     check(request)

@@ -36,9 +36,10 @@ dir=/opt/dyntrain-job
 trap 'sync; systemctl poweroff || poweroff -f' EXIT
 # Also when the program hangs, an hour after the job's time
 systemd-run --on-active={seconds} systemctl poweroff || shutdown -h +{minutes}
-mkdir -p $dir
+mkdir -p $dir /opt/ml
 chmod 711 $dir
 id dyntrain-job || useradd --system --create-home --shell /bin/bash dyntrain-job
+chown dyntrain-job /opt/ml
 tail -n 1 "$0" | cut -c 2- | python3 -c '{unpack}' > $dir/node.pyz || exit 1
 python=python3
 # An older boto3 cannot write what is written only once, which a job's verdict is

@@ -1,22 +1,17 @@
-"""How RecordIO frames its records.
-
-The format is dmlc-core's (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h): a magic number, a
-length of 29 bits below 3 bits that say which part of a record follows, the bytes, and zeros up to a multiple of four.
-A record that contains the magic number is written in parts, split there.
+"""Records of RecordIO, whose frames `feed.frames` describes. One that contains the magic number is written in parts,
+split there.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-MAGIC = 0xCED7230A
-HEADER = struct.Struct("<II")
-_MAGIC_BYTES = struct.pack("<I", MAGIC)
-WHOLE, FIRST, MIDDLE, LAST = range(4)
+from dyntrain.training.feed.frames import FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
+
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def payload(raw: bytes) -> bytes:

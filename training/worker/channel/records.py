@@ -12,10 +12,12 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from botocore.config import Config
+from dyntrain.training.feed.listing import reading, side_by_side
+from dyntrain.training.feed.places import ChannelError, S3Object
+from dyntrain.training.feed.stream import ObjectStream
 from dyntrain.training.host import aws
 from dyntrain.training.worker.channel.framing import payload
-from dyntrain.training.worker.channel.objects import ChannelError, S3Object, objects_of, reading, side_by_side
-from dyntrain.training.worker.channel.stream import ObjectStream
+from dyntrain.training.worker.channel.objects import objects_of
 
 from mxnet import gluon  # isort: skip
 

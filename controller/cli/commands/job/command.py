@@ -83,6 +83,22 @@ for command in (job_list, status, logs, stop, template):
 @click.option("--env", "settings", multiple=True, metavar="K=V", help="For the command; may be given several times.")
 @click.option("--requirements", help="For pip, in the code's folder.  [default: requirements.txt if it is there]")
 @click.option("--artifacts", default="artifacts", show_default=True, help="Folder in the code's that is kept.")
+@click.option(
+    "--channel",
+    "channels",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="Data: s3://BUCKET/PREFIX/ or s3://BUCKET/KEY,manifest as FIFOs NAME_0, NAME_1, ..., one an epoch; with "
+    ",mode=file a folder. Also ,shuffle=SEED and ,format=.",
+)
+@click.option(
+    "--workers-per-node",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Ranks on each machine, among which a channel is dealt.",
+)
+@click.option("--data-root", default="", help="Where channels are.  [default: /opt/ml/input/data]")
 @click.option("--wait", is_flag=True, help="Stay until the job ends; the exit code says how.")
 @click.option(
     "--elastic",
@@ -137,10 +153,13 @@ def _requested(
     template`; an elastic job has of it the bucket alone. Raises GiveUp.
     """
     from dyntrain.controller.adapters.submission import stack_defaults
+    from dyntrain.controller.cli.commands.job.data import checked
     from dyntrain.controller.contract.command_words import command_words
     from dyntrain.controller.jobs.submission.code import requirements_of
-    from dyntrain.controller.jobs.submission.request import JobRequest, environment_of
+    from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
+    for warning in checked(asked["channels"], elastic=elastic):
+        click.echo(f"Warning: {warning}", err=True)
     of_stack = {"bucket": "bucket"}
     if not elastic:
         of_stack |= {"profile": "profile", "security_group": "security-group"}
@@ -149,6 +168,7 @@ def _requested(
         raise GiveUp(NO_STACK)
     known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
     known["disk"] = asked.get("disk") or 0
+    known["data_root"] = asked["data_root"] or DATA_ROOT
     known["command"] = command_words(asked["command"], _program_in(asked["code"]))
     requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
     return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
@@ -202,6 +222,7 @@ def _told(request: JobRequest, size: str, price: float | None) -> str:
         f"at most {request.max_hours:g} hours each attempt",
         f"  runs        {printable(' '.join(request.command))}",
         f"  code        {size}, into s3://{request.bucket}/{request.name}/",
+        *([f"  reads       {printable(', '.join(request.channels))}"] if request.channels else []),
         f"  may         {request.profile or 'do nothing in AWS: without --profile it can fetch no code'}",
     ]
     if price is not None:

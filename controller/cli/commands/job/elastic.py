@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from dyntrain.controller.adapters.stacks import AwsStacks
 from dyntrain.controller.adapters.submission import AwsLauncher
 from dyntrain.controller.cli.answers.connection import Connection
 from dyntrain.controller.cli.answers.query import snapshot, summary
+from dyntrain.controller.cli.commands.job.data import data_of, variables_of
 from dyntrain.controller.cli.commands.job.jobs import stored_job
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.cli.shell.options import width_of_terminal
@@ -68,6 +69,7 @@ def submit_elastic(
 ) -> None:
     """`typed`: the options that the person gave. Returns once the job trains."""
     check_elastic(request, typed)
+    request = replace(request, env={**request.env, **variables_of(request.channels)})
     stage = stage_of_command()
     if stage.name is None:
         raise GiveUp("a cluster belongs to a stage: give --stage or DYNTRAIN_STAGE")
@@ -77,7 +79,7 @@ def submit_elastic(
     wheel = package or f"s3://{request.bucket}/dyntrain-{version('dyntrain')}-py3-none-any.whl"
     with waiting("asking AWS whether this can be done"):
         registered = request.name in connection.ports.parameters.policies()
-        wanted = Wanted(stage.name, wheel, key_name)
+        wanted = Wanted(stage.name, wheel, key_name, data_of(request.channels))
         prepared = prepare_cluster(
             ports, launcher, stacks, request, packed, wanted, secrets.token_hex(6), registered=registered
         )

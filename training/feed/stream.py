@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from dyntrain.training.worker.channel.objects import ChannelError, S3Object
+from dyntrain.training.feed.places import ChannelError, S3Object
 
 PIECE = 256 * 1024  # taken from the connection at once
 SKIPPED = 1024 * 1024  # read and thrown away rather than asked for anew, which costs a round trip
@@ -49,6 +49,15 @@ class ObjectStream:
         del self._buffer[:length]
         self._at += length
         return found
+
+    def some(self, start: int) -> bytes:
+        """What follows, at least a byte, as it comes: for who reads on to the end. Raises ChannelError, as `read`."""
+        if self._buffer or self._at != start:
+            self.close()
+            self._at = start
+        piece = self._piece()
+        self._at += len(piece)
+        return piece
 
     def close(self) -> None:
         """What is in hand is gone too."""

@@ -1,0 +1,69 @@
+"""A job's command with data beside it: the feed is its parent, a program that travels in the plan."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from functools import cache
+from importlib.resources import files
+
+from dyntrain.controller.jobs.submission.request import JobRequest
+
+PACKAGES = ("", "training/")
+MODULES = (
+    "__init__",
+    "channels",
+    "command",
+    "copying",
+    "crc",
+    "dealing",
+    "feeder",
+    "fifos",
+    "frames",
+    "guardian",
+    "keeper",
+    "listing",
+    "opened",
+    "places",
+    "pump",
+    "stream",
+)
+# The job's own python3 first, whose packages may have google-crc32c; the tools' has the boto3 that an image may lack.
+SCRIPT = """\
+for python in python3 /opt/dyntrain-job/tools/bin/python; do "$python" -c 'import boto3' 2>/dev/null && break; done
+"$python" -c 'import base64, sys; open(".dyntrain-feed", "wb").write(base64.b85decode(sys.argv[1]))' "$0" || exit 1
+exec "$python" .dyntrain-feed "$@"
+"""
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def command_of(request: JobRequest, region: str) -> list[str]:
+    """What a node runs: what was asked for, below the feed where there are channels."""
+    if not request.channels:
+        return list(request.command)
+    options = [word for channel in request.channels for word in ("--channel", channel)]
+    options += ["--root", request.data_root, "--workers-per-node", str(request.workers_per_node), "--region", region]
+    return ["/bin/sh", "-c", SCRIPT, packed(), *options, "--", *request.command]
+
+
+@cache
+def packed() -> str:
+    """Far below what Linux takes as one argument, 131,072 bytes."""
+    return base64.b85encode(program()).decode()
+
+
+def program() -> bytes:
+    """A zip that Python runs; the same bytes each time."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as zipped:
+        parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
+        for name in MODULES:
+            path = f"training/feed/{name}.py"
+            parts[f"dyntrain/{path}"] = files("dyntrain").joinpath(path).read_text(encoding="utf-8")
+        parts["__main__.py"] = "import sys\nfrom dyntrain.training.feed.command import main\nsys.exit(main())\n"
+        for name, text in sorted(parts.items()):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            zipped.writestr(entry, text)
+    return content.getvalue()

@@ -1,0 +1,103 @@
+"""Channels as folders, whole before the program begins.
+
+What would break for a user: a program that trains on half of the files, a full disk that is found out after an hour,
+objects that are put where they overwrite something else.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from channel_bed import Environ
+from dyntrain.training.feed.channels import channel_of
+from dyntrain.training.feed.copying import copy
+from dyntrain.training.feed.places import ChannelError
+from faulty_s3 import Plan, faulty
+
+CHANNEL = channel_of("train=s3://data/train/,mode=file")
+
+
+def put(s3: Any, **content: bytes) -> None:
+    for name, body in content.items():
+        s3.put_object(Bucket="data", Key=f"train/{name.replace('__', '/')}", Body=body)
+
+
+def found(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_is_there_also_when_s3_cuts_and_refuses(s3: Any, endpoint: str, through: Environ, tmp_path: Path) -> None:
+    put(s3, a=b"a" * 200_000, sub__b=b"b", empty=b"")
+    s3.put_object(Bucket="data", Key="train/sub/", Body=b"")  # what the console makes for a folder
+    plan = Plan(of="/a", refused=2, cut=70_000)
+    said: list[str] = []
+    with faulty(endpoint, plan) as address:
+        through(address)
+        copy(boto3.Session().client("s3"), CHANNEL, tmp_path / "train", said.append)
+    assert found(tmp_path / "train") == {"a": b"a" * 200_000, "sub/b": b"b", "empty": b""}
+    assert len(plan.ranges) == 3, "each goes on where the one before was cut"
+    assert said[0].startswith(f"channel train: 4 objects in {tmp_path}/train, 0.2 MB of them in ")
+
+
+def test_how_far_it_is_is_said_and_what_is_there_is_not_copied_again(s3: Any, tmp_path: Path) -> None:
+    put(s3, a=b"1" * 100, b=b"2" * 100)
+    times = iter(range(0, 1000, 11))
+    said: list[str] = []
+    copy(s3, CHANNEL, tmp_path, said.append, lambda: float(next(times)))
+    assert said[0] == "channel train: 1 of 2 objects, 0.0 MB of 0.0 MB"
+    (tmp_path / "a").write_bytes(b"x" * 100)
+    (tmp_path / "b").write_bytes(b"x" * 50)
+    copy(s3, CHANNEL, tmp_path, said.append)
+    assert found(tmp_path) == {"a": b"x" * 100, "b": b"2" * 100}
+
+
+def test_a_prefix_or_a_manifest_gives_the_places(s3: Any, tmp_path: Path) -> None:
+    put(s3, deep__a=b"1", deep__b=b"2")
+    s3.put_object(Bucket="data", Key="m", Body=b'[{"prefix": "s3://data/train/"}, "deep/b"]')
+    for source, expected in (
+        ("s3://data/train", {"deep/a", "deep/b"}),
+        ("s3://data/train/deep/a", {"a"}),
+        ("s3://data/train/deep", {"a", "b"}),
+        ("s3://data/m,manifest", {"train/deep/b"}),
+    ):
+        folder = tmp_path / source.replace("/", "_")
+        copy(s3, channel_of(f"train={source},mode=file"), folder, lambda text: None)
+        assert set(found(folder)) == expected, source
+
+
+def test_a_full_disk_is_told_before_the_copy_and_in_it(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(s3, a=b"1" * 2_000_000, b=b"2")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_500_000))
+    with pytest.raises(
+        ChannelError, match=r"channel train: 2\.0 MB do not fit in .*, where 1\.5 MB are free; give a"
+    ) as told:
+        copy(s3, CHANNEL, tmp_path / "full", lambda text: None)
+    assert len(str(told.value).split()) <= 30
+    assert not found(tmp_path / "full")
+    monkeypatch.undo()
+    opened = Path.open
+
+    def full(path: Path, *how: Any, **more: Any) -> Any:
+        if path.name == "a.part":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(ChannelError, match=r"channel train: 2\.0 MB do not fit"):
+        copy(s3, CHANNEL, tmp_path / "fuller", lambda text: None)
+    assert set(found(tmp_path / "fuller")) <= {"b"}, "what is there is whole"
+
+
+def test_an_object_that_would_lie_elsewhere_is_refused(s3: Any, tmp_path: Path) -> None:
+    s3.put_object(Bucket="data", Key="train/../../x", Body=b"1")
+    with pytest.raises(ChannelError, match="would lie outside of"):
+        copy(s3, CHANNEL, tmp_path / "train", lambda text: None)
+    assert not found(tmp_path)

@@ -1,0 +1,83 @@
+"""What a person says of a channel: NAME=SOURCE[,shuffle=SEED][,mode=file][,format=FORMAT]. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dyntrain.training.feed.frames import FORMATS, checked_format
+from dyntrain.training.feed.places import ChannelError, checked_name, checked_source
+
+PIPE, FILE = MODES = ("pipe", "file")
+ROOT = "/opt/ml/input/data"
+_SETTING = re.compile(r"(.*),(shuffle|mode|format)=([^,/]*)", re.DOTALL)
+_OF_A_RANK = re.compile(r"(.+)_(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True)
+class Channel:
+    """`seed` None: objects come by name, or as the manifest has them. `format` "": by what the objects are."""
+
+    name: str
+    source: str
+    mode: str = PIPE
+    seed: int | None = None
+    format: str = ""
+
+    @property
+    def dealt(self) -> bool:
+        """Among ranks, besides its being there as a whole. A channel that is called NAME_3 is a rank's own already."""
+        return self.mode == PIPE and _OF_A_RANK.fullmatch(self.name) is None
+
+    def of_rank(self, rank: int) -> str:
+        return f"{self.name}_{rank}"
+
+
+def channels_of(words: Sequence[str]) -> list[Channel]:
+    """Raises ChannelError."""
+    found = [channel_of(word) for word in words]
+    names = [channel.name for channel in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ChannelError(f"channel {twice[0]} is given twice")
+    folders = {channel.name for channel in found if channel.mode == FILE}
+    for name in names:
+        matched = _OF_A_RANK.fullmatch(name)
+        if name in folders and matched is not None and matched[1] in set(names) - folders:
+            raise ChannelError(f"channel {name}: its folder has the name of a FIFO of channel {matched[1]}")
+    return found
+
+
+def channel_of(word: str) -> Channel:
+    """Raises ChannelError."""
+    name, _, source = word.partition("=")
+    said: dict[str, str] = {}
+    while (matched := _SETTING.fullmatch(source)) is not None:
+        source = matched[1]
+        said.setdefault(matched[2], matched[3])
+    mode, seed = said.get("mode", PIPE).lower(), said.get("shuffle")
+    if mode not in MODES:
+        raise ChannelError(f"channel {name}: mode={mode} is neither of {', '.join(MODES)}")
+    if seed is not None and not re.fullmatch(r"-?[0-9]{1,19}", seed):
+        raise ChannelError(f"channel {name}: shuffle={seed} is no whole number")
+    if mode == FILE and seed is not None:
+        raise ChannelError(f"channel {name}: shuffle is for mode=pipe; in a folder the program chooses the order")
+    kind = said.get("format", "")
+    return Channel(
+        checked_name(name),
+        checked_source(source),
+        mode,
+        None if seed is None else int(seed),
+        checked_format(kind) if kind and kind.lower() not in FORMATS else kind.lower(),
+    )
+
+
+def rank_of(name: str) -> tuple[str, int] | None:
+    """Of NAME_3: NAME and 3."""
+    matched = _OF_A_RANK.fullmatch(name)
+    return None if matched is None else (matched[1], int(matched[2]))
+
+
+def unopened(name: str, first: str, seconds: float) -> str:
+    """For people, of a rank that does not read what is its own."""
+    return f"channel {name}: nobody has opened it, {seconds:.0f} s after {first} was; does that rank's program read it?"

@@ -1,0 +1,177 @@
+"""`python -m dyntrain.training.feed --channel NAME=SOURCE ... -- COMMAND`: runs a program whose data is in S3."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from dyntrain.training.feed.channels import FILE, PIPE, ROOT, Channel, channels_of
+from dyntrain.training.feed.copying import copy
+from dyntrain.training.feed.crc import fast
+from dyntrain.training.feed.dealing import many_channels
+from dyntrain.training.feed.guardian import Guardian
+from dyntrain.training.feed.keeper import Keeper
+from dyntrain.training.feed.opened import die_with
+from dyntrain.training.feed.places import ChannelError
+
+TURN_SECONDS = 0.2
+PATIENCE = 20.0  # between SIGTERM and SIGKILL
+SETTINGS = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 2})
+
+
+def connect(region: str | None) -> Any:
+    made: Any = boto3.session.Session(region_name=region).client  # its type knows every service by name
+    return made("s3", config=SETTINGS)
+
+
+def say(text: str) -> None:
+    print(f"feed: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command's exit code; 1 for a problem with the data, which is the last line then."""
+    args = _parser().parse_args(argv)
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    try:
+        channels = channels_of(args.channel)
+        ranks, local = ranks_here(os.environ, args.workers_per_node)
+        return run(Path(args.root), channels, ranks, local, command, partial(connect, args.region))
+    except ChannelError as error:
+        say(str(error))
+        return 1
+
+
+def ranks_here(environment: Mapping[str, str], workers: int) -> tuple[int, range]:
+    """How many ranks the job has, and which are this machine's. Raises ChannelError."""
+    try:
+        nodes, node = int(environment.get("NUM_NODES", "1")), int(environment.get("NODE_RANK", "0"))
+    except ValueError as error:
+        raise ChannelError(f"NUM_NODES and NODE_RANK must be whole numbers: {error}") from error
+    return nodes * workers, range(node * workers, (node + 1) * workers)
+
+
+def run(
+    root: Path,
+    channels: Sequence[Channel],
+    ranks: int,
+    local: range,
+    command: Sequence[str],
+    connect: Callable[[], Any],
+) -> int:
+    """Raises ChannelError."""
+    root = root.absolute()
+    pipes = [channel for channel in channels if channel.mode == PIPE]
+    if warning := many_channels(len(pipes)):
+        say(warning)
+    if fast() is None:
+        say("without google-crc32c (a line for requirements.txt) TFRecords' lengths are checked, not their contents")
+    _configuration(root, channels, ranks)
+    for channel in channels:
+        if channel.mode == FILE:
+            copy(connect(), channel, root / channel.name, say)
+    return _attend(Keeper(root, pipes, ranks, local, say, connect), command, _environment(root, channels))
+
+
+def _attend(keeper: Keeper, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    program = _started(command, environment)
+    guardian = Guardian(program.pid)
+    keeper.group = guardian.group
+    try:
+        return _until_over(keeper, program)
+    finally:
+        keeper.close()
+        guardian.dismiss()
+
+
+def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda told, _: _tell(program, told))
+    while (code := program.poll()) is None and not keeper.problem:
+        keeper.turn(TURN_SECONDS)
+    if not keeper.problem:
+        return code if code is not None and code >= 0 else 128 - (code or 0)
+    _tell(program, signal.SIGTERM)  # its readers wait still, so it has not taken what is missing for an end
+    until = time.monotonic() + PATIENCE
+    while program.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    _tell(program, signal.SIGKILL)
+    program.wait()
+    say(keeper.problem)
+    return 1
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Raises ChannelError."""
+    parent = os.getpid()
+    try:
+        return subprocess.Popen(
+            list(command), env=dict(environment), start_new_session=True, preexec_fn=lambda: die_with(parent)
+        )
+    except (OSError, IndexError) as error:
+        raise ChannelError(f"the command cannot be started: {error}") from error
+
+
+def _tell(program: subprocess.Popen[bytes], number: int) -> None:
+    """All that it has started."""
+    try:
+        os.killpg(program.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _environment(root: Path, channels: Sequence[Channel]) -> dict[str, str]:
+    """Where each channel lies, as SageMaker's containers say it, and as `job.channel` reads it."""
+    names = {channel: channel.name.upper().replace("-", "_") for channel in channels}
+    return {
+        **os.environ,
+        **{f"SM_CHANNEL_{name}": str(root / channel.name) for channel, name in names.items()},
+        **{f"DYNTRAIN_CHANNEL_{name}": channel.source for channel, name in names.items()},
+    }
+
+
+def _configuration(root: Path, channels: Sequence[Channel], ranks: int) -> None:
+    """What PipeModeDataset looks a channel up in. Raises ChannelError."""
+    modes = {channel.name: channel.mode for channel in channels}
+    for channel in channels:
+        if channel.dealt:
+            modes.update({channel.of_rank(rank): PIPE for rank in range(ranks)})
+    told = {name: {"TrainingInputMode": mode.capitalize()} for name, mode in modes.items()}
+    folder = root.parent / "config"
+    try:
+        for place in (root, folder):
+            place.mkdir(parents=True, exist_ok=True)
+        (folder / "inputdataconfig.json").write_text(json.dumps(told, indent=1) + "\n")
+    except OSError as error:
+        raise ChannelError(f"{root} cannot be made: {error.strerror}; --root names another folder") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m dyntrain.training.feed",
+        description="Run a program that reads channels of S3, as FIFOs ROOT/NAME_EPOCH or as folders ROOT/NAME.",
+    )
+    parser.add_argument(
+        "--channel",
+        action="append",
+        default=[],
+        metavar="NAME=SOURCE[,shuffle=SEED][,mode=file][,format=FORMAT]",
+        help="s3://BUCKET/PREFIX/ or s3://BUCKET/KEY,manifest; any number of them",
+    )
+    parser.add_argument("--root", default=ROOT, help=f"where they are; default: {ROOT}")
+    parser.add_argument(
+        "--workers-per-node", type=int, default=1, metavar="N", help="ranks on each machine, among which NAME is dealt"
+    )
+    parser.add_argument("--region", help="of the calls to S3; default: as the AWS CLI has it")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="after --")
+    return parser

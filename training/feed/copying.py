@@ -1,0 +1,114 @@
+"""A channel as a folder: all its objects are there, whole, before the program begins."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from dyntrain.training.feed.channels import Channel
+from dyntrain.training.feed.listing import listed
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, parsed
+from dyntrain.training.feed.stream import ObjectStream
+
+AT_ONCE = 8
+TAKEN = 1024 * 1024
+EVERY_SECONDS = 10.0  # progress
+PART = ".part"
+
+
+def copy(
+    s3: Any,
+    channel: Channel,
+    folder: Path,
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """What is there already, of the object's size, is left; what was copied in part is copied anew. Raises
+    ChannelError, for which nothing that is whole is lost.
+    """
+    objects = listed(s3, channel.source)
+    if not objects:
+        raise ChannelError(f"channel {channel.name}: there is no object at {channel.source}")
+    wanted = {path: one for path, one in _places(channel, objects, folder) if _size(path) != one.size}
+    missing = sum(one.size for one in wanted.values())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _fits(channel, folder, missing)
+        began = told = clock()
+        done = size = 0
+        with ThreadPoolExecutor(AT_ONCE, "copy") as pool:
+            going = {pool.submit(_copied, s3, one, path): one for path, one in wanted.items()}
+            try:
+                for future in as_completed(going):
+                    future.result()
+                    done, size = done + 1, size + going[future].size
+                    if clock() - told > EVERY_SECONDS:
+                        told = clock()
+                        say(f"channel {channel.name}: {done} of {len(wanted)} objects, {_mb(size)} of {_mb(missing)}")
+            finally:
+                for future in going:
+                    future.cancel()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(channel, folder, missing) from error
+        raise ChannelError(f"channel {channel.name}: {folder} cannot be written: {error.strerror}") from error
+    say(
+        f"channel {channel.name}: {len(objects)} objects in {folder}, {_mb(missing)} of them in {clock() - began:.0f} s"
+    )
+
+
+def _places(channel: Channel, objects: list[S3Object], folder: Path) -> Iterator[tuple[Path, S3Object]]:
+    """Below the folder as below the prefix; of a manifest by the whole key. Raises ChannelError."""
+    prefix = "" if channel.source.endswith(MANIFEST) else parsed(channel.source)[1]
+    below = prefix if prefix.endswith("/") else prefix.rpartition("/")[0] + "/" if "/" in prefix else ""
+    if prefix and not prefix.endswith("/") and all(one.key.startswith(f"{prefix}/") for one in objects):
+        below = f"{prefix}/"
+    for one in objects:
+        if one.key.endswith("/"):
+            continue  # what the console makes for a folder
+        path = Path(os.path.normpath(folder / one.key[len(below) :]))
+        if folder not in path.parents:
+            raise ChannelError(f"channel {channel.name}: {one} would lie outside of {folder}")
+        yield path, one
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else -1
+
+
+def _fits(channel: Channel, folder: Path, missing: int) -> None:
+    if missing > shutil.disk_usage(folder).free:
+        raise _full(channel, folder, missing)
+
+
+def _full(channel: Channel, folder: Path, missing: int) -> ChannelError:
+    free = shutil.disk_usage(folder).free
+    return ChannelError(
+        f"channel {channel.name}: {_mb(missing)} do not fit in {folder}, where {_mb(free)} are free; give a larger "
+        "disk, or mode=pipe"
+    )
+
+
+def _copied(s3: Any, source: S3Object, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + PART)
+    stream = ObjectStream(s3, source)
+    try:
+        with part.open("wb") as file:
+            for at in range(0, source.size, TAKEN):
+                file.write(stream.read(at, min(TAKEN, source.size - at)))
+        part.rename(path)
+    finally:
+        stream.close()
+        if part.exists():
+            part.unlink()
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

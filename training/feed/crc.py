@@ -1,0 +1,45 @@
+"""CRC32C, by which TFRecord is checked: by a library that is there, else by a table, for a few bytes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _table() -> list[int]:
+    made = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        made.append(value)
+    return made
+
+
+_TABLE = _table()
+
+
+def by_table(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def fast() -> Callable[[bytes], int] | None:
+    """None: there is no library, and a table would take longer than the network."""
+    for name, function in (("google_crc32c", "value"), ("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")):
+        try:
+            found = importlib.import_module(name)
+        except ImportError:
+            continue
+        if getattr(found, "implementation", "c") != "python":
+            made: Callable[[bytes], int] = getattr(found, function)
+            return made
+    return None
+
+
+def masked(crc: int) -> int:
+    """As TFRecord keeps it."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

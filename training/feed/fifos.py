@@ -1,0 +1,82 @@
+"""A FIFO on its path: offered, taken by its first reader, and from then on a guard that turns others away."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from dyntrain.training.feed.opened import Opened
+
+_F_SETPIPE_SZ = 1031
+PIPE_BYTES = 1024 * 1024  # between a feeder and its reader; what an account may have at most is the system's to say
+MOST_CALLED = 4096  # bytes of what is written at once, whole or not at all
+
+
+class Fifo:
+    """Nobody's open of it waits: this process holds both ends until a reader is there."""
+
+    def __init__(self, path: Path, opened: Opened) -> None:
+        self.path, self._opened = path, opened
+        self.made, self.watch = _made(path, opened)
+
+    def take(self) -> tuple[int, int]:
+        """After it was opened. Returns the end to write into, and how often it was opened before nobody could open it
+        any more; by its path now another FIFO is found, the guard.
+        """
+        guard, watch = _made(self.path, self._opened)
+        opens = self._opened.times(self.watch)
+        self._opened.forget(self.watch)
+        write = os.open(f"/proc/self/fd/{self.made}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        enlarge(write)
+        os.close(self.made)
+        self.made, self.watch = guard, watch
+        return write, opens
+
+    def turn_away(self, sentence: str) -> None:
+        """Those that opened the guard read `sentence`, which is no record; whoever comes later meets another guard."""
+        self._opened.times(self.watch)
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.made, f"{sentence}\n".encode()[:MOST_CALLED])
+        self._opened.forget(self.watch)
+        os.close(self.made)
+        self.made, self.watch = _made(self.path, self._opened)
+
+    def withdraw(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self._opened.forget(self.watch)
+        os.close(self.made)
+
+
+def enlarge(pipe: int) -> None:
+    """As far as the system lets it."""
+    for size in (PIPE_BYTES, PIPE_BYTES // 4):
+        try:
+            fcntl.fcntl(pipe, _F_SETPIPE_SZ, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EBUSY):
+                raise
+
+
+def _made(path: Path, opened: Opened) -> tuple[int, int]:
+    """In place of what was there: whoever opens the path meets the one or the other."""
+    aside = path.with_name(f".{path.name}.made")
+    with contextlib.suppress(FileNotFoundError):
+        aside.unlink()
+    os.mkfifo(aside, 0o600)
+    made = os.open(aside, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    watch = opened.watch(made)
+    aside.rename(path)
+    return made, watch
+
+
+def clear(root: Path) -> None:
+    """Of FIFOs that an earlier run has left."""
+    for path in root.iterdir():
+        if stat.S_ISFIFO(path.lstat().st_mode):
+            path.unlink()

@@ -1,0 +1,122 @@
+"""How records are framed, and whether the frames are sound. Pure.
+
+RecordIO is dmlc-core's (https://github.com/dmlc/dmlc-core/blob/main/include/dmlc/recordio.h), TFRecord TensorFlow's
+(https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dyntrain.training.feed.crc import by_table, masked
+from dyntrain.training.feed.places import ChannelError
+
+RECORDIO, TFRECORD, LINES, WHOLE_OBJECTS = FORMATS = ("recordio", "tfrecord", "lines", "none")
+BY_NAME = {
+    ".rec": RECORDIO,
+    ".tfrecord": TFRECORD,
+    ".tfrecords": TFRECORD,
+    **dict.fromkeys((".csv", ".json", ".jsonl", ".libsvm", ".tsv", ".txt"), LINES),
+}
+MAGIC = 0xCED7230A
+HEADER = struct.Struct("<II")
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_TF_HEADER, _TF_FRAME = 12, 16  # bytes
+Check = Callable[[bytes], int]
+
+
+class Damaged(ValueError):
+    """`at`: the byte of the buffer at which the record begins that is none."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(why)
+        self.at = at
+
+
+class Split(NamedTuple):
+    """`records` whole ones end at byte `end`; the next one is whole with `wanted` bytes behind that, or later."""
+
+    end: int
+    records: int
+    wanted: int = 0
+
+
+def format_of(head: bytes, name: str) -> str:
+    """By an object's first twelve bytes, else by its name."""
+    if len(head) >= HEADER.size and HEADER.unpack_from(head)[0] == MAGIC:
+        return RECORDIO
+    if len(head) >= _TF_HEADER and _sound(head, 0, 8):
+        return TFRECORD
+    for ending, found in BY_NAME.items():
+        if name.lower().endswith(ending):
+            return found
+    return WHOLE_OBJECTS
+
+
+def checked_format(name: str) -> str:
+    """Raises ChannelError."""
+    if name.lower() not in FORMATS:
+        raise ChannelError(f"{name!r} is no format of records: {', '.join(FORMATS)}")
+    return name.lower()
+
+
+def split(kind: str, buffer: bytes, last: bool, crc: Check | None) -> Split:
+    """The whole records at the buffer's begin; `last`: nothing of the object follows. `crc` None: of TFRecords the
+    contents are not looked at. Raises Damaged.
+    """
+    if kind == TFRECORD:
+        found = _tf_records(buffer, crc)
+    elif kind == RECORDIO:
+        found = _record_io(buffer)
+    elif kind == LINES:
+        end = len(buffer) if last else buffer.rfind(b"\n") + 1
+        unended = last and bool(buffer) and not buffer.endswith(b"\n")
+        return Split(end, buffer.count(b"\n", 0, end) + unended, len(buffer) - end + 1)
+    else:
+        return Split(len(buffer), int(last))
+    if last and found.end < len(buffer):
+        raise Damaged(found.end, "the object ends within the record")
+    return found
+
+
+def _sound(buffer: bytes, start: int, length: int, crc: Check = by_table) -> bool:
+    told: int = _CRC.unpack_from(buffer, start + length)[0]
+    return masked(crc(buffer[start : start + length])) == told
+
+
+def _tf_records(buffer: bytes, crc: Check | None) -> Split:
+    at = count = 0
+    size = len(buffer)
+    while size - at >= _TF_HEADER:
+        if not _sound(buffer, at, 8, crc or by_table):
+            raise Damaged(at, "the checksum of the record's length is wrong")
+        length = _LENGTH.unpack_from(buffer, at)[0]
+        if size - at < length + _TF_FRAME:
+            return Split(at, count, length + _TF_FRAME)
+        if crc is not None and not _sound(buffer, at + _TF_HEADER, length, crc):
+            raise Damaged(at, "the checksum of the record is wrong")
+        at += length + _TF_FRAME
+        count += 1
+    return Split(at, count, _TF_FRAME)
+
+
+def _record_io(buffer: bytes) -> Split:
+    end = at = count = 0
+    within = False
+    while len(buffer) - at >= HEADER.size:
+        magic, told = HEADER.unpack_from(buffer, at)
+        kind, length = told >> 29, told & (1 << 29) - 1
+        if magic != MAGIC or kind > LAST or (kind in (MIDDLE, LAST)) != within:
+            raise Damaged(end, "no record begins there")
+        following = at + HEADER.size + (length + 3) // 4 * 4
+        if following > len(buffer):
+            return Split(end, count, following - end)
+        at, within = following, kind in (FIRST, MIDDLE)
+        if not within:
+            end = at
+            count += 1
+    return Split(end, count, at - end + HEADER.size)

@@ -1,0 +1,96 @@
+"""Which objects there are below a prefix, or in a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
+from dyntrain.training.feed.places import MANIFEST, ChannelError, S3Object, manifest_of, parsed
+
+AT_ONCE = 16  # questions to S3, each a round trip, of which a channel may need thousands
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+
+@contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Raises ChannelError, with the place, for what S3 says of it and no waiting mends."""
+    try:
+        yield
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "NoSuchBucket":
+            raise ChannelError(f"{where}: there is no such bucket") from error
+        if error.response["Error"]["Code"] == "NoSuchKey":
+            raise ChannelError(f"{where}: it is not there") from error
+        if error.response["Error"]["Code"] in ("AccessDenied", "403"):
+            raise ChannelError(f"{where}: this machine's credentials may not read it") from error
+        if error.response["Error"]["Code"] == "PermanentRedirect":
+            raise ChannelError(f"{where}: its bucket is in another region than AWS_DEFAULT_REGION says") from error
+        raise
+
+
+def side_by_side(ask: Callable[[Asked], Told], of: Iterable[Asked]) -> list[Told]:
+    """In the order of what was asked. Raises what `ask` raises of the first that failed."""
+    with ThreadPoolExecutor(AT_ONCE, "channel") as pool:
+        return list(pool.map(ask, of))
+
+
+def listed(s3: Any, source: str) -> list[S3Object]:
+    """All objects of s3://BUCKET/PREFIX, ordered by key, or of s3://BUCKET/KEY,manifest in its order, each once. Raises
+    ChannelError, and what botocore raises.
+    """
+    bucket, rest = parsed(source)
+    if source.endswith(MANIFEST):
+        found = _of_manifest(s3, bucket, rest)
+    else:
+        found = sorted(_below(_of_prefix(s3, bucket, rest), rest), key=lambda one: one.key)
+    return list(dict.fromkeys(found))
+
+
+def _of_prefix(s3: Any, bucket: str, prefix: str) -> list[S3Object]:
+    with reading(f"s3://{bucket}/{prefix}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return [
+            S3Object(bucket, one["Key"], one["Size"], one["ETag"]) for page in pages for one in page.get("Contents", [])
+        ]
+
+
+def _below(found: list[S3Object], prefix: str) -> list[S3Object]:
+    """Of a prefix without its slash: what is in that folder; where there is none, the objects whose names begin so. S3
+    would give `train2/` for `train` too.
+    """
+    if not prefix or prefix.endswith("/"):
+        return found
+    rests = {one: one.key.removeprefix(prefix) for one in found}
+    folder = [one for one, rest in rests.items() if rest.startswith("/")]
+    return folder or [one for one, rest in rests.items() if "/" not in rest]
+
+
+def _of_manifest(s3: Any, bucket: str, key: str) -> list[S3Object]:
+    where = f"s3://{bucket}/{key}"
+    with reading(where):
+        content = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    there, keys = manifest_of(content, where)
+
+    def named(name: str) -> S3Object:
+        found = head(s3, there, name)
+        if found is None:
+            raise ChannelError(f"{where} names s3://{there}/{name}, which is not there")
+        return found
+
+    return side_by_side(named, keys)
+
+
+def head(s3: Any, bucket: str, key: str) -> S3Object | None:
+    """None: it is not there."""
+    try:
+        with reading(f"s3://{bucket}/{key}"):
+            told = s3.head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "404":
+            return None
+        raise
+    return S3Object(bucket, key, told["ContentLength"], told["ETag"])

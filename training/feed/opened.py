@@ -1,0 +1,109 @@
+"""Who opens a FIFO: inotify says that it is opened, `/proc` by whom."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+from collections import Counter
+
+_EVENT = struct.Struct("iIII")
+_IN_OPEN = 0x20
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_RANKS = (b"RANK=", b"HOROVOD_RANK=", b"OMPI_COMM_WORLD_RANK=", b"NODE_RANK=")
+
+
+class Opened:
+    """`fileno` is readable when something was opened. Raises OSError where inotify has no room."""
+
+    def __init__(self) -> None:
+        self._fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_instances")
+        self._seen: Counter[int] = Counter()
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def watch(self, fd: int) -> int:
+        """The file that `fd` is, by whatever name it is opened. Returns what `events` calls it."""
+        found: int = _LIBC.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _IN_OPEN)
+        if found < 0:
+            raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_watches")
+        return found
+
+    def forget(self, watch: int) -> None:
+        _LIBC.inotify_rm_watch(self._fd, watch)
+
+    def look(self) -> list[int]:
+        """What was opened and is not yet `times`d."""
+        while True:
+            try:
+                content = os.read(self._fd, 65_536)
+            except BlockingIOError:
+                return list(self._seen)
+            at = 0
+            while at < len(content):
+                watch, mask, _, length = _EVENT.unpack_from(content, at)
+                if mask & _IN_OPEN:
+                    self._seen[watch] += 1
+                at += _EVENT.size + length
+
+    def times(self, watch: int) -> int:
+        """How often it was opened since this was asked."""
+        self.look()
+        return self._seen.pop(watch, 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def readers(fd: int) -> list[int]:
+    """Processes other than this one that have the file of `fd` open, as far as they can be seen."""
+    wanted = os.fstat(fd)
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal() or int(entry) == os.getpid():
+            continue
+        try:
+            for name in os.listdir(f"/proc/{entry}/fd"):
+                path = f"/proc/{entry}/fd/{name}"
+                if os.readlink(path).startswith("/"):
+                    told = os.stat(path)
+                    if (told.st_ino, told.st_dev) == (wanted.st_ino, wanted.st_dev):
+                        found.append(int(entry))
+                        break
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+def called(pid: int) -> str:
+    """For people: process 70, rank 1 (python train.py)."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = [os.path.basename(word) for word in file.read(1000).decode("utf-8", "replace").split("\0")]
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            settings = file.read().split(b"\0")
+    except OSError:
+        return f"process {pid}"
+    ranks = [one.partition(b"=")[2].decode() for key in _RANKS for one in settings if one.startswith(key)]
+    rank = f", rank {ranks[0]}" if ranks else ""
+    return f"process {pid}{rank} ({' '.join(words[:2])[:40]})"
+
+
+def keep_only(*fds: int) -> None:
+    """In a child: of what its parent has open."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in (0, 1, 2, *fds):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def die_with(parent: int) -> None:
+    """In a child: it is killed when its parent ends, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

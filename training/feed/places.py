@@ -1,0 +1,68 @@
+"""What names data in S3: channels, sources, manifests. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+MANIFEST = ",manifest"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # SageMaker's, without the dot, which no variable can have
+# also the names that us-east-1 gave before 2018: docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+_SOURCE = re.compile(r"s3://([A-Za-z0-9._-]{3,255})(?:/(.*))?", re.DOTALL)
+
+
+class ChannelError(RuntimeError):
+    """What a person has to see to; the message says what."""
+
+
+@dataclass(frozen=True)
+class S3Object:
+    """`size` in bytes."""
+
+    bucket: str
+    key: str
+    size: int
+    etag: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.key}"
+
+
+def checked_name(name: str) -> str:
+    """Raises ChannelError for what is no channel's name."""
+    if not NAME.fullmatch(name):
+        raise ChannelError(f"{name!r} is no name of a channel: letters, digits, - and _, at most 64")
+    return name
+
+
+def parsed(source: str) -> tuple[str, str]:
+    """Bucket and prefix, or key of a manifest. Raises ChannelError for what names no place in S3."""
+    matched = _SOURCE.fullmatch(source.removesuffix(MANIFEST))
+    if matched is None:
+        raise ChannelError(f"{source} is no s3://BUCKET/PREFIX")
+    return matched[1], matched[2] or ""
+
+
+def checked_source(source: str) -> str:
+    """Raises ChannelError for what names no place in S3."""
+    parsed(source)
+    return source
+
+
+def manifest_of(content: bytes, where: str) -> tuple[str, list[str]]:
+    """Bucket and keys, in the manifest's order. Raises ChannelError.
+
+    https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_S3DataSource.html
+    """
+    try:
+        told: Any = json.loads(content)
+    except ValueError as error:
+        raise ChannelError(f"{where} is no manifest: {error}") from error
+    first: Any = told[0] if isinstance(told, list) and len(told) > 1 else None
+    prefix = first.get("prefix") if isinstance(first, dict) and len(first) == 1 else None
+    if not isinstance(prefix, str) or not all(isinstance(name, str) for name in told[1:]):
+        raise ChannelError(f'{where} is no manifest: [{{"prefix": "s3://BUCKET/..."}}, "object", ...]')
+    bucket, below = parsed(prefix)
+    return bucket, [below + name for name in told[1:]]
