@@ -248,7 +248,7 @@ def test_a_second_reader_is_refused_by_name(s3: Any, endpoint: str, through: Env
     refused = next(line for line in feed.sentences() if "refused" in line)
     assert "train_0 is refused to process" in refused
     assert ", rank 1 (" in refused
-    assert ", rank 0 (" in refused
+    assert ", rank 0 (python feed_reader.py) reads it" in refused
     assert refused[:40] in (feed.folder / "refused").read_text(), "the second one's own error says it too"
 
 
@@ -372,3 +372,25 @@ def test_a_rank_that_never_opens_its_fifo_is_named(s3: Any, tmp_path: Path, thro
         os.close(fd)
     finally:
         keeper.close()
+
+
+def test_children_of_the_feed_are_no_second_readers(s3: Any, tmp_path: Path) -> None:
+    """A child has what its parent has open until it has closed it; the program, opening a FIFO then, was ended."""
+    put(s3, {"a": noise("a", 3)})
+    keeper = Keeper(tmp_path / "data", channels_of(["train=s3://data/train/"]), 1, range(1), print, lambda: s3)
+    held, holds = os.pipe()
+    slow = os.fork()
+    if not slow:
+        os.read(held, 1)
+        os._exit(0)
+    keeper.group = slow
+    reader = subprocess.Popen(["cat", tmp_path / "data" / "train_0"], stdout=subprocess.PIPE)
+    try:
+        wait_for(lambda: keeper.turn(0.05) or (tmp_path / "data" / "train_1").exists(), 30)
+        wait_for(lambda: keeper.turn(0.05) or keeper.problem or not keeper.reading, 30)
+        assert keeper.problem == ""
+    finally:
+        os.write(holds, b".")
+        os.waitpid(slow, 0)
+        keeper.close()
+        reader.communicate(timeout=patient(30))

@@ -23,22 +23,20 @@ class Fifo:
         self.path, self._opened = path, opened
         self.made, self.watch = _made(path, opened)
 
-    def take(self) -> tuple[int, int]:
-        """After it was opened. Returns the end to write into, and how often it was opened before nobody could open it
-        any more; by its path now another FIFO is found, the guard.
-        """
+    def take(self) -> int:
+        """After it was opened. Returns the end to write into; by its path now another FIFO is found, the guard."""
         guard, watch = _made(self.path, self._opened)
-        opens = self._opened.times(self.watch)
+        self._opened.done(self.watch)
         self._opened.forget(self.watch)
         write = os.open(f"/proc/self/fd/{self.made}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         enlarge(write)
         os.close(self.made)
         self.made, self.watch = guard, watch
-        return write, opens
+        return write
 
     def turn_away(self, sentence: str) -> None:
         """Those that opened the guard read `sentence`, which is no record; whoever comes later meets another guard."""
-        self._opened.times(self.watch)
+        self._opened.done(self.watch)
         with contextlib.suppress(BlockingIOError):
             os.write(self.made, f"{sentence}\n".encode()[:MOST_CALLED])
         self._opened.forget(self.watch)

@@ -37,7 +37,6 @@ from dyntrain.training.feed.pump import ENDED, FAILED, GOING, LEFT, MOST_DEATHS,
 from dyntrain.training.feed.stream import LONGEST_PAUSE, PATIENCE
 
 UNOPENED_SECONDS = 60.0
-SEEN_SECONDS = 1.0  # within which a process that opened a FIFO is to be found
 Say = Callable[[str], None]
 
 
@@ -51,7 +50,7 @@ class _Offered:
     epoch: int = 0
     fifo: Fifo | None = None
     guard: Fifo | None = None  # of the epoch that is being read, or was last
-    asked: int | None = None  # opened so often before it was known what is in it
+    asked: bool = False  # opened before it was known what is in it
     write: int = -1
     pump: Pump | None = None
     reader: str = ""
@@ -122,6 +121,11 @@ class Keeper:
             self._was_opened(watch)
         self._look_for_unopened()
 
+    @property
+    def reading(self) -> bool:
+        """Whether a FIFO is being read."""
+        return any(pump.state == GOING for pump in self._pumps)
+
     def close(self) -> None:
         """Of a job that is over, or of one that has a problem and whose readers are gone."""
         for pump in self._pumps:
@@ -130,7 +134,7 @@ class Keeper:
             for fifo in (one.fifo, one.guard):
                 if fifo is not None:
                     fifo.withdraw()
-            if one.asked is not None:
+            if one.asked:
                 os.close(one.write)
         self._opened.close()
 
@@ -177,9 +181,9 @@ class Keeper:
             self._fail(str(error))
             return
         for one in self.offered:
-            if one.asked is not None and one.channel is channel:
-                opens, one.asked = one.asked, None
-                self._pump(one, opens)
+            if one.asked and one.channel is channel:
+                one.asked = False
+                self._pump(one)
 
     def _checked(self, channel: Channel, objects: list[S3Object]) -> list[S3Object]:
         """Those that have a byte. Raises ChannelError."""
@@ -223,10 +227,10 @@ class Keeper:
             if one.guard is not None and one.guard.watch == watch:
                 self._second(one, one.guard)
                 return
-        self._opened.times(watch)  # of a FIFO that is withdrawn
+        self._opened.done(watch)  # of a FIFO that is withdrawn
 
     def _taken(self, one: _Offered, taken: Fifo) -> None:
-        one.write, opens = taken.take()
+        one.write = taken.take()
         if one.guard is not None:
             one.guard.withdraw()
         one.guard = taken
@@ -234,15 +238,15 @@ class Keeper:
         one.epoch += 1
         one.fifo = self._offer(one, one.epoch)
         if one.channel.name in self._lists:
-            self._pump(one, opens)
+            self._pump(one)
         else:
-            one.asked = opens
+            one.asked = True
 
-    def _pump(self, one: _Offered, opens: int) -> None:
+    def _pump(self, one: _Offered) -> None:
         """For the first that opened it; of several that did at once nobody can be turned away any more."""
         epoch = one.epoch - 1
         name = f"{one.name}_{epoch}"
-        found = _found(one.write, opens)
+        found = who.readers(one.write, self._own())
         one.reader = who.called(found[0]) if found else "a process"
         if len(found) > 1:
             both = " and ".join(who.called(pid) for pid in found[:2])
@@ -256,6 +260,11 @@ class Keeper:
         one.pump = Pump(name, stream, one.write, partial(self._feed, one.channel, stream, one.write))
         self._pumps.append(one.pump)
 
+    def _own(self) -> set[int]:
+        """Children, which have FIFOs open for a while."""
+        listers = {child for _, child, _, _ in self._listers.values()}
+        return {self.group, *listers, *(pump.child for pump in self._pumps)}
+
     def _feed(self, channel: Channel, stream: list[Piece], fifo: int, position: Position, skip: int) -> tuple[int, int]:
         def work(write: Write) -> None:
             made = messages(objects_by(self._s3), stream, position, skip, channel.format, self._crc)
@@ -264,11 +273,11 @@ class Keeper:
         return fork(work, fifo, self.group)
 
     def _second(self, one: _Offered, guard: Fifo) -> None:
-        found = [who.called(pid) for pid in _found(guard.made, 1)]
+        found = [who.called(pid) for pid in who.readers(guard.made, self._own())]
         state = "has read it"
         if one.pump is not None and one.pump.state == GOING:
             state = "reads it"
-            one.reader = next(map(who.called, who.readers(one.write)), one.reader)
+            one.reader = next(map(who.called, who.readers(one.write, self._own())), one.reader)
         sentence = f"{guard.path.name} is refused to {found[0] if found else 'a process'}: {one.reader} {state}; " + (
             "a FIFO has one reader, each rank its own channel"
         )
@@ -304,16 +313,6 @@ class Keeper:
             if self._clock() - other.opened_at > UNOPENED_SECONDS:
                 one.told_unopened = True
                 self._say(unopened(one.name, other.name, UNOPENED_SECONDS))
-
-
-def _found(fd: int, opens: int) -> list[int]:
-    """Whether several opens were one process's is seen a moment after they were told of."""
-    until = time.monotonic() + SEEN_SECONDS
-    while True:
-        found = who.readers(fd)
-        if len(found) >= min(opens, 2) or opens < 2 or time.monotonic() > until:
-            return found
-        time.sleep(0.01)
 
 
 def _list(s3: Any, channel: Channel, write: Write) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import struct
-from collections import Counter
+from collections.abc import Collection
 
 _EVENT = struct.Struct("iIII")
 _IN_OPEN = 0x20
@@ -22,7 +22,7 @@ class Opened:
         self._fd: int = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "inotify: raise fs.inotify.max_user_instances")
-        self._seen: Counter[int] = Counter()
+        self._seen: dict[int, None] = {}
 
     def fileno(self) -> int:
         return self._fd
@@ -38,7 +38,7 @@ class Opened:
         _LIBC.inotify_rm_watch(self._fd, watch)
 
     def look(self) -> list[int]:
-        """What was opened and is not yet `times`d."""
+        """What was opened and is not `done`. How often the kernel does not say: it tells of several as of one."""
         while True:
             try:
                 content = os.read(self._fd, 65_536)
@@ -48,24 +48,23 @@ class Opened:
             while at < len(content):
                 watch, mask, _, length = _EVENT.unpack_from(content, at)
                 if mask & _IN_OPEN:
-                    self._seen[watch] += 1
+                    self._seen[watch] = None
                 at += _EVENT.size + length
 
-    def times(self, watch: int) -> int:
-        """How often it was opened since this was asked."""
+    def done(self, watch: int) -> None:
         self.look()
-        return self._seen.pop(watch, 0)
+        self._seen.pop(watch, None)
 
     def close(self) -> None:
         os.close(self._fd)
 
 
-def readers(fd: int) -> list[int]:
-    """Processes other than this one that have the file of `fd` open, as far as they can be seen."""
+def readers(fd: int, own: Collection[int]) -> list[int]:
+    """Processes other than this one and its `own` that have the file of `fd` open, as far as they can be seen."""
     wanted = os.fstat(fd)
     found = []
     for entry in os.listdir("/proc"):
-        if not entry.isdecimal() or int(entry) == os.getpid():
+        if not entry.isdecimal() or int(entry) == os.getpid() or int(entry) in own:
             continue
         try:
             for name in os.listdir(f"/proc/{entry}/fd"):

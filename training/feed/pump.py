@@ -38,7 +38,7 @@ class Pump:
         self._in_hand: memoryview = memoryview(b"")
         self._deaths = 0
         self._full = False
-        self._child, self._pipe = self._begun()
+        self.child, self._pipe = self._begun()
 
     @property
     def waits(self) -> tuple[int, bool]:
@@ -143,16 +143,16 @@ class Pump:
 
     def _again(self) -> None:
         """The feeder has died: what it had not handed over whole is fetched anew, without what is in the FIFO."""
-        code = _status(os.waitpid(self._child, 0)[1])
+        code = _status(os.waitpid(self.child, 0)[1])
         os.close(self._pipe)
         self._deaths += 1
         if self._deaths > MOST_DEATHS:
             self.problem = f"{self.name}: its feeder ended {MOST_DEATHS} times at {self._where()}, last {code}"
-            self._child = 0
+            self.child = 0
             self._over(FAILED)
             return
         self._header, self._rest = b"", 0
-        self._child, self._pipe = self._begun()
+        self.child, self._pipe = self._begun()
 
     def _begun(self) -> tuple[int, int]:
         child, pipe = self._start(self.position, self._taken)
@@ -163,11 +163,11 @@ class Pump:
     def _over(self, state: str) -> None:
         self.state = state
         self._in_hand = memoryview(b"")
-        if self._child:
+        if self.child:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
-            self._child = 0
+                os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            self.child = 0
             os.close(self._pipe)
 
     def _where(self) -> str:

@@ -158,7 +158,7 @@ def _requested(
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
-    for warning in checked(asked["channels"], elastic=elastic):
+    for warning in checked(asked.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
     of_stack = {"bucket": "bucket"}
     if not elastic:
@@ -168,7 +168,7 @@ def _requested(
         raise GiveUp(NO_STACK)
     known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
     known["disk"] = asked.get("disk") or 0
-    known["data_root"] = asked["data_root"] or DATA_ROOT
+    known["data_root"] = asked.get("data_root") or DATA_ROOT
     known["command"] = command_words(asked["command"], _program_in(asked["code"]))
     requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
     return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
