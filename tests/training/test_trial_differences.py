@@ -207,7 +207,7 @@ def test_a_worker_whose_script_raises_is_told_also_where_the_others_go_on(tmp_pa
     same = same_or_not(compare(series(), series(1e-7, 1), members(series(2e-7, 2))), COURSE)
     said = raises(same, "NameError: x")
     assert said.exit_code == 1
-    assert said.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker that joined has failed: NameError: x")
+    assert said.sentence.endswith("(6 steps, 4 changes, 1 kill), but a worker's script has failed: NameError: x")
 
 
 def test_of_a_script_that_is_refused_all_is_told(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_an_average_that_is_saved_and_was_begun_anew_by_who_joined_is_told_by_it
     ("how", "plan", "verdict", "others", "code"),
     [
         ("teacher", "7=3 9=2", "parts at step 8", "`teacher`", None),
-        ("unset", "9=3", "but a worker that joined has failed: UnboundLocalError", "", None),
+        ("unset", "9=3", "but a worker's script has failed: UnboundLocalError", "", None),
         ("clip", "7=3", "parts at step 8", "", "DT301"),
         ("zero", "7=3", "is refused before it can be compared: ", "", "DT401"),
     ],

@@ -89,13 +89,14 @@ def planned(loops: Sequence[Sequence[int]], seed: int, epochs: Collection[int] =
 
 
 def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Generator) -> Plan:
-    """The first step is of one worker, and after each change there are steps: about a quarter of all."""
+    """The first step is of one worker, and after each change there are steps: about a quarter of all. A kill before the
+    sum makes the others take a step back, which is more than one after it asks of a script.
+    """
     count = len(steps)
     if not count:
         return Plan()
     quarter = max(1, (count + 1) // 4)
     places = [quarter * number - 1 + int(rng.integers(0, max(1, quarter - 1))) for number in (1, 2, 3)]
-    moment: Moment = ("before", "after")[int(rng.integers(2))]
     first, kill, last = (steps[place] if place < count else 0 for place in places)
     first = _nearest(first, [step for step in steps if step < kill], lambda step: step in epochs)
     # who was killed is back after the next step
@@ -105,7 +106,7 @@ def _within(steps: Sequence[int], epochs: Collection[int], rng: np.random.Genera
     begins = [step for step in steps if first < step < kill and step in epochs][:1]
     changes = [Change(first, JOINED - len(begins)), *(Change(step, JOINED) for step in begins)]
     changes += [Change(last, LEFT)] if last else []
-    return Plan(tuple(changes), (Kill(step=kill, rank=0, moment=moment),) if kill else ())
+    return Plan(tuple(changes), (Kill(step=kill, rank=0, moment="before"),) if kill else ())
 
 
 def _nearest(step: int, to: Sequence[int], avoids: Callable[[int], bool]) -> int:

@@ -149,7 +149,7 @@ def stopped(step: int, why: str, workers: int, course: Course | None = None) -> 
 
 def raises(found: Verdict, why: str) -> Verdict:
     """The script of one of the workers, without which the others went on."""
-    return replace(found, answer="parts", sentence=f"{found.sentence}, but a worker that joined has failed: {why}")
+    return replace(found, answer="parts", sentence=f"{found.sentence}, but a worker's script has failed: {why}")
 
 
 def refused(why: str) -> Verdict:
