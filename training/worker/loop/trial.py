@@ -259,6 +259,6 @@ def _traced_too(called: Any) -> Any:
             with contextlib.suppress(Exception):
                 block._get_graph(*args)
             tracing.clear()
-        return called(block, *args)
+        return called.__get__(block)(*args)  # a function, or what the instrument has put in its place
 
     return traced_too
