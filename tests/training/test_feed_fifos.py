@@ -284,9 +284,12 @@ def test_an_object_that_changes_in_mid_epoch_ends_the_job(
     put(s3, {"a.tfrecord": noise("a", 5), "b.tfrecord": noise("b", 5)})
     code = 'import sys; open(sys.argv[1], "rb").read(); open(sys.argv[2], "w")'
     read = f"{sys.executable} -c '{code}'"
-    process = feed.start(f"while [ ! -e $OUT/go ]; do sleep 0.05; done; {read} {feed.root}/train_0 $OUT/ended", *TRAIN)
+    process = feed.start(
+        f"touch $OUT/runs; while [ ! -e $OUT/go ]; do sleep 0.05; done; {read} {feed.root}/train_0 $OUT/ended", *TRAIN
+    )
     wait_for(lambda: (feed.root / "train_0").exists(), 30)
-    wait_for(lambda: not _children(process.pid), 30, "until it is listed")
+    wait_for(lambda: (feed.folder / "runs").exists(), 30)
+    wait_for(lambda: _guardian_alone(_children(process.pid)), 30, "until it is listed")
     if way == "replaced":
         put(s3, {"b.tfrecord": noise("c", 5)})
     else:
@@ -296,6 +299,11 @@ def test_an_object_that_changes_in_mid_epoch_ends_the_job(
     said = {"replaced": "s3://data/train/b.tfrecord was replaced since the job began", "gone": "train/b.tfrecord"}[way]
     assert said in feed.sentences()[-1]
     assert not (feed.folder / "ended").exists()
+
+
+def _guardian_alone(children: list[int]) -> bool:
+    """It leads a group of its own, which listers do not."""
+    return len(children) == 1 and os.getpgid(children[0]) == children[0]
 
 
 def _children(parent: int) -> list[int]:
