@@ -36,8 +36,8 @@ from dyntrain.training.worker.data.loader import Loader, as_gluons, make_loader,
 from dyntrain.training.worker.data.randomness import begin_alike
 from dyntrain.training.worker.data.shards import Shards
 from dyntrain.training.worker.loop.batch.rows import Rows
-from dyntrain.training.worker.loop.course import ONE_AFTER_ANOTHER, Changes, Course, course_of
 from dyntrain.training.worker.loop.epoch import Epoch
+from dyntrain.training.worker.loop.loop_config import ONE_AFTER_ANOTHER, Changes, LoopConfig, loop_config_of
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, LossKind
 from dyntrain.training.worker.loop.training_loop import TrainingLoop
 from dyntrain.training.worker.membership.client import CONTROL_FILE_VARIABLE
@@ -388,9 +388,9 @@ class ElasticJob:
         loop = self._making("epochs")
         if self.membership.ended:
             raise RuntimeError(ONE_LOOP if self._loop_over else LEFT)
-        loop.go_on()
+        loop.inherit()
         advise(self.membership.findings, sys._getframe(1), named=name is not None)
-        course = course_of(
+        config = loop_config_of(
             loop.loading,
             epochs,
             start=start,
@@ -409,14 +409,14 @@ class ElasticJob:
             probe=probe,
         )
         if loop.trial is not None:
-            course = loop.trial.shortened(course)
+            config = loop.trial.shortened(config)
         if not loop.trainers:
             raise ValueError(
                 "no trainer: make it with job.trainer(...) in place of gluon.Trainer(...), before job.epochs(). Arrays "
                 "that are trained by hand become gluon.Parameters that it has"
             )
         self._looping = True
-        return self._epochs(net, course)
+        return self._epochs(net, config)
 
     def stop(self) -> None:
         """End the loop well at the next boundary, on all workers: `epochs` then yields no more. One worker's word is
@@ -431,19 +431,19 @@ class ElasticJob:
         """
         self.membership.script_ended()
 
-    def _epochs(self, net: Any, course: Course) -> Iterator[Epoch]:
+    def _epochs(self, net: Any, config: LoopConfig) -> Iterator[Epoch]:
         loop, left = self._loop, False
         try:
-            loop.begin(net, course)
-            while loop.position.epoch < course.end and not self.membership.over:
+            loop.begin(net, config)
+            while loop.position.epoch < config.end and not self.membership.over:
                 number = loop.position.epoch
-                self._epoch = epoch = Epoch(loop, number, course.shift)
+                self._epoch = epoch = Epoch(loop, number, config.shift)
                 yield epoch
                 if self.membership.over:
                     break
                 if loop.position.epoch == number:
                     raise RuntimeError(
-                        f"the loop left epoch {epoch} at sample {loop.position.offset} of {course.samples}: go "
+                        f"the loop left epoch {epoch} at sample {loop.position.offset} of {config.samples}: go "
                         "through all its batches with `for`, as next() does not say that the last one is done, and a "
                         "worker that joins has fewer; a zip() with something shorter ends before them. To end the job "
                         "after so many steps, job.epochs(..., steps=N)"
@@ -463,7 +463,7 @@ class ElasticJob:
             raise
         finally:
             loop.end()
-            if course.another and self._loop_over:
+            if config.another and self._loop_over:
                 atexit.register(loop.loading.close)
             else:
                 self.membership.ended = True

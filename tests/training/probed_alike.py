@@ -301,7 +301,7 @@ def on_device(loss_of: Any) -> None:
     weight = net.weight.data()
     for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH):
         for x, y in epoch.batches(gluon.data.ArrayDataset(X, Y)):
-            assert (net.weight.data() is weight) == (job._loop.probing is None), "not in the child"
+            assert (net.weight.data() is weight) == (job._loop.probe_child is None), "not in the child"
             with autograd.record():
                 loss = loss_of(net(x.as_in_context(device)), y.as_in_context(device))
             loss.backward()

@@ -13,7 +13,7 @@ import probed_alike  # noqa: F401
 import probed_apart  # noqa: F401
 import probed_untried  # noqa: F401
 from dyntrain.training.checks import findings
-from dyntrain.training.worker.loop import first_batch
+from dyntrain.training.worker.loop import probe_driver
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.probe import child
 from probed_bed import SCRIPTS
@@ -30,9 +30,9 @@ class Heard(logging.Handler):
 
 def main() -> None:
     Membership.probes = True
-    first_batch.SECONDS = first_batch.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
+    probe_driver.SECONDS = probe_driver.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
     heard = Heard()
-    for log in (first_batch.log, findings.log):
+    for log in (probe_driver.log, findings.log):
         log.addHandler(heard)
         log.setLevel(logging.INFO)
     for name in sys.argv[1:] or SCRIPTS:

@@ -23,7 +23,7 @@ from conducted import Conductor, Plain, PlainLoader
 from dyntrain.training.checks import findings
 from dyntrain.training.checks.explain import PAGES
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop import first_batch
+from dyntrain.training.worker.loop import probe_driver
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.probe import child
 from idioms import BATCH, CROSS, Rows, initialise, labels, mlp, numbers
@@ -152,7 +152,7 @@ def run_script(source: str, script: Path, by: Conductor | OneProcess | None = No
 
 def main(folder: str, *codes: str) -> None:
     Membership.probes = True
-    first_batch.SECONDS = first_batch.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
+    probe_driver.SECONDS = probe_driver.SOON = child.IDLE = 600  # no outcome hangs on how busy the machine is
     for code in codes:
         for kind in KINDS:
             sys.stdout.write(json.dumps([code, kind, run(code, kind, Path(folder)).told]) + "\n")

@@ -14,7 +14,7 @@ import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.record.opinions import OPINION, of_one_opinion, opinion, place_of
+from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT, fingerprint, fingerprints_agree, place_of
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, numbers, weights
@@ -112,14 +112,18 @@ FACTORS = st.sets(st.tuples(st.sampled_from(["pick", "smooth_l1"]), st.integers(
 def test_opinions_are_one_where_some_worker_has_what_all_the_others_have(
     factors: list[set[tuple[str, str]]], step: int
 ) -> None:
-    total = np.sum([np.array(opinion(each, step), dtype=np.float32) for each in factors], axis=0, dtype=np.float32)
+    total = np.sum([np.array(fingerprint(each, step), dtype=np.float32) for each in factors], axis=0, dtype=np.float32)
     places = [{place_of(one, step) for one in each} for each in factors]
-    assert of_one_opinion(total.tolist()) == any(each >= set().union(*places) for each in places)
+    assert fingerprints_agree(total.tolist()) == any(each >= set().union(*places) for each in places)
 
 
 def test_what_is_multiplied_by_0_is_nothing_that_one_has_an_opinion_on() -> None:
-    assert opinion({("pick", "0")}, 1) == opinion((), 1) == [0.0] * OPINION
-    assert opinion({("pick", "0"), ("pick", "0.33333")}, 1) == opinion({("pick", "0.33333")}, 1) != opinion((), 1)
+    assert fingerprint({("pick", "0")}, 1) == fingerprint((), 1) == [0.0] * FINGERPRINT
+    assert (
+        fingerprint({("pick", "0"), ("pick", "0.33333")}, 1)
+        == fingerprint({("pick", "0.33333")}, 1)
+        != fingerprint((), 1)
+    )
 
 
 def test_two_numbers_that_look_alike_in_one_step_do_not_in_the_next_ones() -> None:

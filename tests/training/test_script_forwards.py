@@ -12,7 +12,7 @@ import pytest
 import mxnet as mx  # isort: skip
 from conducted import Conductor, Death, Plain
 from dyntrain.training.job import ElasticJob
-from dyntrain.training.worker.loop.undone.forwards import Forwards
+from dyntrain.training.worker.loop.undone.forward_writes import ForwardWrites
 from dyntrain.training.worker.state.training_state import TrainingState
 from idioms import BATCH, CROSS, SAMPLES, averaged_weights, data, initialise, mlp, spectral_norm, train, weights
 from idioms import SpectralNorm as Layer
@@ -31,7 +31,7 @@ def test_t2_a_loss_in_the_first_batch_of_all_leaves_no_second_pass_behind() -> N
 def test_after_a_first_batch_that_is_void_the_next_one_is_looked_at() -> None:
     net = mlp()
     state = TrainingState(net, ElasticJob.join().trainer(net.collect_params(), "sgd"))
-    looks = Forwards()
+    looks = ForwardWrites()
     for undone in (True, False):
         looks.take(state)
         net[1].bias.data()[:] += 1
@@ -96,7 +96,7 @@ def test_a_batch_in_parts_is_one_pass() -> None:
 def test_what_is_written_is_named_once_and_nothing_else(
     script: Any, writes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forwards"):
+    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forward_writes"):
         script(ElasticJob.join())
     told = [text for text in caplog.messages if text.startswith("the forward pass writes to ")]
     assert len(told) == writes
@@ -144,7 +144,7 @@ def clips_before(job: Any) -> Any:
 
 def test_t2_what_a_script_writes_itself_is_not_taken_for_what_its_nets_write(caplog: pytest.LogCaptureFixture) -> None:
     expected = clips_before(Plain())
-    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forwards"):
+    with caplog.at_level(logging.WARNING, logger="dyntrain.training.worker.loop.undone.forward_writes"):
         close(clips_before(ElasticJob.join()), expected)
     assert ["_u:" in text and "," not in text.split(":")[0] for text in caplog.messages if "forward pass" in text] == [
         True

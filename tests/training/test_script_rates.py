@@ -19,7 +19,7 @@ from dyntrain.training.job import ElasticJob
 from dyntrain.training.protocol.messages import START, ScriptFailed
 from dyntrain.training.session.orders import Journal
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates, tags
-from dyntrain.training.worker.refused import PastHelp
+from dyntrain.training.worker.refused import Unrecoverable
 from hypothesis import given
 from hypothesis import strategies as st
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, train, weights
@@ -122,7 +122,7 @@ def test_what_differs_on_a_worker_that_joins_ends_the_job_before_its_first_step(
         conductor.run(lambda job: trained(job, begins))
     assert f"would differ: {says}: keep" in str(caught.value)
     assert "job.memory" in str(caught.value)
-    assert isinstance(caught.value, PastHelp)
+    assert isinstance(caught.value, Unrecoverable)
     assert {str(error) for error in conductor.errors} == {str(caught.value)}, "the same words on every worker"
 
 

@@ -16,8 +16,8 @@ from conducted import Conductor, Death
 from dyntrain.controller.contract.messages import MOST_WORKERS
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.batch_size import Counts, NoMeaning, divisor
-from dyntrain.training.worker.loop.batch.tally import Tally
-from dyntrain.training.worker.loop.record.opinions import OPINION
+from dyntrain.training.worker.loop.batch.consensus import StepConsensus
+from dyntrain.training.worker.loop.record.fingerprints import FINGERPRINT
 from dyntrain.training.worker.state.attributes import Unfit
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, Rows, data, labels, mlp, numbers, train, weights
 from mxnet import autograd, gluon
@@ -264,8 +264,8 @@ def test_a_limit_of_steps_ends_the_job_exactly_there(steps: int, made: list[int]
 
 def added_up(steps: Sequence[int]) -> None:
     """What the tallies of workers at these steps make of the sum that MXNet's servers come to, which is of floats."""
-    tallies = [Tally(step, [0.0] * 4, [0.0] * 4, [0.0] * OPINION) for step in steps]
-    total = sum(tally.vote.astype(np.float32) for tally in tallies)
+    tallies = [StepConsensus(step, [0.0] * 4, [0.0] * 4, [0.0] * FINGERPRINT) for step in steps]
+    total = sum(consensus.vote.astype(np.float32) for consensus in tallies)
     tallies[0].vote = mx.nd.array(total, dtype="float64")
     tallies[0].count(len(steps))
 

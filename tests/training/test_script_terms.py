@@ -9,7 +9,7 @@ import pytest
 from conducted import Conductor, Plain
 from dyntrain.training.job import ElasticJob
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.record.opinions import MOST_TERMS, of_one_opinion, opinion
+from dyntrain.training.worker.loop.record.fingerprints import MOST_TERMS, fingerprint, fingerprints_agree
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_heads import CHANGES, Loss, script
@@ -43,8 +43,8 @@ def test_who_lacks_a_few_of_many_terms_is_of_one_opinion_with_the_others(terms: 
     """Also where it tells of another half of them."""
     for step in range(50):
         factors = [("pick", str(number)) for number in range(1, terms + 1)]
-        all_of_them, most = opinion(factors, step), opinion(factors[terms // 3 :], step)
-        assert of_one_opinion([a + b for a, b in zip(all_of_them, most, strict=True)])
+        all_of_them, most = fingerprint(factors, step), fingerprint(factors[terms // 3 :], step)
+        assert fingerprints_agree([a + b for a, b in zip(all_of_them, most, strict=True)])
 
 
 def the_mean_of_two(net: Any, x: Any, y: Any) -> Any:

@@ -11,7 +11,7 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import pytest
 from conducted import Conductor, Death, Plain
 from dyntrain.training.worker.loop.agreed.rates import UnequalRates
-from dyntrain.training.worker.loop.agreed.trained import Trained
+from dyntrain.training.worker.loop.agreed.trained import TrainableSet
 from idioms import BATCH, CROSS, EPOCHS, SAMPLES, data, mlp, weights
 from mxnet import autograd
 from test_script_idioms import all_close
@@ -91,7 +91,7 @@ def test_what_trains_by_a_counter_of_the_scripts_own_is_refused_where_it_differs
 
 def test_what_stays_as_it_was_is_summed_at_once() -> None:
     """A second sum in each step would wait for the links once more."""
-    sums, (some, all_of_them) = Trained(), (frozenset({0}), frozenset({0, 1}))
+    sums, (some, all_of_them) = TrainableSet(), (frozenset({0}), frozenset({0, 1}))
     assert sums.known("trainer") == frozenset(), "a joiner knows of none"
     for now, known in [
         (all_of_them, all_of_them),

@@ -16,7 +16,7 @@ from coordinated_bed import HERE, Worker, form, go_on, worker_in
 from dyntrain.training.protocol.messages import START, Go, Leave, LoopOver, Position
 from dyntrain.training.protocol.node_messages import REFUSED
 from dyntrain.training.worker.membership import coordinated as module
-from dyntrain.training.worker.refused import PastHelp, Refused
+from dyntrain.training.worker.refused import Refused, Unrecoverable
 from dyntrain.training.worker.state.memory import Memory
 
 LATER = Position(epoch=2, offset=0, step=4)
@@ -167,7 +167,7 @@ def test_what_ends_a_script_and_is_no_failure_is_not_told(worker: Worker, error:
     assert not worker.membership.told_failure
 
 
-@pytest.mark.parametrize("error", [Refused("cannot be divided"), PastHelp("differs")])
+@pytest.mark.parametrize("error", [Refused("cannot be divided"), Unrecoverable("differs")])
 def test_the_jobs_own_refusals_say_what_to_do_and_nothing_beside(worker: Worker, error: Exception) -> None:
     worker.trains()
     worker.membership.in_hand = lambda: "the batch had 7 samples"

@@ -13,7 +13,7 @@ from dyntrain.training.sampling.batching import FixedGlobal, PerWorker
 from dyntrain.training.sampling.shard_order import ShardOrder
 from dyntrain.training.sampling.sharding import Indices, epoch_order
 from dyntrain.training.sampling.shares import ORDERS_KEPT, Excerpt, Shares
-from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.loop_config import LoopConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +30,8 @@ def batches_of(number: int) -> list[Indices]:
     return [order[:3], order[3 : 5 + number % 3], order[5 + number % 3 :]]
 
 
-def course(start: int, base: int, seed: int, **more: Any) -> Course:
-    return Course(epochs=3, start=start, base=base, samples=23, batching=FixedGlobal(5), seed=seed, **more)
+def config(start: int, base: int, seed: int, **more: Any) -> LoopConfig:
+    return LoopConfig(epochs=3, start=start, base=base, samples=23, batching=FixedGlobal(5), seed=seed, **more)
 
 
 def whole_epoch(shares: Shares, place: int, workers: int) -> list[int]:
@@ -59,7 +59,7 @@ def test_a_loop_that_begins_at_an_epoch_draws_that_ones_order_and_those_after_it
     start: int, base: int, seed: int
 ) -> None:
     """Whatever loops there were before; counted over the job, its epochs begin with number `base`."""
-    shares = course(start, base, seed).shares(None)
+    shares = config(start, base, seed).shares(None)
     assert shares.epochs == base + 3
     for k in range(3):
         assert whole_epoch(shares, base + k, 1) == epoch_order(23, seed, start + k).tolist()
@@ -70,7 +70,7 @@ def test_shards_in_sequence_and_what_is_left_out_follow_the_same_number(
     start: int, base: int, seed: int, lanes: int
 ) -> None:
     sequence = ShardOrder((7, 9, 5, 2), lanes)
-    ordered, some = course(start, base, seed).shares(sequence), course(start, base, seed, drawn_from=40).shares(None)
+    ordered, some = config(start, base, seed).shares(sequence), config(start, base, seed, drawn_from=40).shares(None)
     for k in range(3):
         assert whole_epoch(ordered, base + k, 1) == sequence.epoch(seed, start + k, 5).tolist()
         assert whole_epoch(some, base + k, 1) == epoch_order(40, seed, start + k)[:23].tolist()
@@ -79,7 +79,7 @@ def test_shards_in_sequence_and_what_is_left_out_follow_the_same_number(
 @given(start=starts, base=bases, workers=crowds)
 def test_a_scripts_own_sampler_is_gone_through_for_the_same_number(start: int, base: int, workers: int) -> None:
     sampler: Any = Sampler()
-    shares = Shares(10, base + 3, 0, FixedGlobal(5), drawn=sampler.batches, shift=course(start, base, 0).shift)
+    shares = Shares(10, base + 3, 0, FixedGlobal(5), drawn=sampler.batches, shift=config(start, base, 0).shift)
     for k in range(3):
         position = at(base + k)
         for number, batch in enumerate(batches_of(start + k)):
@@ -97,7 +97,7 @@ def test_what_is_loaded_ahead_is_what_is_trained_on_later(
 ) -> None:
     """With the script's number of the epoch, by which augmentation draws; from anywhere in the loop to its end."""
     number = data.draw(st.integers(0, workers - 1))
-    shares = course(start, base, 3).shares(None)
+    shares = config(start, base, 3).shares(None)
     position = at(base)
     for _ in range(data.draw(st.integers(0, 14))):
         position = shares.after(position, workers)

@@ -21,7 +21,7 @@ from dyntrain.training.trial.results import load, saved
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
-from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.loop_config import Course
 from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given

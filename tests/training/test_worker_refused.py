@@ -12,7 +12,7 @@ from dyntrain.training.worker.membership.client import CoordinatorLost
 from dyntrain.training.worker.refused import Refused, trace_for_people
 from dyntrain.training.worker.transfer.fetching import TransferError
 
-JOB = "dyntrain.training.worker.loop.feeding"
+JOB = "dyntrain.training.worker.loop.batch_feeder"
 
 
 def in_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

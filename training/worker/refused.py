@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 
-class PastHelp(Exception):
+class Unrecoverable(Exception):
     """Beside what a script raises: to start the workers again would lead to the same, or would hide it."""
 
 
@@ -15,7 +15,7 @@ class Refused(ValueError):
     """
 
 
-class RefusedByAll(Refused, PastHelp):
+class RefusedByAll(Refused, Unrecoverable):
     """By every worker at once."""
 
 
@@ -38,7 +38,7 @@ def trace_for_people(error: BaseException) -> TracebackType | None:
     other error the whole.
     """
     ours = type(error).__module__.startswith(OURS)
-    if not (ours or isinstance(error, PastHelp) or by_the_job(error)):
+    if not (ours or isinstance(error, Unrecoverable) or by_the_job(error)):
         return error.__traceback__
     lines: list[TracebackType] = []
     trace = error.__traceback__
@@ -54,4 +54,4 @@ def trace_for_people(error: BaseException) -> TracebackType | None:
 
 def past_help(error: BaseException, *, before_steps: bool) -> bool:
     """`before_steps`: the loop at hand has made none."""
-    return isinstance(error, PastHelp) or (before_steps and isinstance(error, Refused))
+    return isinstance(error, Unrecoverable) or (before_steps and isinstance(error, Refused))

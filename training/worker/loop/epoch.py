@@ -67,16 +67,16 @@ class Epoch(int):
         add up (`grad_req='add'`). In a step with fewer samples than workers some get a sample whose gradient counts
         nothing.
         """
-        return self._loop.feeding.batches(self.place, dataset)
+        return self._loop.feeder.batches(self.place, dataset)
 
     def enumerate(self, dataset: Dataset | Loader) -> Iterator[tuple[int, Any]]:
         """`batches` with the number of each in its epoch, the same on every worker, whenever it joined."""
-        for batch in self._loop.feeding.batches(self.place, dataset):
+        for batch in self._loop.feeder.batches(self.place, dataset):
             yield self._loop.batch_number, batch
 
     def indices(self) -> Iterator[Any]:
         """`batches` for people with loaders of their own: the indices of this worker's share of each step, an array."""
-        return self._loop.feeding.indices(self.place)
+        return self._loop.feeder.indices(self.place)
 
     def share(self, count: int) -> range:
         """This worker's slice of `range(count)`: for dividing a validation set."""
@@ -105,7 +105,7 @@ class Epoch(int):
         """
         if not isinstance(name, str):
             raise ValueError(f"epoch.random({name!r}): a name, as there may be several draws of one step")
-        step = None if self._loop.hand is None else self.step_number
+        step = None if self._loop.current is None else self.step_number
         return shared_generator(self._loop.seed, self.number, step, name)
 
     def per_sample(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
@@ -116,15 +116,15 @@ class Epoch(int):
         It follows from the job's seed, the epoch, the sample's index and `name`, so that a sample gets the same on
         whichever worker it is, and after every restart. About 20 microseconds a sample beside what `draw` takes.
         """
-        hand = self._loop.hand
-        if hand is None:
+        current = self._loop.current
+        if current is None:
             raise RuntimeError("epoch.per_sample() is for the batch in hand, within the loop over the batches")
-        return drawn_for(self._loop.seed, self.number, hand.part, name, draw)
+        return drawn_for(self._loop.seed, self.number, current.part, name, draw)
 
     def record(self, name: str, total: float, count: float) -> None:
         """Add to a metric of the epoch: the coordinator reports the sum of totals over the sum of counts of all
         workers.
         """
-        hand = self._loop.hand
-        if hand is None or not hand.spectates:
+        current = self._loop.current
+        if current is None or not current.spectates:
             self._loop.membership.record(name, number(total), number(count))

@@ -149,7 +149,7 @@ def arrays(nested: Any) -> Iterator[Any]:
 
 def _in_batch() -> Listeners | None:
     """Of a loop whose script has a batch at hand, on this thread."""
-    return None if thread_context.hand is None or thread_context.in_job else thread_context.listeners
+    return None if thread_context.current is None or thread_context.in_job else thread_context.listeners
 
 
 def _script_that_writes() -> str | None:
@@ -171,7 +171,7 @@ def _write(target: Any, writer: str, to_zero: bool, write: Callable[[], Any]) ->
     """`write` to arrays, which listeners are told of before and after it."""
     listeners, written = thread_context.listeners, list(arrays(target))
     assert listeners is not None
-    if thread_context.hand is None:
+    if thread_context.current is None:
         for array in () if thread_context.in_block else written:
             for tell in listeners.wrote_between:
                 tell(array)

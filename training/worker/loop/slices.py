@@ -22,12 +22,12 @@ MEANS_ADD_UP = (
 
 class Slices(Listener):
     def splits(self, split: Method, data: Any, slices: int, axis: int) -> list[Any]:
-        hand = thread_context.hand
-        assert hand is not None
+        current = thread_context.current
+        assert current is not None
         size = data.shape[axis]
         made: list[Any] = split(data, max(1, min(slices, size)), axis, even_split=False)
-        if size == len(hand.part):
-            hand.slices = [part.shape[axis] for part in made]
+        if size == len(current.part):
+            current.slices = [part.shape[axis] for part in made]
         return made
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.sampling.sharding import is_boundary
-from dyntrain.training.worker.loop.agreed.settled import settle
-from dyntrain.training.worker.loop.batch.hand import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, Hand
+from dyntrain.training.worker.loop.agreed.settled import flush_accumulated
+from dyntrain.training.worker.loop.batch.current_batch import ADDS_UP_BESIDE, NOT_STEPPED, NOT_UPDATED, CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Steps:
         """The loop is at a boundary, from which its next step goes."""
         self._taken = 0
 
-    def take(self) -> Hand:
+    def take(self) -> CurrentBatch:
         loop = self._loop
         batch, rows, spectates = loop.shares.divide(loop.position, loop.rank, loop.workers)
         for each in loop.rows:
@@ -40,18 +40,18 @@ class Steps:
         self._taken += len(own)
         size = loop.shares.size(loop.position, loop.workers)
         before = loop.state.own.get("accumulated")
-        hand = Hand(indices, size, spectates, before, loop.course.local_batch_at_most)
-        hand.is_first = not self._began
+        current = CurrentBatch(indices, size, spectates, before, loop.config.local_batch_at_most)
+        current.is_first = not self._began
         self._began = True
         if spectates:
-            hand.keep(loop.state)
+            current.keep(loop.state)
         for trainer in loop.trainers:
-            hand.forget(trainer)
-            hand.weigh(trainer, loop.state)
+            current.forget(trainer)
+            current.scale_by_share(trainer, loop.state)
         loop.undo.forwards.take(loop.state)
         if loop.trial is not None:
             loop.trial.took(loop, rows, size)
-        return hand
+        return current
 
     def reached(self, after: Position) -> None:
         """Nothing is under way any more."""
@@ -60,25 +60,25 @@ class Steps:
         loop.state.drop_carried()
         loop.undo.stands()
 
-    def put_down(self, hand: Hand) -> None:
+    def put_down(self, current: CurrentBatch) -> None:
         """Raises RuntimeError where the script has not stepped as it must."""
         loop = self._loop
-        loop.hand = None
-        if hand.summed is not None and not self._is_void(hand):
+        loop.current = None
+        if current.summed is not None and not self._is_void(current):
             raise RuntimeError(NOT_UPDATED)
-        hand.give_back(loop.state)
-        self._conclude(hand)
+        current.give_back(loop.state)
+        self._conclude(current)
         before, after, due = loop.position, loop.after, loop.update_due
-        undone = hand.void or (loop.membership.broken and loop.anchor != after)
+        undone = current.void or (loop.membership.broken and loop.anchor != after)
         for rows in loop.rows:
             rows.put_down(undone)
         if undone:
             self._go_back()
         else:
-            self._go_on(hand, after)
-        if undone or hand.updated:
+            self._go_on(current, after)
+        if undone or current.updated:
             loop.undo.forwards.put_down(undone)
-        loop.losses.put_down(forgets=undone or bool(hand.updated))
+        loop.losses.put_down(forgets=undone or bool(current.updated))
         self._follow(due, epoch_ended=loop.position.epoch > before.epoch)
 
     def stop(self) -> None:
@@ -88,29 +88,29 @@ class Steps:
 
     # ---- what the batch came to
 
-    def _is_void(self, hand: Hand) -> bool:
+    def _is_void(self, current: CurrentBatch) -> bool:
         """Of a step that was summed, and that the script has not updated by."""
         membership, reaches = self._loop.membership, len(self._loop.trainers) == 1
-        return hand.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
+        return current.void or (membership.broken and not membership.apply(self._loop.after, lambda: None, reaches))
 
-    def _conclude(self, hand: Hand) -> None:
+    def _conclude(self, current: CurrentBatch) -> None:
         """Whether it is void, whether its gradients go on to add up, whether all trainers' updates are agreed on."""
         loop = self._loop
-        if hand.summed is not None:
-            hand.void = True  # what it has summed may be no number: a script that looks need not update by it
-        elif not hand.updated:
+        if current.summed is not None:
+            current.void = True  # what it has summed may be no number: a script that looks need not update by it
+        elif not current.updated:
             if not loop.state.accumulated or (loop.group > 1 and loop.update_due):
                 raise RuntimeError(NOT_STEPPED)
-            loop.state.own["accumulated"] = hand.record
-        elif any(_adds_up(trainer) for trainer in loop.trainers if trainer not in hand.updated):
+            loop.state.own["accumulated"] = current.record
+        elif any(_adds_up(trainer) for trainer in loop.trainers if trainer not in current.updated):
             raise RuntimeError(ADDS_UP_BESIDE)
-        elif not hand.void and len(loop.trainers) > 1:
+        elif not current.void and len(loop.trainers) > 1:
             if loop.membership.reach(loop.after):
                 self.reached(loop.after)
             else:
-                hand.void = True
+                current.void = True
 
-    def _go_on(self, hand: Hand, after: Position) -> None:
+    def _go_on(self, current: CurrentBatch, after: Position) -> None:
         loop = self._loop
         loop.position = after
         loop.membership.stepped(after)
@@ -118,7 +118,7 @@ class Steps:
             loop.undo.stands()
             self._taken = 0
             loop.state.carried.resume(takes=False)
-            if loop.trial is not None and hand.updated:
+            if loop.trial is not None and current.updated:
                 loop.trial.stepped(loop)
             loop.undo.mark()
 
@@ -152,7 +152,7 @@ class Steps:
         loop = self._loop
         if loop.anchor != loop.position:
             self._settle()
-        if not loop.membership.broken and loop.course.average_statistics:
+        if not loop.membership.broken and loop.config.average_statistics:
             loop.membership.average_statistics(loop.position)
         if loop.anchor != loop.position:
             self._go_back()
@@ -172,7 +172,7 @@ class Steps:
             loop.anchor = loop.position
             loop.undo.mark()
 
-        settle(loop.membership, loop.state, loop.trainers, loop.position, taken)
+        flush_accumulated(loop.membership, loop.state, loop.trainers, loop.position, taken)
         self._taken = 0 if loop.anchor == loop.position else self._taken
         loop.state.carried.resume(takes=loop.rank == 0)
 

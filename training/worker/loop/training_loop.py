@@ -20,21 +20,21 @@ from dyntrain.training.worker.data.loading import Loading
 from dyntrain.training.worker.data.randomness import seed_generators
 from dyntrain.training.worker.loop.agreed.reduction import REDUCE
 from dyntrain.training.worker.loop.agreed.totals import Totals
-from dyntrain.training.worker.loop.batch.groups import group_of
-from dyntrain.training.worker.loop.batch.hand import (
-    Hand,
+from dyntrain.training.worker.loop.batch.consensus import consensus_keys
+from dyntrain.training.worker.loop.batch.current_batch import (
+    CurrentBatch,
 )
+from dyntrain.training.worker.loop.batch.groups import group_of
 from dyntrain.training.worker.loop.batch.parts import refuse_unfit
 from dyntrain.training.worker.loop.batch.rows import ROWS_ADD_UP, Rows, refuse_rows
-from dyntrain.training.worker.loop.batch.tally import tally_keys
+from dyntrain.training.worker.loop.batch_feeder import BatchFeeder
 from dyntrain.training.worker.loop.checks.gradients import Gradients
 from dyntrain.training.worker.loop.checks.losses import Losses
 from dyntrain.training.worker.loop.checks.running_statistics import RunningStatistics
-from dyntrain.training.worker.loop.course import Course
-from dyntrain.training.worker.loop.feeding import Feeding
 from dyntrain.training.worker.loop.instrument import Listener, Listeners, instrument
-from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.loop.record.opinions import on_trial
+from dyntrain.training.worker.loop.loop_config import LoopConfig
+from dyntrain.training.worker.loop.probe_child import ProbeChild
+from dyntrain.training.worker.loop.record.fingerprints import on_trial
 from dyntrain.training.worker.loop.slices import Slices, refuse_means
 from dyntrain.training.worker.loop.steps import Steps
 from dyntrain.training.worker.loop.trainer import ElasticTrainer, OfTheJob, refuse_together
@@ -64,13 +64,13 @@ class TrainingLoop:
         self.membership, self._before = membership, before
         self.trainers: list[ElasticTrainer] = []
         self.position = self.anchor = self.starts = membership.starts
-        self.hand: Hand | None = None  # the batch that the script has
+        self.current: CurrentBatch | None = None  # the batch that the script has
         self._state: TrainingState | None = None
         self._earlier: list[Any] = []  # parameters of the loops before
         self.shares = Shares(0, 0, 0, FixedGlobal(1))
-        self.course = Course()
-        self.updates, self.totals = Updates(self, self.course), Totals(self)
-        self.feeding, self.steps = Feeding(self), Steps(self)
+        self.config = LoopConfig()
+        self.updates, self.totals = Updates(self, self.config), Totals(self)
+        self.feeder, self.steps = BatchFeeder(self), Steps(self)
         self._undo: Undo | None = None
         self.losses, self.gradients, self.running_statistics = Losses(self), Gradients(self), RunningStatistics(self)
         self._listeners: Listeners | None = None
@@ -78,7 +78,7 @@ class TrainingLoop:
         self.rows: list[Rows] = []
         self.loading = Loading()
         self.memories: Memories = before.memories if before else Memories()
-        self.probing: Probing | None = None  # in a child that tries the first batch
+        self.probe_child: ProbeChild | None = None  # in a child that tries the first batch
         self.trial = this_trial()  # of `dyntrain check`
 
     @property
@@ -134,7 +134,7 @@ class TrainingLoop:
     @property
     def divides_batches(self) -> bool:
         """Whether the script is given a large share in parts."""
-        return self.course.local_batch_at_most is not None
+        return self.config.local_batch_at_most is not None
 
     @property
     def rank(self) -> int:
@@ -146,7 +146,7 @@ class TrainingLoop:
 
     @property
     def segment_steps(self) -> int | None:
-        return self.membership.segment_steps if self.course.changes == "any" else None
+        return self.membership.segment_steps if self.config.changes == "any" else None
 
     @property
     def step_samples(self) -> int:
@@ -159,7 +159,7 @@ class TrainingLoop:
 
     @property
     def all_steps_made(self) -> bool:
-        return self.course.steps is not None and self.position.step - self.starts.step >= self.course.steps
+        return self.config.steps is not None and self.position.step - self.starts.step >= self.config.steps
 
     @property
     def on_trial(self) -> bool:
@@ -170,7 +170,7 @@ class TrainingLoop:
 
     # ---- the course of the loop
 
-    def go_on(self) -> None:
+    def inherit(self) -> None:
         """The script has made what it wants for this loop; the rest is that of the loop before."""
         before, self._before = self._before, None
         if before is None:
@@ -187,14 +187,14 @@ class TrainingLoop:
         else:
             self.loading = before.loading
 
-    def begin(self, net: Any, course: Course) -> None:
+    def begin(self, net: Any, config: LoopConfig) -> None:
         """Blocks until this worker is a member, or the loop is known to be over."""
-        self.course = course
+        self.config = config
         self.membership.expects, self.membership.in_hand = self._expect, self._in_hand
-        self.shares = course.shares(self.loading.sequence)
-        self.loading.begin(self.shares, course.local_batch_at_most)
-        self.shares.group = group_of(self.trainers, course.batching)
-        self.updates = Updates(self, course)
+        self.shares = config.shares(self.loading.sequence)
+        self.loading.begin(self.shares, config.local_batch_at_most)
+        self.shares.group = group_of(self.trainers, config.batching)
+        self.updates = Updates(self, config)
         self._state = TrainingState(net, *self.trainers, kept=Kept(*self.keeps), beside=self._earlier)
         self._undo = Undo(self._state, self.memories)
         checks: list[Listener] = [self.losses, self.gradients, self.running_statistics]
@@ -202,18 +202,18 @@ class TrainingLoop:
         instrument.install(self._listeners)
         self.memories.keep(self._state.own)
         self._refuse()
-        refuse_rows(self.rows, course)
-        tallies = tally_keys(self.trainers, flags=len(self._state.equal))
+        refuse_rows(self.rows, config)
+        tallies = consensus_keys(self.trainers, flags=len(self._state.equal))
         self.arrive(
             self.membership.enter(
                 self._state,
-                epochs=course.end,
-                samples=course.samples,
-                drawn_from=course.drawn_from,
-                global_batch=course.batching.batch,
-                seed=course.seed,
-                batching=course.agreed(self.loading.sequence, self.group),
-                another=course.another,
+                epochs=config.end,
+                samples=config.samples,
+                drawn_from=config.drawn_from,
+                global_batch=config.batching.batch,
+                seed=config.seed,
+                batching=config.agreed(self.loading.sequence, self.group),
+                another=config.another,
                 keys=[*tallies, *(key for rows in self.rows for key in rows.summed_keys()), REDUCE],
             )
         )
@@ -229,7 +229,7 @@ class TrainingLoop:
 
     def _refuse(self) -> None:
         """Raises ValueError for what does not go together, as it is asked for now."""
-        if self.course.local_batch_at_most is not None:
+        if self.config.local_batch_at_most is not None:
             refuse_unfit(self.trainers, self.state.accumulated)
         refuse_together(self.trainers)
         refuse_means(self.trainers, self.state.accumulated)
@@ -237,7 +237,7 @@ class TrainingLoop:
             raise ValueError(ROWS_ADD_UP)
 
     def _in_hand(self) -> str | None:
-        return None if self.hand is None else self.hand.beside(self.batch_number, self.epoch_number)
+        return None if self.current is None else self.current.beside(self.batch_number, self.epoch_number)
 
     @property
     def resumed(self) -> bool:
@@ -258,7 +258,7 @@ class TrainingLoop:
         """At a boundary."""
         stops = self.membership.stopping
         self.arrive(self.membership.boundary(self.position))
-        if self.membership.over and not stops and self.position.epoch < self.course.end:
+        if self.membership.over and not stops and self.position.epoch < self.config.end:
             log.warning(STOPPED)
 
     def _between_epochs(self) -> None:

@@ -23,10 +23,10 @@ import mxnet as mx  # isort: skip
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.trial_files import SUFFIX, Moment, Order, Taken, order
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
-from dyntrain.training.worker.loop.course import Course
 from dyntrain.training.worker.loop.held import held
+from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.probe.draws import DRAWN, Rows, draw_for_rows
-from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
+from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
 from dyntrain.training.worker.replaced import Replaced
 from mxnet import gluon
 
@@ -71,18 +71,18 @@ class Trial:
         self._seeded_alike = False  # for it, and since then not by the script
         self._norms = FirstBatch(json.loads(order.norms.read_text()) if order.norms else [])
 
-    def shortened(self, course: Course) -> Course:
+    def shortened(self, config: LoopConfig) -> LoopConfig:
         """The loop as it is tried."""
-        order, batch = self._order, course.largest_batch
-        if isinstance(course.batching, PerWorker):
+        order, batch = self._order, config.largest_batch
+        if isinstance(config.batching, PerWorker):
             order.follows_file.touch()
-        cap = BATCHES * batch + (course.samples % batch or batch) if order.samples is None else order.samples
-        if course.drawn is None and cap < course.samples:
-            course = replace(course, samples=cap, drawn_from=course.drawn_from or course.samples)
-        epochs = course.epochs if order.epochs is None else min(course.epochs, order.epochs)
-        steps = min(course.steps or order.steps, order.steps)
+        cap = BATCHES * batch + (config.samples % batch or batch) if order.samples is None else order.samples
+        if config.drawn is None and cap < config.samples:
+            config = replace(config, samples=cap, drawn_from=config.drawn_from or config.samples)
+        epochs = config.epochs if order.epochs is None else min(config.epochs, order.epochs)
+        steps = min(config.steps or order.steps, order.steps)
         # where the whole is tried nothing is refused by a trial of parts
-        return replace(course, epochs=epochs, steps=steps, probe=course.probe and order.rules)
+        return replace(config, epochs=epochs, steps=steps, probe=config.probe and order.rules)
 
     def began(self, loop: Any) -> None:
         """The loop is at its first step, or a worker has come into it."""
@@ -245,7 +245,7 @@ def _hold_all_still(norms: FirstBatch) -> None:
     """What is of each worker's share by design, as it is wherever data is parallel: draws of Dropout, and the
     statistics that BatchNorm takes of a batch.
     """
-    hold_still(norms, refuses=False)
+    freeze_layers(norms, refuses=False)
     Replaced().replace(gluon.HybridBlock, "_call_cached_op", _traced_too)
 
 

@@ -18,17 +18,17 @@ from dyntrain.training.worker.loop.agreed.batch_size import NoMeaning
 from dyntrain.training.worker.loop.agreed.divisors import Divisors
 from dyntrain.training.worker.loop.agreed.rates import DIVISOR, TRAINED, rates, tags, unequal
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.agreed.trained import Trained
+from dyntrain.training.worker.loop.agreed.trained import TrainableSet
+from dyntrain.training.worker.loop.batch.consensus import StepConsensus, consensus_key
+from dyntrain.training.worker.loop.batch.current_batch import OUTSIDE, CurrentBatch, gradients_of, summed
 from dyntrain.training.worker.loop.batch.groups import NOT_DUE
-from dyntrain.training.worker.loop.batch.hand import OUTSIDE, Hand, gradients_of, summed
-from dyntrain.training.worker.loop.batch.tally import Tally, tally_key
 from dyntrain.training.worker.loop.checks.factors import Terms
-from dyntrain.training.worker.loop.course import Course
-from dyntrain.training.worker.loop.first_batch import REFUSED_BY_ANOTHER
-from dyntrain.training.worker.loop.record.opinions import of_one_opinion, opinion
+from dyntrain.training.worker.loop.loop_config import LoopConfig
+from dyntrain.training.worker.loop.probe_driver import REFUSED_BY_ANOTHER
+from dyntrain.training.worker.loop.record.fingerprints import fingerprint, fingerprints_agree
 from dyntrain.training.worker.loop.schedule import WorkerRates, worker_rate
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
-from dyntrain.training.worker.loop.undone.voids import Voids
+from dyntrain.training.worker.loop.undone.voids import AbortedSteps
 from dyntrain.training.worker.refused import Refused, RefusedByAll
 from dyntrain.training.worker.state.training_state import gradient_key
 
@@ -48,102 +48,102 @@ NOT_SUMMED = "trainer.update() without trainer.allreduce_grads() before it: writ
 class Updates:
     """Of the trainers of one loop, as they are when it begins."""
 
-    def __init__(self, loop: TrainingLoop, course: Course) -> None:
+    def __init__(self, loop: TrainingLoop, config: LoopConfig) -> None:
         self._loop = loop
-        self._divisors = Divisors(loop.trainers, course.batching)
-        self.rates = WorkerRates(course.batching, loop.trainers, course.samples)
-        self._voids, self.trained = Voids(), Trained()
+        self._divisors = Divisors(loop.trainers, config.batching)
+        self.rates = WorkerRates(config.batching, loop.trainers, config.samples)
+        self._voids, self.trained = AbortedSteps(), TrainableSet()
 
-    def _in_hand(self, what: str) -> Hand:
-        if self._loop.hand is None:
+    def _in_hand(self, what: str) -> CurrentBatch:
+        if self._loop.current is None:
             raise RuntimeError(OUTSIDE.format(what=what))
-        return self._loop.hand
+        return self._loop.current
 
     def divisor(self, trainer: ElasticTrainer, n: float) -> float:
         """What `n` in step(n) or update(n) says; it may be an array of one number. Raises ValueError."""
-        loop, hand = self._loop, self._in_hand("step()")
-        if loop.probing is not None:
+        loop, current = self._loop, self._in_hand("step()")
+        if loop.probe_child is not None:
             return 1.0
         n = n if isinstance(n, Total) else number(n)
-        self._divisors.look(trainer, hand)
-        if hand.void or (math.isnan(n) and loop.membership.broken):
+        self._divisors.look(trainer, current)
+        if current.void or (math.isnan(n) and loop.membership.broken):
             return 1.0  # it may come of a sum in which a worker was lost
-        singles = hand.size <= loop.workers
+        singles = current.size <= loop.workers
         try:
-            by = self._divisors.of(trainer, n, hand, loop.step_samples, loop.state.own, singles)
+            by = self._divisors.of(trainer, n, current, loop.step_samples, loop.state.own, singles)
         except NoMeaning as error:
             loop.findings.find(error.code, **error.values)
             raise Refused(loop.refusal) from None
-        hand.divides[trainer] = by
+        current.divides[trainer] = by
         return by
 
     # ---- the sum
 
     def exchange(self, trainer: ElasticTrainer) -> None:
         """Raises RuntimeError where no sum is due, and ValueError for a loss that is not what the trainer was told."""
-        loop, hand = self._loop, self._in_hand("allreduce_grads()")
-        if trainer in hand.updated or hand.summed is not None:
-            raise RuntimeError(TWICE if hand.summed in (None, trainer) else BOTH)
-        hand.summed = trainer
+        loop, current = self._loop, self._in_hand("allreduce_grads()")
+        if trainer in current.updated or current.summed is not None:
+            raise RuntimeError(TWICE if current.summed in (None, trainer) else BOTH)
+        current.summed = trainer
         if not loop.update_due:
             raise RuntimeError(NOT_DUE.format(group=loop.group))
         loop.losses.judge(trainer)
-        if loop.probing is not None:
-            loop.probing.summed(loop, hand, trainer)
+        if loop.probe_child is not None:
+            loop.probe_child.summed(loop, current, trainer)
             return
         loop.running_statistics.look()
         changed = loop.gradients.take_factors(trainer)
-        if hand.refused and hand.is_first:
+        if current.refused and current.is_first:
             raise Refused(loop.refusal)
-        if len(hand.parts) > 1:
-            hand.set_aside(trainer)
-        if hand.void or hand.goes_on:
+        if len(current.parts) > 1:
+            current.set_aside(trainer)
+        if current.void or current.goes_on:
             return
         self._voids.refuse(loop.position.step, loop.workers)
-        self._vote(trainer, hand, changed)
+        self._vote(trainer, current, changed)
         if loop.trial is not None:
             loop.trial.within(loop, "before")
-        hand.void = not self._sum(trainer, hand)
-        if hand.void:
+        current.void = not self._sum(trainer, current)
+        if current.void:
             self._note_void(trainer)
 
-    def _vote(self, trainer: ElasticTrainer, hand: Hand, changed: Terms) -> None:
+    def _vote(self, trainer: ElasticTrainer, current: CurrentBatch, changed: Terms) -> None:
         """What is summed beside the gradients, to show whether all workers mean the same. `changed`: by which numbers
         the script has multiplied its gradients.
         """
         loop, step = self._loop, self._loop.position.step
         terms = loop.losses.factors.take(trainer)
         one_by_one = trainer.loss_said and trainer.loss_kind == "sum"
-        hand.opinion = opinion(changed if one_by_one else terms | changed, step)
-        unsure = hand.unsure.get(trainer) if trainer in hand.divides else None
-        hand.rates = rates(trainer, unsure[0] if unsure else hand.divides.get(trainer))
-        flags = [0.0] * len(loop.state.equal) if hand.updated else loop.undo.forwards.flags(loop.state)
-        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: hand.rates[TRAINED]})
-        hand.tally = Tally(
+        current.fingerprint = fingerprint(changed if one_by_one else terms | changed, step)
+        unsure = current.unsure.get(trainer) if trainer in current.divides else None
+        current.rates = rates(trainer, unsure[0] if unsure else current.divides.get(trainer))
+        flags = [0.0] * len(loop.state.equal) if current.updated else loop.undo.forwards.flags(loop.state)
+        refuses, sums = loop.refusal is not None, tags(step, {TRAINED: current.rates[TRAINED]})
+        current.consensus = StepConsensus(
             step,
-            tags(step, hand.rates),
+            tags(step, current.rates),
             sums,
-            hand.opinion,
+            current.fingerprint,
             unsure=unsure is not None,
             refuses=refuses,
-            had_part=hand.be_summed(trainer, loop.state),
+            had_part=current.be_summed(trainer, loop.state),
             flags=flags,
         )
         if loop.membership.shared:
-            hand.tally.to_be_summed()
+            current.consensus.to_be_summed()
 
-    def _sum(self, trainer: ElasticTrainer, hand: Hand) -> bool:
+    def _sum(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
         """False: not all was pushed, as a new generation follows."""
         loop, shared = self._loop, self._loop.membership.shared
         now = frozenset(i for i, param in enumerate(trainer._params) if summed(param))
         known = self.trained.known(trainer) if shared else now
-        beside = [(tally_key(loop.trainers.index(trainer)), [hand.tally.vote])]
-        hand.carried = [] if hand.updated else loop.rows  # once in a step
-        for rows in hand.carried:
-            beside += [(key, [array]) for key, array in rows.share(hand.size, not hand.spectates, loop.rank == 0)]
+        beside = [(consensus_key(loop.trainers.index(trainer)), [current.consensus.vote])]
+        current.carried = [] if current.updated else loop.rows  # once in a step
+        for rows in current.carried:
+            beside += [(key, [array]) for key, array in rows.share(current.size, not current.spectates, loop.rank == 0)]
         if not self._push(trainer, known, beside if shared else [], aside=not known):
             return False
-        if not shared or not hand.tally.sums_alike(loop.workers):
+        if not shared or not current.consensus.sums_alike(loop.workers):
             return True  # where they differ, what follows tells why
         self.trained.agreed(trainer, now)
         return now <= known or self._push(trainer, now - known, [], aside=bool(known))
@@ -175,30 +175,30 @@ class Updates:
         """`update` by the sums, divided by what `n` says. Raises ValueError for what a worker refuses in the script,
         and UnequalRates, both on all workers alike.
         """
-        loop, hand = self._loop, self._in_hand("update()")
+        loop, current = self._loop, self._in_hand("update()")
         self.divisor(trainer, n)
-        if hand.summed is not trainer:
+        if current.summed is not trainer:
             raise RuntimeError(NOT_SUMMED)
-        hand.summed = None
-        hand.updated.append(trainer)
-        if hand.void or hand.goes_on or loop.probing is not None:
+        current.summed = None
+        current.updated.append(trainer)
+        if current.void or current.goes_on or loop.probe_child is not None:
             return
         if loop.trial is not None:
             loop.trial.within(loop, "after")
         alone, alike = len(loop.trainers) == 1, [True]
 
         def work() -> None:
-            by = self._settled(trainer, hand)
-            alike[0] = by is not None and of_one_opinion(hand.tally.opinions)
-            if by is None or not alike[0] or hand.tally.refused or loop.state.scalars.lacks_scheduler():
+            by = self._settled(trainer, current)
+            alike[0] = by is not None and fingerprints_agree(current.consensus.fingerprints)
+            if by is None or not alike[0] or current.consensus.refused or loop.state.scalars.lacks_scheduler():
                 return
             loop.state.optimizer_states.begin(trainer)
             if not alone:
                 loop.undo.back_up(trainer)
-            loop.undo.forwards.learn(loop.state, hand.tally.flagged)
-            for rows in hand.carried:
+            loop.undo.forwards.learn(loop.state, current.consensus.flagged)
+            for rows in current.carried:
                 rows.summed()
-            loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, hand.samples), trainer)
+            loop.state.optimizer_states.scale_momentum(self.rates.advance(trainer, current.samples), trainer)
             with worker_rate(trainer):
                 update(by)
             if loop.trial is not None:
@@ -206,28 +206,30 @@ class Updates:
             if alone:
                 loop.steps.reached(loop.after)
 
-        hand.void = not loop.membership.apply(loop.after, work, reaches=alone)
-        if hand.void:
+        current.void = not loop.membership.apply(loop.after, work, reaches=alone)
+        if current.void:
             self._note_void(trainer)
             return
         if not alike[0]:
-            raise unequal(loop.membership, loop.anchor, loop.trainers.index(trainer), hand.rates, hand.opinion)
-        if hand.tally.refused:
+            raise unequal(
+                loop.membership, loop.anchor, loop.trainers.index(trainer), current.rates, current.fingerprint
+            )
+        if current.consensus.refused:
             raise RefusedByAll(loop.refusal or REFUSED_BY_ANOTHER)
         if lacks := loop.state.scalars.lacks_scheduler():
             raise Refused(lacks)
 
-    def _settled(self, trainer: ElasticTrainer, hand: Hand) -> float | None:
+    def _settled(self, trainer: ElasticTrainer, current: CurrentBatch) -> float | None:
         """What to divide by, now that the sums are there; None: the workers differ. Raises ValueError."""
         loop, step = self._loop, self._loop.position.step
         workers = loop.workers if loop.membership.shared else 1
         try:
             return self._divisors.settled(
                 trainer,
-                hand,
+                current,
                 workers,
-                hand.count(trainer, workers),
-                lambda divides: tags(step, {**hand.rates, DIVISOR: float(divides)}),
+                current.count(trainer, workers),
+                lambda divides: tags(step, {**current.rates, DIVISOR: float(divides)}),
                 loop.state.own,
             )
         except NoMeaning as error:

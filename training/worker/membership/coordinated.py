@@ -52,7 +52,7 @@ from dyntrain.training.worker.membership.committing import Committing
 from dyntrain.training.worker.membership.handover import Handover, JobState
 from dyntrain.training.worker.membership.membership import Key, Membership
 from dyntrain.training.worker.membership.step import StepGuard
-from dyntrain.training.worker.refused import PastHelp, Refused, by_the_job, past_help, trace_for_people
+from dyntrain.training.worker.refused import Refused, Unrecoverable, by_the_job, past_help, trace_for_people
 from dyntrain.training.worker.state.checkpoint import CommitDamaged
 from dyntrain.training.worker.transfer.fetching import TransferError
 
@@ -426,7 +426,7 @@ class CoordinatedMembership(Membership):
         if known or isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
             return
         self.told_failure = True
-        if (beside := self.in_hand()) and not isinstance(error, Refused | PastHelp):
+        if (beside := self.in_hand()) and not isinstance(error, Refused | Unrecoverable):
             error.add_note(beside)
         self._client.say(
             ScriptFailed(

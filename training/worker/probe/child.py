@@ -39,7 +39,7 @@ Answer = dict[str, Any]  # with `failed` where it came to nothing
 _kept: list[Any] = []  # in a child, MXNet's arrays that were there when it began
 
 
-class Home:
+class ParentPipe:
     """In the child: the way back to its parent."""
 
     def __init__(self, pipe: int) -> None:
@@ -81,7 +81,7 @@ def _goes_on(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] in GOES_ON
 
 
-def fork(seconds: float) -> Home | Answer:
+def fork(seconds: float) -> ParentPipe | Answer:
     """`Home` in the child. In the parent what the child said; who says nothing within `seconds`, or does not compute
     for a while, is killed with all that it has started.
     """
@@ -101,7 +101,7 @@ def fork(seconds: float) -> Home | Answer:
         # script's last batch, would take it from its parent.
         _kept.extend(arrays)
         _settle_down(parent)
-        return Home(write)
+        return ParentPipe(write)
     os.close(write)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # as the child does: whoever is first

@@ -8,23 +8,23 @@ from typing import Any
 from dyntrain.training.sampling.batching import Batching, PerWorker
 from dyntrain.training.worker.loop.agreed.batch_size import AS_IT_IS, Counts, NoMeaning, divisor, divisor_of_means
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 
 SHORT_GROUP = "; accumulate=k, as an epoch's last update has fewer"
 MADE_OF_A_SUM: list[str] = []  # in place of what else a number may mean; workers with different ones make no step
 
 
-def _means(trainer: ElasticTrainer, hand: Hand) -> set[int]:
+def _means(trainer: ElasticTrainer, current: CurrentBatch) -> set[int]:
     """How many there may be in a sum: of one batch, of several, of each device."""
-    return {1, trainer.accumulate, hand.batches, len(trainer._contexts)}
+    return {1, trainer.accumulate, current.batches, len(trainer._contexts)}
 
 
-def _mixed(hand: Hand, workers: int, unsure: list[float], sure: list[float]) -> bool:
+def _mixed(current: CurrentBatch, workers: int, unsure: list[float], sure: list[float]) -> bool:
     """Whether the tags of all workers come to those of so many of each."""
-    doubts = hand.tally.unsure_workers
+    doubts = current.consensus.unsure_workers
     total = [doubts * one + (workers - doubts) * other for one, other in zip(unsure, sure, strict=True)]
-    return 0 < doubts < workers and hand.tally.tagged == total
+    return 0 < doubts < workers and current.consensus.tagged == total
 
 
 class Divisors:
@@ -32,57 +32,61 @@ class Divisors:
         self._trainers, self._batching = trainers, batching
         self._sums: set[ElasticTrainer] = set()  # whose losses are sums that nothing divides
 
-    def look(self, trainer: ElasticTrainer, hand: Hand) -> None:
+    def look(self, trainer: ElasticTrainer, current: CurrentBatch) -> None:
         """Whether its losses are sums. Also in a step that is void: it may be the only one in which that shows."""
-        if hand.undivided:
+        if current.undivided:
             self._sums.add(trainer)
 
-    def of(self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool) -> float:
+    def of(
+        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
+    ) -> float:
         """What the sum of the gradients is divided by. `full`: samples of a full step over all workers; `own`:
         what travels with the state; `singles`: no worker has more than one sample. Raises NoMeaning.
         """
         try:
-            return self._of(trainer, n, hand, full, own, singles)
+            return self._of(trainer, n, current, full, own, singles)
         except NoMeaning as error:
             adds_up = trainer.accumulate == 1 and any(p.grad_req == "add" for p in trainer._params)
             raise NoMeaning(error.code, **{**error.values, "more": SHORT_GROUP if adds_up else ""}) from None
 
     def _of(
-        self, trainer: ElasticTrainer, n: float, hand: Hand, full: int, own: dict[str, Any], singles: bool
+        self, trainer: ElasticTrainer, n: float, current: CurrentBatch, full: int, own: dict[str, Any], singles: bool
     ) -> float:
-        if isinstance(n, Total) and hand.batches > 1:
+        if isinstance(n, Total) and current.batches > 1:
             raise NoMeaning("DT403")
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
         known = meanings.get(number)
         of_a_sum = MADE_OF_A_SUM if known is None else known
-        counts = hand.counted and hand.batches == 1 and trainer.loss_kind == "sum"
+        counts = current.counted and current.batches == 1 and trainer.loss_kind == "sum"
         if trainer.loss_kind == "own" or (isinstance(n, Total) and trainer.loss_kind == "sum"):
             if not n > 0:
                 raise NoMeaning("DT406", n=n)
-            if n == 1 and not hand.counted and not self._takes_sums(trainer, hand):
+            if n == 1 and not current.counted and not self._takes_sums(trainer, current):
                 raise NoMeaning("DT407")
             by, left = float(n), of_a_sum
         elif trainer.loss_kind == "mean":
-            by, left, hand.unsure[trainer] = divisor_of_means(n, self._counts(hand, full), known, _means(trainer, hand))
+            by, left, current.unsure[trainer] = divisor_of_means(
+                n, self._counts(current, full), known, _means(trainer, current)
+            )
         elif counts and n == 1 and known is None and singles:
             raise NoMeaning("DT404")
-        elif counts and n == 1 and (known == MADE_OF_A_SUM or len(hand.part) > 1):
+        elif counts and n == 1 and (known == MADE_OF_A_SUM or len(current.part) > 1):
             by, left = 1.0, of_a_sum  # max(1, epoch.sum(n)) of nothing
         else:
             try:
-                by, left = divisor(n, self._counts(hand, full), known)
+                by, left = divisor(n, self._counts(current, full), known)
             except NoMeaning:
                 if not (counts and n > 0):
                     raise
                 by, left = float(n), of_a_sum
-        if hand.unsure.get(trainer) is None:
+        if current.unsure.get(trainer) is None:
             own["meanings"] = {**meanings, number: left}
         return by
 
     def settled(
         self,
         trainer: ElasticTrainer,
-        hand: Hand,
+        current: CurrentBatch,
         workers: int,
         alike: bool,
         tagged: Callable[[float], list[float]],
@@ -93,32 +97,34 @@ class Divisors:
         is unsure; others are sure. `tagged`: the tags of a worker that divides by this. Raises NoMeaning.
         """
         number, meanings = str(self._trainers.index(trainer)), own.get("meanings", {})
-        unsure, doubts = hand.unsure.get(trainer), hand.tally.unsure_workers
-        by = hand.divides.get(trainer, 1.0)  # none where it came of a sum in which a worker was lost
+        unsure, doubts = current.unsure.get(trainer), current.consensus.unsure_workers
+        by = current.divides.get(trainer, 1.0)  # none where it came of a sum in which a worker was lost
         if unsure is None:
-            return by if alike or any(_mixed(hand, workers, tagged(one), tagged(by)) for one in hand.taken) else None
+            return (
+                by if alike or any(_mixed(current, workers, tagged(one), tagged(by)) for one in current.taken) else None
+            )
         if alike and 0 < doubts < workers:
             own["meanings"] = {**meanings, number: unsure[1]}
             return unsure[0]
-        if not alike and not _mixed(hand, workers, tagged(unsure[0]), tagged(by)):
+        if not alike and not _mixed(current, workers, tagged(unsure[0]), tagged(by)):
             return None
         if doubts == workers and by != 1:
             raise NoMeaning("DT405", n=by)
         own["meanings"] = {**meanings, number: [AS_IT_IS]}
         return by
 
-    def _takes_sums(self, trainer: ElasticTrainer, hand: Hand) -> bool:
+    def _takes_sums(self, trainer: ElasticTrainer, current: CurrentBatch) -> bool:
         """Whether its losses were seen to be sums that nothing divides. Who has one sample has not looked."""
-        return trainer in self._sums or (hand.undivided is None and len(hand.part) < 2)
+        return trainer in self._sums or (current.undivided is None and len(current.part) < 2)
 
-    def _counts(self, hand: Hand, full: int) -> Counts:
-        batch, batches = self._batching.batch, hand.batches
-        here = len(hand.part)
+    def _counts(self, current: CurrentBatch, full: int) -> Counts:
+        batch, batches = self._batching.batch, current.batches
+        here = len(current.part)
         return Counts(
             nominal=(batch, batch * batches),
             full=(full, full * batches),
-            own=(here, here if len(hand.parts) > 1 else hand.own_samples),
-            all_=(hand.size, hand.samples),
+            own=(here, here if len(current.parts) > 1 else current.own_samples),
+            all_=(current.size, current.samples),
             per_worker=isinstance(self._batching, PerWorker),
             group=self._trainers[0].accumulate,
         )

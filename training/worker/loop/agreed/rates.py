@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.loop.agreed.reduction import sum_up
-from dyntrain.training.worker.loop.batch.tally import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
-from dyntrain.training.worker.refused import PastHelp
+from dyntrain.training.worker.refused import Unrecoverable
 from dyntrain.training.worker.state.attributes import capture
 
 KNOWN = ("wd", "momentum", "beta1", "beta2")  # of an optimizer
@@ -26,7 +26,7 @@ DIVISOR = "what step(n) divides by"
 FACTORS = "numbers by which losses, or gradients before their sum, are multiplied"
 
 
-class UnequalRates(RuntimeError, PastHelp):
+class UnequalRates(RuntimeError, Unrecoverable):
     """The step was not applied anywhere."""
 
 
@@ -68,10 +68,10 @@ def tags(step: int, values: Mapping[str, float]) -> list[float]:
 
 
 def unequal(
-    membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], opinion: Sequence[float]
+    membership: Membership, anchor: Position, trainer: int, values: Mapping[str, float], fingerprint: Sequence[float]
 ) -> UnequalRates:
     """Which of them differ, and how, with the same words on every worker. All must call it at once."""
-    values = {**values, FACTORS: float(_digest(opinion) if any(opinion) else 0)}
+    values = {**values, FACTORS: float(_digest(fingerprint) if any(fingerprint) else 0)}
     told = {name: _difference(membership, anchor, name, value) for name, value in sorted(values.items())}
     found = {name: said for name, said in told.items() if said is not None}
     what = "; ".join(found.values()) or "rates, decay, momentum, loss scale, what trains, or what step(n) divides by"

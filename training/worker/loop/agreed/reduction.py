@@ -9,7 +9,7 @@ from typing import Any
 
 from dyntrain.training.protocol.messages import Position
 from dyntrain.training.worker.arrays import doubles, numbers_of
-from dyntrain.training.worker.loop.batch.tally import ROUND, mark
+from dyntrain.training.worker.loop.batch.consensus import ROUND, mark
 from dyntrain.training.worker.membership.membership import Membership
 
 REDUCE = ("reduce", (7,), "float64")  # a key of the engine's; its sum is no more exact than one of floats

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dyntrain.training.protocol.messages import Position
-from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.trainer import ElasticTrainer
 from dyntrain.training.worker.membership.membership import Membership
 from dyntrain.training.worker.state.training_state import TrainingState, gradient_key
 
 
-def settle(
+def flush_accumulated(
     membership: Membership,
     state: TrainingState,
     trainers: Sequence[ElasticTrainer],
@@ -24,7 +24,7 @@ def settle(
     for t, trainer in enumerate(trainers):
         for i, p in enumerate(trainer._params):
             if p.grad_req == "add" and owners[id(p)] is trainer:
-                Hand.unweigh(trainer, p, state)
+                CurrentBatch.undo_scale(trainer, p, state)
                 keys.append(gradient_key(t, i))
                 arrays.append(p.list_grad())
     assert len(keys) == len(state.accumulated)

@@ -21,34 +21,34 @@ class Totals:
         epoch `number`, so that whoever joined has no such epoch to reduce; or it begins in mid-epoch, so that who joins
         comes through what precedes the batches alone.
         """
-        loop, hand = self._loop, self._loop.hand
-        if loop.probing is not None:
-            return loop.probing.total(total if count is None else total / count if count else math.nan)
+        loop, current = self._loop, self._loop.current
+        if loop.probe_child is not None:
+            return loop.probe_child.total(total if count is None else total / count if count else math.nan)
         if loop.membership.over:
             return math.nan
-        begins = hand is None and loop.position.step == loop.membership.first_step
+        begins = current is None and loop.position.step == loop.membership.first_step
         if begins and (loop.position.epoch > number or loop.position.offset):
             return math.nan
-        if hand is not None and loop.divides_batches:
+        if current is not None and loop.divides_batches:
             raise RuntimeError(REDUCED_WITHIN)
-        spectates = hand is not None and hand.spectates
+        spectates = current is not None and current.spectates
         return reduce(loop.membership, loop.anchor, name, (0.0 if spectates else total), count, spectates)
 
     def sum(self, value: float) -> Total:
         """Of the batch in hand. Where a worker is lost in it the step is void: what is returned then is some number, so
         that a script may go on to compute with it.
         """
-        loop, hand = self._loop, self._loop.hand
-        if hand is None:
+        loop, current = self._loop, self._loop.current
+        if current is None:
             raise RuntimeError(SUMMED_OUTSIDE)
         if loop.divides_batches:
             raise RuntimeError(REDUCED_WITHIN)
-        if loop.probing is not None:
-            return loop.probing.total(value)
+        if loop.probe_child is not None:
+            return loop.probe_child.total(value)
         if loop.anchor == loop.after:
             raise RuntimeError(SUMMED_LATE)  # the step counts already: a loss in the sum could not undo it
-        hand.counted = True
-        mine, what = (0.0 if hand.spectates else value), f"epoch.sum() in step {loop.position.step}"
-        found = None if hand.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
-        hand.void = found is None
+        current.counted = True
+        mine, what = (0.0 if current.spectates else value), f"epoch.sum() in step {loop.position.step}"
+        found = None if current.void else sum_up(loop.membership, loop.anchor, what, mine, 0.0)
+        current.void = found is None
         return Total((value or 1.0) if found is None else found[0])

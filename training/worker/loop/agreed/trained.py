@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 
-class Trained:
+class TrainableSet:
     """By trainer. After a formation nothing is known, as a joiner knows nothing."""
 
     def __init__(self) -> None:

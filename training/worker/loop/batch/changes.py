@@ -13,7 +13,7 @@ import numpy as np
 from dyntrain.training.checks.findings import Place
 
 if TYPE_CHECKING:
-    from dyntrain.training.worker.loop.batch.hand import Hand
+    from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 
 ROUNDING = 16  # times what the kind of number resolves
 NEAR = 1e-6  # of a number whose last digit may be another one on another worker
@@ -29,16 +29,16 @@ class Raw:
     masked: bool = False
 
 
-def remember(hand: Hand, gradient: Any, at: Place | None = None) -> None:
+def remember(current: CurrentBatch, gradient: Any, at: Place | None = None) -> None:
     """It may be changed now."""
-    if (raw := hand.raw.get(id(gradient))) is None:
-        hand.raw[id(gradient)] = Raw(gradient, gradient.copy(), at)
+    if (raw := current.raw.get(id(gradient))) is None:
+        current.raw[id(gradient)] = Raw(gradient, gradient.copy(), at)
     else:
         raw.at = raw.at or at
 
 
-def remember_masked(hand: Hand, gradient: Any) -> None:
-    if (raw := hand.raw.get(id(gradient))) is not None:
+def remember_masked(current: CurrentBatch, gradient: Any) -> None:
+    if (raw := current.raw.get(id(gradient))) is not None:
         raw.masked = True
 
 

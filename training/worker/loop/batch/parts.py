@@ -38,7 +38,7 @@ def refuse_unfit(trainers: Sequence[Any], accumulated: Sequence[Any]) -> None:
         raise ValueError(ADDS_UP)
 
 
-class Aside:
+class GradientBuffer:
     """The gradients of the parts that are done, of one trainer. Sums are made in float32 at least."""
 
     def __init__(self) -> None:

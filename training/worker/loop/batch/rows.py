@@ -14,7 +14,7 @@ import numpy as np
 from dyntrain.training.sampling.batching import PerWorker
 from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.arrays import is_array, rows_of
-from dyntrain.training.worker.loop.course import Course
+from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.membership.membership import Key
 from dyntrain.training.worker.state.slots import zeros_like
 
@@ -120,21 +120,21 @@ class Rows:
         self._mine = None
 
 
-def refuse_rows(rows: Sequence[Rows], course: Course) -> None:
+def refuse_rows(rows: Sequence[Rows], config: LoopConfig) -> None:
     """Raises ValueError for a script in which no row follows one."""
     if not rows:
         return
-    if isinstance(course.batching, PerWorker) or course.local_batch_at_most is not None:
+    if isinstance(config.batching, PerWorker) or config.local_batch_at_most is not None:
         raise ValueError(
             "job.rows() with batching=PerWorker(...) or local_batch_at_most=: a batch has other rows there"
         )
-    if course.drawn is None:
+    if config.drawn is None:
         raise ValueError(
             "job.rows(): the job draws the order of samples, in which no row of a batch follows the one before. Say "
             "the order, job.loader(..., batch_sampler=[[...], ...]): batch after batch the indices of its rows"
         )
     for each in rows:
-        if each.count < course.largest_batch:
+        if each.count < config.largest_batch:
             raise ValueError(
-                f"job.rows() of {each.count} rows, and batches of {course.largest_batch}: give as many as a batch has"
+                f"job.rows() of {each.count} rows, and batches of {config.largest_batch}: give as many as a batch has"
             )

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.instrument import Listeners
 
 
 class _ThreadContext(threading.local):
-    hand: Hand | None = None
+    current: CurrentBatch | None = None
     listeners: Listeners | None = None  # of the loop over epochs that it is in
     in_block: int = 0  # calls of Blocks, one within another
     in_job: int = 0  # the job sums and updates: what is computed is not the script's

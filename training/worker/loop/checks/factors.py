@@ -1,4 +1,4 @@
-"""By which numbers the losses of each trainer are multiplied, gathered while a step is on trial: see `opinions`.
+"""By which numbers the losses of each trainer are multiplied, gathered while a step is on trial: see `fingerprints`.
 
 A number of Python's is in MXNet's record; an array of one number is there by its name alone. So such arrays are looked
 at while they are at hand.
@@ -14,7 +14,7 @@ from typing import Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 
 import mxnet as mx  # isort: skip
-from dyntrain.training.worker.loop.batch.hand import summed
+from dyntrain.training.worker.loop.batch.current_batch import summed
 from dyntrain.training.worker.loop.record.operators import PRODUCTS, RATIOS, handle_of
 from mxnet import autograd
 

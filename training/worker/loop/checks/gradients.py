@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.checks.findings import script_line
 from dyntrain.training.worker.loop.batch.changes import factor_of, in_digits, remember, remember_masked
-from dyntrain.training.worker.loop.batch.hand import Hand
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch
 from dyntrain.training.worker.loop.instrument import AMP, Listener
 
 if TYPE_CHECKING:
@@ -34,13 +34,13 @@ class Gradients(Listener):
     # ---- what the script calls
 
     def writes(self, array: Any, writer: str, to_zero: bool) -> None:
-        hand = self._hand
-        if not hand.is_gradient(array, self._loop.trainers):
+        current = self._hand
+        if not current.is_gradient(array, self._loop.trainers):
             return
-        if to_zero or any(trainer in hand.updated for trainer in self._trainers_of(array)):
-            remember_masked(hand, array)
-        elif not (writer.startswith(AMP) or any(hand.summed is each for each in self._trainers_of(array))):
-            remember(hand, array, script_line())
+        if to_zero or any(trainer in current.updated for trainer in self._trainers_of(array)):
+            remember_masked(current, array)
+        elif not (writer.startswith(AMP) or any(current.summed is each for each in self._trainers_of(array))):
+            remember(current, array, script_line())
 
     def takes_part(self, array: Any) -> None:
         if self._hand.is_gradient(array, self._loop.trainers):
@@ -63,10 +63,10 @@ class Gradients(Listener):
         """What adds up goes on to the next backward pass, or batch: what was done to it is looked at now. Anything else
         is written anew.
         """
-        hand = self._hand
-        for trainer in self._loop.trainers if hand.raw else ():
+        current = self._hand
+        for trainer in self._loop.trainers if current.raw else ():
             self._factors |= self._changes(trainer, ADDS)
-        hand.raw.clear()
+        current.raw.clear()
 
     def take_factors(self, trainer: Any) -> set[tuple[str, str]]:
         """Before its gradients are summed: by which numbers the script has multiplied them since the last sum."""
@@ -78,24 +78,24 @@ class Gradients(Listener):
         """A clip of a share is proven wrong; what is multiplied by other numbers on other workers is, by their votes;
         of anything else the script is told.
         """
-        hand, findings, factors = self._hand, self._loop.findings, set[tuple[str, str]]()
-        for param in trainer._params if hand.raw else ():
+        current, findings, factors = self._hand, self._loop.findings, set[tuple[str, str]]()
+        for param in trainer._params if current.raw else ():
             for gradient in (param._grad or ()) if param.grad_req in kinds else ():
-                if (raw := hand.raw.pop(id(gradient), None)) is None:
+                if (raw := current.raw.pop(id(gradient), None)) is None:
                     continue
                 by = factor_of(raw, gradient)
                 digits = in_digits(by) if isinstance(by, float) else None
                 if by == "clip":
-                    hand.refused |= findings.find("DT301", raw.at, name=param.name) is not None
+                    current.refused |= findings.find("DT301", raw.at, name=param.name) is not None
                 elif by == "other" or (digits and self._known.setdefault(param, digits) != digits):
                     findings.find("DT302", raw.at, name=param.name)
                 factors |= {("gradient", digits)} if digits else set()
         return factors
 
     @property
-    def _hand(self) -> Hand:
-        assert self._loop.hand is not None
-        return self._loop.hand
+    def _hand(self) -> CurrentBatch:
+        assert self._loop.current is not None
+        return self._loop.current
 
     def _trainers_of(self, gradient: Any) -> list[Any]:
         return [t for t in self._loop.trainers if any(gradient is g for p in t._params for g in p._grad or ())]

@@ -6,7 +6,7 @@ nothing would look wrong. MXNet records what a loss is made of, so in the first 
 in a process, the record is asked.
 
 A number of Python's by which a loss is divided does not say whether it was counted. In the first step of each
-generation the workers' shares are of different sizes, and these numbers are compared: see `opinions`.
+generation the workers' shares are of different sizes, and these numbers are compared: see `fingerprints`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 from dyntrain.training.worker.loop.checks.factors import PRODUCTS_AND_RATIOS, Factors, Terms, name_of
 from dyntrain.training.worker.loop.instrument import Listener
-from dyntrain.training.worker.loop.record.complaints import complaint
+from dyntrain.training.worker.loop.record.diagnosis import diagnose
 from dyntrain.training.worker.loop.record.losses import GIVEN, Loss
 from dyntrain.training.worker.loop.record.multiples import multiples
 
@@ -65,18 +65,18 @@ class Losses(Listener):
 
     def judge(self, trainer: Any) -> None:
         """What was differentiated is about to be summed for this trainer."""
-        loop, hand = self._loop, self._loop.hand
-        if hand is None or loop.findings.off:
+        loop, current = self._loop, self._loop.current
+        if current is None or loop.findings.off:
             return
-        hand.judged = True
-        if not hand.found or trainer in self._fit:
+        current.judged = True
+        if not current.found or trainer in self._fit:
             return
-        groups, trainers = [hand.found], [trainer]
-        if len(hand.found) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
+        groups, trainers = [current.found], [trainer]
+        if len(current.found) > 1 and len({each.loss_kind for each in loop.trainers}) > 1:
             # Several losses may have been differentiated before any trainer stepped: whose each is does not show.
-            groups, trainers = [{kind} for kind in sorted(hand.found)], loop.trainers
+            groups, trainers = [{kind} for kind in sorted(current.found)], loop.trainers
         for group in groups:
-            wrongs = [complaint(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
+            wrongs = [diagnose(each.loss_kind, each.loss_said, group, whole=True) for each in trainers]
             if wrongs[0] is not None and all(wrongs):
                 self._find(wrongs[0])
         self._fit.add(trainer)
@@ -86,8 +86,8 @@ class Losses(Listener):
     @property
     def _smallest(self) -> int:
         """Samples of the device that has the fewest."""
-        assert self._loop.hand is not None
-        return self._loop.hand.fewest(len(self._loop.trainers[0]._contexts))
+        assert self._loop.current is not None
+        return self._loop.current.smallest_device(len(self._loop.trainers[0]._contexts))
 
     def _looks_now(self) -> bool:
         return self._loop.on_trial or self._unknown
@@ -100,7 +100,7 @@ class Losses(Listener):
     @contextmanager
     def _looked_at(self, heads: Sequence[Any], gradients: Sequence[Any]) -> Iterator[None]:
         loop = self._loop
-        assert loop.hand is not None
+        assert loop.current is not None
         losses = [Loss(head, self._hybrids) for head in heads]
         if self._unknown:
             self._complain(losses, gradients)
@@ -111,32 +111,32 @@ class Losses(Listener):
         for each, gradient in zip(losses, gradients, strict=True):
             times = 1.0 if gradient is None or each.several else float(gradient.asnumpy().item())
             terms |= multiples(each.graph, times, self.factors.constants)
-        with self.factors.learn(terms, loop.trainers, loop.hand.batches):
+        with self.factors.learn(terms, loop.trainers, loop.current.batches):
             yield
 
     def _complain(self, losses: Sequence[Loss], gradients: Sequence[Any]) -> None:
         """What is not what the trainers were told is found."""
-        loop, hand = self._loop, self._loop.hand
-        assert hand is not None
-        if hand.spectates or self._smallest < 2:
+        loop, current = self._loop, self._loop.current
+        assert current is not None
+        if current.spectates or self._smallest < 2:
             return
         self._looks += 1
-        if hand.judged:
-            hand.found, hand.judged, hand.undivided = set(), False, None
+        if current.judged:
+            current.found, current.judged, current.undivided = set(), False, None
         told = {trainer.loss_kind for trainer in loop.trainers}
         said = all(trainer.loss_said for trainer in loop.trainers)
         if told == {"sum"} and said:
             return  # it is believed
         for each, gradient in zip(losses, gradients, strict=True):
             given = gradient is not None and each.several and bool((gradient.asnumpy() != 1).any())
-            hand.found |= {GIVEN} if given else each.kinds
-            hand.undivided = hand.undivided is not False and not given and each.undivided
-        if len(told) == 1 and (wrong := complaint(told.pop(), said, hand.found)):
+            current.found |= {GIVEN} if given else each.kinds
+            current.undivided = current.undivided is not False and not given and each.undivided
+        if len(told) == 1 and (wrong := diagnose(told.pop(), said, current.found)):
             self._find(wrong)
 
     def _find(self, code: str) -> None:
         """A loss may have become another one in a later epoch, and not on who joined then: all end at the next sum."""
-        hand = self._loop.hand
-        if hand is not None and code not in hand.told_of:
-            hand.told_of.add(code)
-            hand.refused |= self._loop.findings.find(code) is not None
+        current = self._loop.current
+        if current is not None and code not in current.told_of:
+            current.told_of.add(code)
+            current.refused |= self._loop.findings.find(code) is not None

@@ -24,8 +24,8 @@ class RunningStatistics(Listener):
         self._before: dict[Any, Any] = {}  # what does not train, and copies
 
     def calls_block(self, block: Any) -> None:
-        assert self._loop.hand is not None
-        if self._loop.hand.is_first and autograd.is_training():
+        assert self._loop.current is not None
+        if self._loop.current.is_first and autograd.is_training():
             for param in block.collect_params().values():
                 if not differentiable(param) and param._data is not None and param not in self._before:
                     self._before[param] = param.list_data()[0].copy()
@@ -35,6 +35,6 @@ class RunningStatistics(Listener):
         loop, known = self._loop, set(self._loop.state.parameters)
         for param, before in self._before.items():
             moved = before.asnumpy().tobytes() != param.list_data()[0].asnumpy().tobytes()
-            if param not in known and moved and loop.hand is not None:
-                loop.hand.refused |= loop.findings.find("DT508", name=param.name) is not None
+            if param not in known and moved and loop.current is not None:
+                loop.current.refused |= loop.findings.find("DT508", name=param.name) is not None
         self._before.clear()

@@ -17,7 +17,7 @@ _PLAIN = (bool, int, float, str, np.generic, type(None))
 _MULTIPLIERS = ("lr_mult", "wd_mult")  # dictionaries of an optimizer, attributes of a parameter
 
 
-class Mark:
+class StepSnapshot:
     """What may change between two steps beside the weights: the plain numbers that a script sets (a rate in its loop,
     a parameter's `lr_mult` and `grad_req`, a loss scale), another scheduler and what it counts, what the job remembers,
     what the script keeps, and what a forward pass moves: running statistics, parameters that it writes. Cheap enough to

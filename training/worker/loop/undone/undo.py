@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dyntrain.training.worker.loop.batch.hand import forget_gradients
+from dyntrain.training.worker.loop.batch.current_batch import forget_gradients
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
-from dyntrain.training.worker.loop.undone.forwards import Forwards
-from dyntrain.training.worker.loop.undone.rollback import Backup, Mark, Overwritten
+from dyntrain.training.worker.loop.undone.forward_writes import ForwardWrites
+from dyntrain.training.worker.loop.undone.rollback import Backup, Overwritten, StepSnapshot
 from dyntrain.training.worker.state.memory import Memories
 from dyntrain.training.worker.state.training_state import TrainingState
 
@@ -16,16 +16,16 @@ class Undo:
     """Back to the last `mark`. `memories`: what the script has in job.memory."""
 
     def __init__(self, state: TrainingState, memories: Memories) -> None:
-        self.forwards = Forwards()
+        self.forwards = ForwardWrites()
         self._state, self._memories = state, memories
-        self._mark: Mark | None = None
+        self._mark: StepSnapshot | None = None
         self._set_since: set[Any] = set()  # parameters, since the mark
         self._steps: list[Backup | Overwritten] = []  # since the mark, in the order in which it happened
 
     def mark(self) -> None:
         """A step that is void comes back to here."""
         self._memories.keep(self._state.own)
-        self._mark = Mark(self._state)
+        self._mark = StepSnapshot(self._state)
         self._set_since.clear()
 
     def back_up(self, trainer: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dyntrain.training.worker.refused import PastHelp
+from dyntrain.training.worker.refused import Unrecoverable
 
 MOST = 3  # times: each takes as long as it takes to see that nobody makes progress
 AGAIN = (
@@ -11,11 +11,11 @@ AGAIN = (
 )
 
 
-class VoidAgain(RuntimeError, PastHelp):
+class VoidAgain(RuntimeError, Unrecoverable):
     """On every worker alike."""
 
 
-class Voids:
+class AbortedSteps:
     """A script may step different trainers on different workers, which then wait for each other until they are
     released, and come there again.
     """

@@ -25,11 +25,11 @@ class Writes(Listener):
         self._loop = loop
 
     def writes(self, array: Any, writer: str = "", to_zero: bool = False) -> None:
-        loop, hand = self._loop, self._loop.hand
-        assert hand is not None
-        if hand.undoable is None:
-            hand.undoable = {id(each) for trainer in loop.trainers for each in _weights_and_states(trainer)}
-        if id(array) not in hand.undoable:
+        loop, current = self._loop, self._loop.current
+        assert current is not None
+        if current.undoable is None:
+            current.undoable = {id(each) for trainer in loop.trainers for each in _weights_and_states(trainer)}
+        if id(array) not in current.undoable:
             return
         loop.undo.script_writes(array)
         if not thread_context.in_block and (name := loop.state.script_sets(array)):

@@ -8,8 +8,8 @@ from typing import Any
 from dyntrain.training.sampling.sharding import Indices, parts
 from dyntrain.training.worker.arrays import zeros
 from dyntrain.training.worker.loop.batch.changes import Raw
-from dyntrain.training.worker.loop.batch.parts import Aside
-from dyntrain.training.worker.loop.batch.tally import Tally
+from dyntrain.training.worker.loop.batch.consensus import StepConsensus
+from dyntrain.training.worker.loop.batch.parts import GradientBuffer
 from dyntrain.training.worker.refused import Refused
 from dyntrain.training.worker.state.slots import overwrite
 from dyntrain.training.worker.state.training_state import TrainingState, differentiable
@@ -44,7 +44,7 @@ ADDS_UP_BESIDE = (
 )
 
 
-class Hand:
+class CurrentBatch:
     """`size`: samples of the step over all workers. `spectates`: none of them is this worker's. `before`: the `record`
     of the batches whose gradients are added up already. `at_most`: samples that the script is given at once.
     """
@@ -65,7 +65,7 @@ class Hand:
         self.weights: dict[str, float] = dict(before["weights"])
         self.parts = parts(indices, at_most)
         self.at = 0  # number of the part that the script has
-        self._aside = Aside()
+        self._aside = GradientBuffer()
         self.found: set[str] = set()  # what is differentiated, as far as that was looked at
         self.refused = False  # for what this worker has seen in it
         self.raw: dict[int, Raw] = {}  # by ids: gradients that the script changes before they are summed
@@ -80,19 +80,19 @@ class Hand:
         self.is_first = False  # that this process has of the loop
         self.told_of: set[str] = set()  # rules of losses
         self.void = False
-        self.tally: Tally  # of the last sum
+        self.consensus: StepConsensus  # of the last sum
         self.carried: list[Any] = []  # whose rows are summed with the gradients
         self.rates: dict[str, float] = {}  # that the update will go by
         self.divides: dict[Any, float] = {}  # what each trainer's step(n) comes to, where that is said before the sum
         self.unsure: dict[Any, tuple[float, list[str]] | None] = {}  # what else it may come to: see `divisor_of_means`
-        self.opinion: Sequence[float] = ()  # on the numbers in the loss
+        self.fingerprint: Sequence[float] = ()  # on the numbers in the loss
         self._kept: list[tuple[Any, Any]] = []
 
     @property
     def part(self) -> Indices:
         return self.parts[self.at]
 
-    def fewest(self, devices: int) -> int:
+    def smallest_device(self, devices: int) -> int:
         """Samples of the device that has the fewest. Where that is one, what is of each sample looks as what is of the
         batch.
         """
@@ -110,9 +110,9 @@ class Hand:
 
     def set_aside(self, trainer: Any) -> None:
         """The gradients of the part at hand, until those of the last one are there."""
-        leans = self.leans(trainer)
+        device_weights = self.device_weights(trainer)
         share = len(self.part) / self.size if trainer.loss_kind == "mean" else 1.0
-        self._aside.add(trainer, [share * lean for lean in leans])
+        self._aside.add(trainer, [share * lean for lean in device_weights])
         if not self.goes_on:
             self._aside.put_back(trainer)
 
@@ -139,7 +139,7 @@ class Hand:
                 overwrite(array, copy)
         self._kept = []
 
-    def weigh(self, trainer: Any, state: TrainingState) -> None:
+    def scale_by_share(self, trainer: Any, state: TrainingState) -> None:
         """A mean over this worker's samples counts as much as its samples are of the step's. Gradients that add up are
         kept divided by the weight of the batch at hand, so that one product at the end is right for all.
         """
@@ -168,7 +168,7 @@ class Hand:
         here = len(self.part)
         return None if here == self.size else IN_HAND.format(number=number, epoch=epoch, size=self.size, here=here)
 
-    def leans(self, trainer: Any) -> list[float]:
+    def device_weights(self, trainer: Any) -> list[float]:
         """What the gradients of each device are multiplied by, so that its samples count as those of the others do: a
         mean over fewer samples makes more of each.
         """
@@ -177,11 +177,11 @@ class Hand:
             return [1.0] * devices
         if self.slices is None:
             raise Refused(SLICES_UNKNOWN)
-        leans = [samples * devices / len(self.part) for samples in self.slices]
-        return [*leans, *[1.0] * (devices - len(leans))]
+        device_weights = [samples * devices / len(self.part) for samples in self.slices]
+        return [*device_weights, *[1.0] * (devices - len(device_weights))]
 
     @staticmethod
-    def unweigh(trainer: Any, param: Any, state: TrainingState) -> None:
+    def undo_scale(trainer: Any, param: Any, state: TrainingState) -> None:
         """Before a sum over the workers of gradients that go on to add up."""
         weights = (state.own.get("accumulated") or {}).get("weights", {})
         weight = weights.get(str(state.trainers.index(trainer)), 1.0)
@@ -195,14 +195,14 @@ class Hand:
         """
         self.give_back(state)
         weight = self.weights.get(str(state.trainers.index(trainer)), 1.0)
-        leans = self.leans(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
+        device_weights = self.device_weights(trainer) if len(self.parts) == 1 else [1.0] * len(trainer._contexts)
         had_part = [0.0] * len(trainer._params)
         for i, param in enumerate(trainer._params):
             if not summed(param):
                 continue
             fresh = [data._fresh_grad for data in param.list_data()]
             nothing = self.spectates and param.grad_req != "add"
-            for is_fresh, gradient, lean in zip(fresh, param.list_grad(), leans, strict=True):
+            for is_fresh, gradient, lean in zip(fresh, param.list_grad(), device_weights, strict=True):
                 if param.grad_req != "add" and (nothing or not is_fresh):
                     gradient[:] = 0
                 elif weight * lean != 1.0:
@@ -212,8 +212,8 @@ class Hand:
 
     def count(self, trainer: Any, workers: int) -> bool:
         """The sums are there: see `Tally.count`. What any worker's samples had a part in is to be updated."""
-        alike = self.tally.count(workers)
-        for param, had_part in zip(trainer._params, self.tally.had_part, strict=True):
+        alike = self.consensus.count(workers)
+        for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
             if summed(param):
                 for data in param.list_data():
                     data._fresh_grad = had_part

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 from dyntrain.training.worker.loop.agreed.reduction import Total
-from dyntrain.training.worker.loop.batch.hand import Hand, summed
-from dyntrain.training.worker.probe.child import Home
+from dyntrain.training.worker.loop.batch.current_batch import CurrentBatch, summed
+from dyntrain.training.worker.probe.child import ParentPipe
 from dyntrain.training.worker.probe.draws import Draws
+from dyntrain.training.worker.probe.freeze_layers import Statistics
 from dyntrain.training.worker.probe.sketches import Sketch, sketch
-from dyntrain.training.worker.probe.still import Statistics
 from dyntrain.training.worker.state.training_state import gradient_key
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
-class Probing:
+class ProbeChild:
     """In a child, which has `batch`, a part of the excerpt. `totals`: what `epoch.sum` says, in order, as the whole
     excerpt came to; None: it is the whole, and says what it counts itself. `own`: see `Draws`.
     """
 
     def __init__(
-        self, home: Home, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
+        self, home: ParentPipe, batch: Any, totals: Sequence[float] | None, statistics: Statistics, own: Sequence[Any]
     ) -> None:
         self.batch = batch
         self._home, self._given, self._draws = home, None if totals is None else iter(totals), Draws(own)
@@ -39,30 +39,30 @@ class Probing:
         self._totals.append(value if self._given is None else next(self._given, math.nan))
         return Total(self._totals[-1])
 
-    def summed(self, loop: TrainingLoop, hand: Hand, trainer: Any) -> None:
+    def summed(self, loop: TrainingLoop, current: CurrentBatch, trainer: Any) -> None:
         """In place of a sum over the workers. After that of the last trainer nothing is of interest."""
-        leans, t = hand.leans(trainer), loop.trainers.index(trainer)
+        device_weights, t = current.device_weights(trainer), loop.trainers.index(trainer)
         for i, param in enumerate(trainer._params):
             if summed(param):
-                self._gradients[gradient_key(t, i)] = _sketch_of(param, leans)
+                self._gradients[gradient_key(t, i)] = _sketch_of(param, device_weights)
         self._summed.add(trainer)
         if len(self._summed) == len(loop.trainers):
-            self.end(loop, hand)
+            self.end(loop, current)
 
-    def end(self, loop: TrainingLoop, hand: Hand) -> NoReturn:
+    def end(self, loop: TrainingLoop, current: CurrentBatch) -> NoReturn:
         """The script wants the next batch, or may be at its end."""
         for trainer in loop.trainers:
             if trainer not in self._summed and any(p.grad_req == "add" for p in trainer._params):
-                self.summed(loop, hand, trainer)
+                self.summed(loop, current, trainer)
         found = {key: [each.norm, each.sums] for key, each in self._gradients.items()}
         of_batch, drawn = self._draws.of_batch, self._draws.digest()
         told = {"totals": self._totals, "norms": self._statistics.seen, "drawn": drawn, "of_batch": of_batch}
         self._home.say({"gradients": found, **told})
 
 
-def _sketch_of(param: Any, leans: Sequence[float]) -> Sketch:
+def _sketch_of(param: Any, device_weights: Sequence[float]) -> Sketch:
     """Of the gradients of all devices. What was not written to in this batch is of none."""
-    devices = zip(param.list_data(), param.list_grad(), leans, strict=True)
+    devices = zip(param.list_data(), param.list_grad(), device_weights, strict=True)
     found = [g if lean == 1.0 else g * lean for data, g, lean in devices if param.grad_req == "add" or data._fresh_grad]
     total = found[0].asnumpy() if found else np.zeros(param.shape, np.float32)
     for each in found[1:]:

@@ -22,7 +22,7 @@ ONE_AFTER_ANOTHER = (
 
 
 @dataclass(frozen=True)
-class Course:
+class LoopConfig:
     """`epochs` from number `start` on, of `samples` each, out of `drawn_from` where some are left out; `drawn`: the
     batches of the script's own sampler; `base`: epochs of the loops before this one. The rest is as in `job.epochs`.
     """
@@ -80,7 +80,7 @@ class Course:
         )
 
 
-def course_of(
+def loop_config_of(
     loading: Loading,
     epochs: int,
     *,
@@ -98,7 +98,7 @@ def course_of(
     changes: Changes,
     size: int,
     probe: bool,
-) -> Course:
+) -> LoopConfig:
     """Raises ValueError with what is wrong, or said twice and differently."""
     epochs, start, seed = whole("epochs", epochs), whole("start", start, 0), whole("seed", seed, 0)
     samples, global_batch = _if_said("samples", samples), _if_said("global_batch", global_batch)
@@ -119,7 +119,7 @@ def course_of(
         raise ValueError(f"changes={changes!r}: may workers come and go at 'any' boundary, or at ends of an 'epoch'?")
     batching = batching.of_size(size) if isinstance(batching, PerWorker) else batching or FixedGlobal(global_batch or 0)
     counted = _counted(loading, samples, batching.batch) if drawn is None else drawn.taken
-    return Course(
+    return LoopConfig(
         epochs - start,
         start,
         base,

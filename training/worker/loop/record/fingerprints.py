@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 PLACES, MOST_TERMS, HALVINGS = 512, 64, 4
 SIZES, LEVELS = PLACES, PLACES + MOST_TERMS  # where they begin
-OPINION = LEVELS + HALVINGS  # numbers of one; an eighth of the places is not too many
+FINGERPRINT = LEVELS + HALVINGS  # numbers of one; an eighth of the places is not too many
 
 
 def on_trial(step: int, begins: int | None) -> bool:
@@ -30,12 +30,12 @@ def place_of(factor: tuple[str, str], step: int) -> int:
     return int.from_bytes(digest, "big") % PLACES
 
 
-def opinion(factors: Collection[tuple[str, str]], step: int) -> list[float]:
+def fingerprint(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     """What this worker adds to a sum to say by which numbers its losses are multiplied in this step: (operator, number)
     of their terms, each as a place, and how many. What is multiplied by 0 is nothing. Of too many those in the lower
     half of the places are told, or in a quarter.
     """
-    said = [0.0] * OPINION
+    said = [0.0] * FINGERPRINT
     places, level = {place_of(each, step) for each in factors if float(each[1])}, 0
     while len(places) > MOST_TERMS:
         level += 1
@@ -45,7 +45,7 @@ def opinion(factors: Collection[tuple[str, str]], step: int) -> list[float]:
     return said
 
 
-def of_one_opinion(total: Sequence[float]) -> bool:
+def fingerprints_agree(total: Sequence[float]) -> bool:
     """Whether the worker with most terms has those of all others. Who lacks one has nothing to train it on in its
     share; who has another number in its place has counted in it. Workers that tell of other halves are not compared.
     """

@@ -19,7 +19,7 @@ from dyntrain.training.worker.state.training_state import TrainingState
 log = logging.getLogger(__name__)
 
 
-class Forwards:
+class ForwardWrites:
     """Of this process: its first batch is looked at, others' tell the rest."""
 
     def __init__(self) -> None:

@@ -10,16 +10,16 @@ from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.sampling.shares import Excerpt
 from dyntrain.training.worker.data.batches import Dataset, fetch_samples
 from dyntrain.training.worker.data.loader import Loader, samples_of
-from dyntrain.training.worker.loop.batch.hand import NOT_STEPPED, NOT_UPDATED, Hand
+from dyntrain.training.worker.loop.batch.current_batch import NOT_STEPPED, NOT_UPDATED, CurrentBatch
 from dyntrain.training.worker.loop.batch.thread_context import thread_context
-from dyntrain.training.worker.loop.first_batch import probed
-from dyntrain.training.worker.loop.probing import Probing
+from dyntrain.training.worker.loop.probe_child import ProbeChild
+from dyntrain.training.worker.loop.probe_driver import probed
 
 if TYPE_CHECKING:
     from dyntrain.training.worker.loop.training_loop import TrainingLoop
 
 
-class Feeding:
+class BatchFeeder:
     """Of one loop."""
 
     def __init__(self, loop: TrainingLoop) -> None:
@@ -32,8 +32,8 @@ class Feeding:
             raise ValueError(
                 f"the dataset has {found} samples, job.epochs() was told samples={told}: each must count once an epoch"
             )
-        if self._loop.course.drawn is not None:
-            self._loop.course.drawn.refuse_changed()
+        if self._loop.config.drawn is not None:
+            self._loop.config.drawn.refuse_changed()
         for indices in self.indices(number, dataset):
             yield self._load(dataset, indices)
 
@@ -48,20 +48,20 @@ class Feeding:
                     continue
                 if self._begins_to_probe():
                     yield from probed(loop, dataset)
-                loop.hand = thread_context.hand = hand = loop.steps.take()
-                yield hand.part
-                while hand.goes_on and self._has_next(hand):
-                    yield hand.part
+                loop.current = thread_context.current = current = loop.steps.take()
+                yield current.part
+                while current.goes_on and self._has_next(current):
+                    yield current.part
                 loop.gradients.settle()
-                thread_context.hand = None
-                loop.steps.put_down(hand)
+                thread_context.current = None
+                loop.steps.put_down(current)
         finally:
-            thread_context.hand = None
+            thread_context.current = None
 
     def _begins_to_probe(self) -> bool:
         """Whether the loop begins here, with nothing that a part of the batch to come would have to bring."""
         loop, is_first = self._loop, not self._probed
-        if loop.rows or loop.findings.off or not (loop.membership.probes and loop.course.probe):
+        if loop.rows or loop.findings.off or not (loop.membership.probes and loop.config.probe):
             return False
         self._probed = True
         return is_first and loop.position == loop.anchor == loop.starts
@@ -76,7 +76,7 @@ class Feeding:
         """Samples of it that this worker's script is given at once."""
         loop = self._loop
         own = len(loop.shares.divide(loop.position, loop.rank, loop.workers)[1])
-        return min(own, loop.course.local_batch_at_most or own)
+        return min(own, loop.config.local_batch_at_most or own)
 
     def load_part(self, dataset: Dataset | Loader, batch: Indices, rows: Indices) -> Any:
         if isinstance(dataset, Loader):
@@ -84,37 +84,37 @@ class Feeding:
             return loop.loading.part(dataset, loop.epoch_number, batch, rows)
         return fetch_samples(dataset, batch[rows])
 
-    def take_part(self, probing: Probing, batch: Indices, rows: Indices) -> Hand:
+    def take_part(self, probe_child: ProbeChild, batch: Indices, rows: Indices) -> CurrentBatch:
         """In a child: `batch` is all that there is, and `rows` are this one's."""
         loop = self._loop
-        loop.probing = probing
+        loop.probe_child = probe_child
         loop.shares = Excerpt(loop.shares, batch, rows)
-        loop.hand = hand = Hand(batch[rows], len(batch), spectates=False)
+        loop.current = current = CurrentBatch(batch[rows], len(batch), spectates=False)
         for trainer in loop.trainers:
-            hand.forget(trainer)
-        thread_context.hand = hand
-        return hand
+            current.forget(trainer)
+        thread_context.current = current
+        return current
 
-    def _has_next(self, hand: Hand) -> bool:
+    def _has_next(self, current: CurrentBatch) -> bool:
         """Another part of the batch. False: the step is void already."""
-        if hand.summed is not None:
+        if current.summed is not None:
             raise RuntimeError(NOT_UPDATED)
-        if not hand.updated:
+        if not current.updated:
             raise RuntimeError(NOT_STEPPED)
-        hand.void = self._loop.membership.broken
-        if not hand.void:
-            hand.updated.clear()
-            hand.divides.clear()
-            hand.unsure.clear()
-            hand.at, hand.slices = hand.at + 1, None
+        current.void = self._loop.membership.broken
+        if not current.void:
+            current.updated.clear()
+            current.divides.clear()
+            current.unsure.clear()
+            current.at, current.slices = current.at + 1, None
             self._loop.undo.recall()  # what the script counts, it counts once a step, however it is divided
-        return not hand.void
+        return not current.void
 
     def _load(self, dataset: Dataset | Loader, indices: Indices) -> Any:
         loop = self._loop
-        if loop.probing is not None:
-            return loop.probing.batch
+        if loop.probe_child is not None:
+            return loop.probe_child.batch
         if not isinstance(dataset, Loader):
             return fetch_samples(dataset, indices)
-        part = 0 if loop.hand is None else loop.hand.at
+        part = 0 if loop.current is None else loop.current.at
         return loop.loading.take(dataset, loop.position, loop.rank, loop.workers, part)

@@ -33,7 +33,7 @@ ENDS: dict[type, tuple[str, ...]] = {
 }
 
 
-def cut_off(leave: Callable[..., NoReturn]) -> None:
+def guard_ipc(leave: Callable[..., NoReturn]) -> None:
     """From now on, in this process, `leave` is called in the place of all that has another end."""
     replaced = Replaced()
     for kind, names in ENDS.items():

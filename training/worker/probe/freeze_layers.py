@@ -52,7 +52,7 @@ class Statistics:
         return [make(each, dtype=like.dtype, ctx=data.ctx) for each in found]
 
 
-def hold_still(statistics: Statistics, refuses: bool = True) -> None:
+def freeze_layers(statistics: Statistics, refuses: bool = True) -> None:
     """Not `refuses`: layers without a switch stay as they are."""
     normed, replaced = functools.partial(_normed, statistics), Replaced()
     for module in (mx.nd, mx.nd.op, mx.nd.contrib, mx.nd.numpy_extension, mx.npx, mx.nd._internal):

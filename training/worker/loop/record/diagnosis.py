@@ -44,7 +44,7 @@ RULE_OF = {  # by what trainers go by, and what is differentiated
 BOTH = "DT103"
 
 
-def complaint(told: str, said: bool, found: set[str], whole: bool = False) -> str | None:
+def diagnose(told: str, said: bool, found: set[str], whole: bool = False) -> str | None:
     """Its code. `told`: what the trainers go by; `said`: whether the script said so itself: a sum may be made one by
     one. `whole`: nothing more is differentiated before the update.
     """

@@ -25,13 +25,13 @@ from dyntrain.training.sampling.sharding import Indices
 from dyntrain.training.worker.data.batches import Dataset
 from dyntrain.training.worker.data.loader import Loader
 from dyntrain.training.worker.data.randomness import seed_generators
-from dyntrain.training.worker.loop.probing import Probing
-from dyntrain.training.worker.probe.alone import cut_off
-from dyntrain.training.worker.probe.child import Home, fork
+from dyntrain.training.worker.loop.probe_child import ProbeChild
+from dyntrain.training.worker.probe.child import ParentPipe, fork
 from dyntrain.training.worker.probe.draws import draw_for_all, generators
+from dyntrain.training.worker.probe.freeze_layers import Moments, Statistics, freeze_layers
+from dyntrain.training.worker.probe.ipc_guard import guard_ipc
 from dyntrain.training.worker.probe.on_cpu import copies_on_cpu, move_to_cpu
 from dyntrain.training.worker.probe.sketches import Difference, Sketch, difference
-from dyntrain.training.worker.probe.still import Moments, Statistics, hold_still
 from dyntrain.training.worker.state.training_state import gradient_key
 from mxnet.contrib.amp import amp
 
@@ -66,16 +66,16 @@ class Tried:
 
 
 def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[Indices, None, None]:
-    """Nothing here; in each child what it has of the batch, with `loop.probing` set. In the end `loop.refusal` is
+    """Nothing here; in each child what it has of the batch, with `loop.probe_child` set. In the end `loop.refusal` is
     what is wrong, if anything is. `dataset` None: the script loads its samples itself, in the child, too.
     """
-    batch = loop.feeding.first_batch[:SAMPLES]
+    batch = loop.feeder.first_batch[:SAMPLES]
     begun = time.monotonic()
     try:
         if len(batch) < FEWEST:
-            raise Untried(f"it has {len(batch)} samples")
+            raise ProbeSkipped(f"it has {len(batch)} samples")
         whole = yield from Probe(loop, dataset, batch, FIRST).run()
-    except Untried as why:
+    except ProbeSkipped as why:
         loop.findings.find("DT202", why=why)
         return
     if loop.refusal is not None:
@@ -83,10 +83,10 @@ def probed(loop: TrainingLoop, dataset: Dataset | Loader | None) -> Generator[In
     log.info(TRIED, sizes_of(batch, FIRST))
     if whole.of_batch:
         loop.findings.find("DT203", by=", ".join(whole.of_batch))
-    more = loop.feeding.first_batch[: max(len(batch), min(MORE, loop.feeding.first_part))]
+    more = loop.feeder.first_batch[: max(len(batch), min(MORE, loop.feeder.first_part))]
     if (time.monotonic() - begun) * len(more) / len(batch) < SOON:
         # Few samples hardly have a class, or a largest loss, in common; and two parts may agree by chance
-        with suppress(Untried):
+        with suppress(ProbeSkipped):
             yield from Probe(loop, dataset, more, OTHER).run()
 
 
@@ -96,7 +96,7 @@ def sizes_of(batch: Indices, first: float) -> dict[str, int]:
     return {"whole": size, "first": int(size * first), "rest": size - int(size * first)}
 
 
-class Untried(Exception):
+class ProbeSkipped(Exception):
     """Nothing can be said; says why."""
 
 
@@ -117,11 +117,11 @@ class Probe:
         for part in (rows[:first], rows[first:]):
             parts.append((part, (yield from self._try(part, whole))))
         if len({whole.drawn, *(tried.drawn for _, tried in parts)}) > 1:
-            raise Untried("the script draws other numbers for other samples")
+            raise ProbeSkipped("the script draws other numbers for other samples")
         if wrong := self._difference(whole, parts):
             again = yield from self._try(rows, None)
             if self._difference(whole, [(rows, again)]):
-                raise Untried("the script does not compute the same of the same samples twice")
+                raise ProbeSkipped("the script does not compute the same of the same samples twice")
             self._loop.findings.find("DT201", name=wrong.name, share=wrong.share, **self._sizes)
         return whole
 
@@ -129,31 +129,31 @@ class Probe:
         """`whole`: what is given to a part of it. Raises Untried."""
         try:
             dataset = self._dataset
-            samples = None if dataset is None else self._loop.feeding.load_part(dataset, self._batch, rows)
+            samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
         except Exception as error:  # which comes again when the script has its batch
-            raise Untried(f"its samples: {error}") from error
+            raise ProbeSkipped(f"its samples: {error}") from error
         came = fork(self._until - time.monotonic())
-        if isinstance(came, Home):
+        if isinstance(came, ParentPipe):
             came.leave_at_errors(sys._getframe())
             self._loop.membership.forked(came.instead(WENT_ON))
-            cut_off(came.instead(TALKS))
+            guard_ipc(came.instead(TALKS))
             move_to_cpu(self._on_cpu)
             statistics = Statistics(None if whole is None else whole.norms)
-            hold_still(statistics)
+            freeze_layers(statistics)
             draw_for_all(rows, len(self._batch))
             seed_generators(self._loop.seed, self._loop.position.step, 0)
-            probing = Probing(came, samples, None if whole is None else whole.totals, statistics, self._own)
-            hand = self._loop.feeding.take_part(probing, self._batch, rows)
+            probe_child = ProbeChild(came, samples, None if whole is None else whole.totals, statistics, self._own)
+            current = self._loop.feeder.take_part(probe_child, self._batch, rows)
             try:
-                yield hand.part
+                yield current.part
             except GeneratorExit:
                 came.say({"failed": WENT_ON})
-            probing.end(self._loop, hand)
+            probe_child.end(self._loop, current)
         if "failed" in came:
-            raise Untried(came["failed"])
+            raise ProbeSkipped(came["failed"])
         found = {key: Sketch(norm, sums) for key, (norm, sums) in came["gradients"].items()}
         if not found:
-            raise Untried("the script does not step in it")
+            raise ProbeSkipped("the script does not step in it")
         return Tried(found, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
@@ -169,7 +169,7 @@ class Probe:
             try:
                 wrong = difference(whole.gradients, weighed, names, OF_HALVES if _has_halves(trainer) else TOLERANCE)
             except ValueError as error:
-                raise Untried(str(error)) from error
+                raise ProbeSkipped(str(error)) from error
             if wrong is not None:
                 return wrong
         return None
