@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
@@ -292,6 +293,9 @@ class Engine:
 
     release = "zeros"
     seconds = 0.0
+
+    def begin(self, array: object) -> Callable[[], None]:
+        return lambda: None
 
     def wait(self, array: object) -> None:
         time.sleep(self.seconds)

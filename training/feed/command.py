@@ -99,6 +99,9 @@ def _until_over(keeper: Keeper, program: subprocess.Popen[bytes]) -> int:
         signal.signal(number, lambda told, _: _tell(program, told))
     while (code := program.poll()) is None and not keeper.problem:
         keeper.turn(TURN_SECONDS)
+    until = time.monotonic() + PATIENCE
+    while code and keeper.lists and not keeper.problem and time.monotonic() < until:
+        keeper.turn(TURN_SECONDS)  # what a channel lacks may be why the program has failed
     if not keeper.problem:
         return code if code is not None and code >= 0 else 128 - (code or 0)
     _tell(program, signal.SIGTERM)  # its readers wait still, so it has not taken what is missing for an end

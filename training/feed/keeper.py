@@ -126,6 +126,11 @@ class Keeper:
         """Whether a FIFO is being read."""
         return any(pump.state == GOING for pump in self._pumps)
 
+    @property
+    def lists(self) -> bool:
+        """Whether it is not known yet what all channels have."""
+        return bool(self._listers)
+
     def close(self) -> None:
         """Of a job that is over, or of one that has a problem and whose readers are gone."""
         for pump in self._pumps:
