@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -272,8 +273,8 @@ def test_a_reader_that_stops_early_holds_nothing_up(s3: Any, feed: Feed) -> None
     expected = put(s3, parts)
     assert feed.run("$READ train TFRecord 3 $OUT/seen 7", *TRAIN) == 0, feed.said()
     assert feed.seen() == [("train", epoch, expected["a.tfrecord"][:7]) for epoch in range(3)]
-    assert "train_0: process" in feed.said()
-    assert "closed it before its end" in feed.said()
+    # A process that has ended by the time that it is looked up has no name any more
+    assert re.search(r"train_0: (process \d+ \(.*\)|its reader) closed it before its end", feed.said())
 
 
 @pytest.mark.parametrize("way", ["replaced", "gone"])
