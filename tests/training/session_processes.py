@@ -215,6 +215,12 @@ class Worker:
         """By itself, before anybody says so: in a step that others may have ended."""
         return self.world.all_reduce and self.doing == "wait" and self.group.broken
 
+    def fail_by_itself(self) -> bool:
+        """If it still may: moves that were possible together may follow each other."""
+        if may := self.may_fail:
+            self.fail()
+        return may
+
     def fail(self) -> None:
         assert self.form is not None
         self.doing, self.group.broken = "failed", True

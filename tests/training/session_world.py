@@ -289,7 +289,7 @@ class World:
             if worker.orders or worker.doing != "order":
                 moves.append(worker.act)
             if worker.may_fail:
-                moves.append(worker.fail)
+                moves.append(worker.fail_by_itself)
         return moves
 
     def want(self, names: str, replacing: str = "") -> None:
