@@ -16,13 +16,13 @@ import os, sys, time
 import dyntrain.training.numpy_aliases
 import mxnet as mx
 from dyntrain.training.worker.probe import child
-from dyntrain.training.worker.probe.child import Home, fork
+from dyntrain.training.worker.probe.child import ParentPipe, fork
 child.IDLE = 3600  # a busy machine may leave a child without a processor
 """
 GOES_ON = """
 net = mx.gluon.nn.Dense(3); net.initialize(); net(mx.nd.ones((2, 4)))
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     print("nobody reads this")
     came.say({"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())})
 assert came == {"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())}
@@ -30,7 +30,7 @@ assert came == {"norm": float(net(mx.nd.ones((2, 4))).norm().asscalar())}
 FAILS = """
 def script():
     came = fork(3600)
-    if isinstance(came, Home):
+    if isinstance(came, ParentPipe):
         came.leave_at_errors(sys._getframe())
         for _ in iter(list, None):
             raise KeyError("absent")
@@ -51,19 +51,19 @@ except ChildProcessError:
 WAITS = """
 child.IDLE = 1
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     time.sleep(3600)
 assert "did not compute" in came["failed"], came
 """
 COMPUTES = """
 came = fork(1)
-while isinstance(came, Home):
+while isinstance(came, ParentPipe):
     pass
 assert "too long" in came["failed"], came
 """
 CRASHES = """
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     os.write(came._pipe, b"half a wo")
     os.abort()
 assert "crashed" in came["failed"], came
@@ -79,7 +79,7 @@ assert len(os.listdir("/proc/self/fd")) == before
 """
 HAS_A_CHILD = """
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     if not (grandchild := os.fork()):
         time.sleep(3600)
     came.say({"grandchild": grandchild})
@@ -90,13 +90,13 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 files = [open(os.devnull) for _ in range(1100)]
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     came.say({"norm": 1.0})
 assert came == {"norm": 1.0}
 """
 ORPHANED = """
 came = fork(3600)
-if isinstance(came, Home):
+if isinstance(came, ParentPipe):
     open(sys.argv[1], "w").write(str(os.getpid()))
     os.kill(os.getppid(), 9)
     time.sleep(3600)

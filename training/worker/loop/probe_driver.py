@@ -110,7 +110,7 @@ class Probe:
         self._on_cpu = copies_on_cpu()
 
     def run(self) -> Generator[Indices, None, Tried]:
-        """What it came to for all of them. Raises Untried."""
+        """What it came to for all of them. Raises ProbeSkipped."""
         rows, first = np.arange(len(self._batch)), self._sizes["first"]
         whole = yield from self._try(rows, None)
         parts = []
@@ -126,7 +126,7 @@ class Probe:
         return whole
 
     def _try(self, rows: Indices, whole: Tried | None) -> Generator[Indices, None, Tried]:
-        """`whole`: what is given to a part of it. Raises Untried."""
+        """`whole`: what is given to a part of it. Raises ProbeSkipped."""
         try:
             dataset = self._dataset
             samples = None if dataset is None else self._loop.feeder.load_part(dataset, self._batch, rows)
@@ -157,7 +157,7 @@ class Probe:
         return Tried(found, came["totals"], came["norms"], came["drawn"], came["of_batch"])
 
     def _difference(self, whole: Tried, parts: Sequence[tuple[Indices, Tried]]) -> Difference | None:
-        """Raises Untried."""
+        """Raises ProbeSkipped."""
         for t, trainer in enumerate(self._loop.trainers):
             names = {gradient_key(t, i): p.name for i, p in enumerate(trainer._params)}
             for each in (whole, *(tried for _, tried in parts)):

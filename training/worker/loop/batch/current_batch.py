@@ -211,7 +211,7 @@ class CurrentBatch:
         return had_part
 
     def count(self, trainer: Any, workers: int) -> bool:
-        """The sums are there: see `Tally.count`. What any worker's samples had a part in is to be updated."""
+        """The sums are there: see `StepConsensus.count`. What any worker's samples had a part in is to be updated."""
         alike = self.consensus.count(workers)
         for param, had_part in zip(trainer._params, self.consensus.had_part, strict=True):
             if summed(param):
