@@ -21,7 +21,7 @@ from dyntrain.training.trial.results import load, saved
 from dyntrain.training.trial_files import VARIABLE, Kill, Order, taken
 from dyntrain.training.worker.data.randomness import draws_as, seed_generators
 from dyntrain.training.worker.loop import trial as trials
-from dyntrain.training.worker.loop.loop_config import Course
+from dyntrain.training.worker.loop.loop_config import LoopConfig
 from dyntrain.training.worker.loop.trial import KEPT_WHOLE, Trial, _nudge, _sketched, this_trial
 from dyntrain.training.worker.probe import draws
 from hypothesis import given
@@ -36,8 +36,8 @@ def order(folder: Path, **said: Any) -> Order:
     return made
 
 
-def course(samples: int, batch: int, **said: Any) -> Course:
-    return Course(epochs=90, samples=samples, batching=FixedGlobal(batch), **said)
+def config(samples: int, batch: int, **said: Any) -> LoopConfig:
+    return LoopConfig(epochs=90, samples=samples, batching=FixedGlobal(batch), **said)
 
 
 def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,21 +48,21 @@ def test_a_process_that_is_in_no_trial_has_nothing_of_it(monkeypatch: pytest.Mon
 
 def test_an_epoch_is_short_and_ends_with_the_scripts_own_last_batch(tmp_path: Path) -> None:
     trial = Trial(order(tmp_path))
-    shortened = trial.shortened(course(1000, 64))
+    shortened = trial.shortened(config(1000, 64))
     assert (shortened.samples, shortened.drawn_from, shortened.steps) == (4 * 64 + 1000 % 64, 1000, 12)
-    assert trial.shortened(course(128, 64)).samples == 128, "there are no more"
-    assert trial.shortened(course(64_000, 64)).samples == 5 * 64
-    assert trial.shortened(course(64, 64, steps=3)).steps == 3, "the script's own end is sooner"
+    assert trial.shortened(config(128, 64)).samples == 128, "there are no more"
+    assert trial.shortened(config(64_000, 64)).samples == 5 * 64
+    assert trial.shortened(config(64, 64, steps=3)).steps == 3, "the script's own end is sooner"
 
 
 def test_samples_and_epochs_are_those_that_a_person_says(tmp_path: Path) -> None:
-    shortened = Trial(order(tmp_path, samples=100, epochs=2)).shortened(course(1000, 64))
+    shortened = Trial(order(tmp_path, samples=100, epochs=2)).shortened(config(1000, 64))
     assert (shortened.samples, shortened.epochs) == (100, 2)
 
 
 def test_a_batch_that_follows_the_workers_is_told(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    Trial(asked).shortened(Course(epochs=1, samples=10, batching=PerWorker(4)))
+    Trial(asked).shortened(LoopConfig(epochs=1, samples=10, batching=PerWorker(4)))
     assert asked.follows_file.exists()
 
 
