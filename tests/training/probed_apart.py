@@ -8,9 +8,11 @@ import dyntrain.training.numpy_aliases  # noqa: F401  # before mxnet
 import numpy as np
 
 import mxnet as mx  # isort: skip
+from dyntrain.training.job import ElasticJob
 from dyntrain.training.sampling.sharding import epoch_order
 from mxnet import autograd, gluon, nd
 from probed_bed import (
+    BATCH,
     SAMPLES,
     X,
     Y,
@@ -26,6 +28,20 @@ from probed_bed import (
 @script
 def classes_counted_in_the_batch() -> None:
     train(lambda net, epoch, x, y: cross_entropy(net(x), y) * weights_of_classes(y))
+
+
+@script
+def classes_counted_in_a_second_loop() -> None:
+    net, job = mlp(), ElasticJob.join()
+    trainer = job.trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    for phase in ("plain", "weighed"):
+        for epoch in job.epochs(1, samples=SAMPLES, global_batch=BATCH, name=phase):
+            for x, y in epoch.batches(gluon.data.ArrayDataset(X, Y)):
+                with autograd.record():
+                    losses = cross_entropy(net(x), y)
+                    loss = losses if phase == "plain" else losses * weights_of_classes(y)
+                loss.backward()
+                trainer.step(BATCH)
 
 
 @script

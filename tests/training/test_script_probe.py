@@ -16,6 +16,7 @@ from dyntrain.controller.local.pace import patient
 SCRIPTS = Path(__file__).with_name("probed_scripts.py")
 DIFFER = [
     "classes_counted_in_the_batch",
+    "classes_counted_in_a_second_loop",
     "classes_that_few_samples_share",
     "weights_divided_by_their_mean",
     "mean_over_picked_places",

@@ -69,26 +69,12 @@ def test_t2_a_real_job_is_refused_by_what_its_workers_find_in_the_first_batch(tm
 
 
 @pytest.mark.jobs
-def test_t2_a_real_job_is_refused_by_what_its_loss_becomes_in_a_later_epoch(tmp_path: Path) -> None:
+def test_t2_a_real_job_is_refused_by_what_its_loss_becomes_in_a_second_loop(tmp_path: Path) -> None:
     """Steps have been made by then, with servers and a coordinator that a child must leave alone."""
-    bed = failed(tmp_path, "-c", PROBED, "the_hardest_of_a_batch_later")
+    bed = failed(tmp_path, "-c", PROBED, "classes_counted_in_a_second_loop")
     (end,) = bed.events("failed")
     assert "DT201: " in end["reason"]
     assert bed.events("restart") == []
-
-
-@pytest.mark.jobs
-def test_t2_a_real_job_goes_on_where_another_loss_adds_up(tmp_path: Path) -> None:
-    bed = JobBed(tmp_path, [sys.executable, "-c", PROBED, "another_loss_later"], workers=2)
-    try:
-        bed.begin()
-        bed.finish()
-    finally:
-        bed.close()
-    assert bed.events("restart") == bed.events("failed") == []
-    logs = [log.read_text() for log in tmp_path.glob("worker-*.log")]
-    assert len(logs) == 2
-    assert all("batch 1 of epoch 1 is probed as if it were the first" in log for log in logs)
 
 
 @pytest.mark.jobs
