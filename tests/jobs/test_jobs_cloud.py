@@ -18,7 +18,7 @@ from dyntrain.training.feed.crc import by_table, masked
 from waiting import wait_for
 
 pytestmark = pytest.mark.timeout(400)  # of a busy machine: each test starts the command line several times
-BUCKET = "anybodys-jobs"
+BUCKET = "a-clouds-own-jobs"  # buckets have one namespace, also of the clouds that one process has had
 SECONDS = 60.0
 
 REDUCE = """
