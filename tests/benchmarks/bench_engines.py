@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import get_args
 
-from bench_overhead import TURN_STEPS, TURNS, turns_of
+from bench_overhead import TURN_STEPS, ratio_of_epoch, turns_of
 from bench_recovery import losses_of
 from bench_reform import changes_of
 from dyntrain.missing import require
@@ -52,14 +52,11 @@ def main(out: Path) -> list[Figure]:
         ]
     figures += links()
     with tempfile.TemporaryDirectory() as folder:
-        seconds = turns_of(Path(folder), IMAGE, ALL_REDUCE, "horovod", EPOCHS)
-    elastic, plain = (seconds[variant] for variant in ALL_REDUCE)
-    ratios = [mine / theirs for mine, theirs in zip(elastic, plain, strict=True)]
-    boundary = statistics.median(ratios[TURNS - 1 :: TURNS])
-    inner = statistics.median(ratio for number, ratio in enumerate(ratios) if (number + 1) % TURNS)
+        jobs = turns_of(Path(folder), IMAGE, ALL_REDUCE, "horovod", EPOCHS)
+    elastic, plain = (jobs[variant] for variant in ALL_REDUCE)
     figures += [
-        at_most("horovod.elastic_over_plain", (inner * (TURNS - 1) + boundary) / TURNS, BOUND),
-        told("horovod.plain_step_seconds", statistics.median(plain) / TURN_STEPS),
+        at_most("horovod.elastic_over_plain", ratio_of_epoch(elastic, plain)[0], BOUND),
+        told("horovod.plain_step_seconds", statistics.median(plain.seconds) / TURN_STEPS),
     ]
     write(out, "engines", {figure.name: figure.value for figure in figures})
     return figures

@@ -8,9 +8,10 @@ short turns, so that what the machine does besides meets all of them alike. The 
 `update_on_kvstore` True and False. With True the servers update once what the elastic loop updates on each worker;
 where workers and servers share the processors, as here, that is the difference.
 
-`elastic_over_plain`, and `unchecked_over_plain`, is that of an epoch of 24 steps: the median over the pairs of
+`elastic_over_plain`, and `elastic_unchecked_over_plain`, is that of an epoch of 24 steps: the median over the pairs of
 neighbouring turns, where the turns with an epoch's end (boundary, statistics, commit of the whole state) have their own
-median and weigh as one turn of an epoch.
+median and weigh as one turn of an epoch. `elastic_processor_over_plain` compares processor seconds, of workers and
+servers together: the jobs keep all processors busy, so this is what time they cost, and holds on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -25,54 +26,71 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import ENVIRONMENT, HERE, Cluster, mortal
 from dyntrain.training.protocol.engines import EngineName
-from figures import Figure, at_most, progress, told, write
+from figures import Figure, at_most, processor_seconds, progress, told, write
 from overhead_job import ALL_REDUCE, VARIANTS, word_to
 
 NETWORK, BATCH, STEPS, TURN_STEPS = "resnet18_v1", 128, 24, 4
 EPOCHS = {64: 4, 32: 8}  # that are measured, by the images' size in pixels
 TURNS = STEPS // TURN_STEPS  # in an epoch
 WORKERS = SERVERS = 2
-BOUNDS = {"elastic_over_plain": 1.015, "unchecked_over_plain": 1.005}
+BOUNDS = {"elastic": 1.015, "elastic_unchecked": 1.005}
+VARIANT = "DYNTRAIN_BENCH_VARIANT"  # in the environment of every process of a job
 # with a role in the environment it serves, and ends with the workers
 IMPORT_MXNET = "import dyntrain.training.numpy_aliases, mxnet"
 RENDEZVOUS = "import os; from dyntrain.training.engine.rendezvous import serve_rendezvous; serve_rendezvous(os.environ)"
 
 
 def main(out: Path) -> list[Figure]:
-    found, small = (_measured(image) for image in EPOCHS)
-    write(out, "overhead", {**found, "small_images": small})
+    large, small = (_measured(image) for image in EPOCHS)
+    write(out, "overhead", {**large, "small_images": small})
+    bounds = {f"{variant}{of}_over_plain": bound for variant, bound in BOUNDS.items() for of in ("", "_processor")}
     figures = [
-        *(at_most(name, found.pop(name), bound) for name, bound in BOUNDS.items()),
-        *(told(*figure) for figure in found.items()),
+        at_most(name, value, bounds[name]) if name in bounds else told(name, value) for name, value in large.items()
     ]
     return [*figures, *(told(f"small_images.{name}", value) for name, value in small.items())]
 
 
 def _measured(image: int) -> dict[str, float]:
     progress(f"images of {image}x{image}")
-    with tempfile.TemporaryDirectory() as name:
-        seconds = turns_of(Path(name), image, VARIANTS)
-    medians = {variant: statistics.median(values) for variant, values in seconds.items()}
-    plain = min(VARIANTS[2:], key=lambda variant: medians[variant])
-    found = {}
-    for name, variant in zip(BOUNDS, VARIANTS, strict=False):
-        ratios = [mine / theirs for mine, theirs in zip(seconds[variant], seconds[plain], strict=True)]
-        boundary = statistics.median(ratios[TURNS - 1 :: TURNS])
-        inner = statistics.median(r for i, r in enumerate(ratios) if (i + 1) % TURNS)
-        found[name] = (inner * (TURNS - 1) + boundary) / TURNS
-        found |= {f"{variant}_within_epoch": inner, f"{variant}_turn_with_boundary": boundary}
-    return found | {f"{variant}_step_seconds": median / TURN_STEPS for variant, median in medians.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = turns_of(Path(folder), image, VARIANTS)
+    medians = {variant: statistics.median(job.seconds) for variant, job in jobs.items()}
+    plain = jobs[min(VARIANTS[2:], key=lambda variant: medians[variant])]
+    least = min(jobs[variant].processor for variant in VARIANTS[2:])
+    figures = {}
+    for variant in BOUNDS:
+        over, inner, boundary = ratio_of_epoch(jobs[variant], plain)
+        figures |= {f"{variant}_over_plain": over, f"{variant}_processor_over_plain": jobs[variant].processor / least}
+        figures |= {f"{variant}_within_epoch": inner, f"{variant}_turn_with_boundary": boundary}
+    return figures | {f"{variant}_step_seconds": median / TURN_STEPS for variant, median in medians.items()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Seconds of each measured turn, and processor seconds of all of them."""
+
+    seconds: list[float]
+    processor: float
+
+
+def ratio_of_epoch(job: Job, plain: Job) -> tuple[float, float, float]:
+    """Of an epoch, of a turn within one, and of the turn with its end: medians over pairs of turns."""
+    ratios = [mine / theirs for mine, theirs in zip(job.seconds, plain.seconds, strict=True)]
+    boundary = statistics.median(ratios[TURNS - 1 :: TURNS])
+    inner = statistics.median(ratio for number, ratio in enumerate(ratios) if (number + 1) % TURNS)
+    return (inner * (TURNS - 1) + boundary) / TURNS, inner, boundary
 
 
 def turns_of(
     folder: Path, image: int, variants: Sequence[str], engine: EngineName = "pslite", epochs: int = 0
-) -> dict[str, list[float]]:
-    """Seconds of each variant's turns, whole epochs of them: the first turn, half a one, and the rest of that epoch
-    warm up. The elastic variants are on `engine`.
+) -> dict[str, Job]:
+    """Each variant's turns, whole epochs of them: the first turn, half a one, and the rest of that epoch warm up. The
+    elastic variants are on `engine`.
     """
     epochs = epochs or EPOCHS[image]
     for variant in variants:
@@ -80,6 +98,7 @@ def turns_of(
             os.mkfifo(folder / f"{variant}-{rank}")
     with contextlib.ExitStack() as stack:
         for variant, letters in zip(variants, ("AB", "CD", "", ""), strict=False):
+            os.environ[VARIANT] = variant
             if not variant.startswith("elastic"):
                 stack.enter_context(_plain_job(folder, variant, image))
                 continue
@@ -94,14 +113,34 @@ def turns_of(
             variant: [stack.enter_context(word_to(folder, variant, rank)) for rank in range(WORKERS)]
             for variant in variants
         }
-        for number in range(1, 1 + TURNS * (epochs + 1) + 1):
+        warm = 1 + TURNS
+        before: dict[str, float] = {}
+        for number in range(1, warm + TURNS * epochs + 1):
+            if number == warm + 1:
+                before = {variant: _processor_of(variant) for variant in variants}
             for variant in variants:
                 for word in words[variant]:
                     word.write(b"go\n")
                 _wait_for(folder, variant, number)
             if number % TURNS == 1:
                 progress(f"epoch {number // TURNS} of {epochs}")
-        return {variant: [entry["seconds"] for entry in _results(folder, variant)][1 + TURNS :] for variant in variants}
+        return {
+            variant: Job(
+                [entry["seconds"] for entry in _results(folder, variant)][warm:],
+                _processor_of(variant) - before[variant],
+            )
+            for variant in variants
+        }
+
+
+def _processor_of(variant: str) -> float:
+    """Seconds so far, of the processes that live."""
+    seconds, mark = 0.0, f"{VARIANT}={variant}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            if int(process.name) != os.getpid() and mark in (process / "environ").read_bytes().split(b"\0"):
+                seconds += processor_seconds(int(process.name))
+    return seconds
 
 
 def _command(folder: Path, variant: str, image: int) -> list[str]:
