@@ -44,13 +44,13 @@ def codes_in(text: str) -> frozenset[str]:
 
 def known_codes(codes: Iterable[str]) -> frozenset[str]:
     """Raises ValueError for one that no rule has, or that cannot be silenced."""
-    found = frozenset(codes)
-    for code in sorted(found):
+    known = frozenset(codes)
+    for code in sorted(known):
         if code not in RULES:
             raise ValueError(f"{code!r} is the code of no rule: `dyntrain check --explain` lists them")
         if RULES[code].fixed:
             raise ValueError(f"{code} cannot be silenced: without it a step has no meaning, or the workers part")
-    return found
+    return known
 
 
 def mode_of(text: str) -> Mode:
@@ -92,7 +92,7 @@ class Findings:
                 self.silenced[code] = how
                 log.info("%s is silenced: %s", code, how)
             return None
-        is_new, text = (code, at) not in self._seen, said(rule, at, **values)
+        is_new, text = (code, at) not in self._seen, sentence_of(rule, at, **values)
         self._seen.add((code, at))
         if rule.severity == "error" or self.mode == "strict":
             self._stops.setdefault(text)
@@ -111,7 +111,7 @@ class Findings:
         return f"{at.file}:{at.line}" if at is not None and rule.code in _ignored_at(at) else None
 
 
-def said(rule: Rule, at: Place | None, /, **values: object) -> str:
+def sentence_of(rule: Rule, at: Place | None, /, **values: object) -> str:
     where = "" if at is None else f"{at.file}:{at.line}: "
     words = {"sentence": rule.sentence.format(**values), "remedy": rule.remedy.format(**values)}
     return TOLD.format(at=where, code=rule.code, **words)
@@ -119,8 +119,8 @@ def said(rule: Rule, at: Place | None, /, **values: object) -> str:
 
 def _ignored_at(at: Place) -> set[str]:
     lines = (linecache.getline(at.file, number) for number in range(at.line, at.last + 1))
-    found = (match.group(1) for line in lines if (match := IN_A_LINE.search(line)))
-    return {code.strip() for codes in found for code in codes.split(",")}
+    ignored = (match.group(1) for line in lines if (match := IN_A_LINE.search(line)))
+    return {code.strip() for codes in ignored for code in codes.split(",")}
 
 
 def script_line() -> Place | None:

@@ -79,7 +79,7 @@ class _Peer:
 
     def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
-        self.told: Workers | None = None
+        self.last_sent: Workers | None = None
         self.life = self.address = ""  # of a node
         self.queue: asyncio.Queue[FromCoordinator | None] = asyncio.Queue(QUEUE)
 
@@ -153,8 +153,8 @@ class ControlServer:
     def tell_workers(self, message: Workers) -> None:
         """To every node that was not told just that."""
         for peer in self._nodes.values():
-            if peer.told != message:
-                peer.told = message
+            if peer.last_sent != message:
+                peer.last_sent = message
                 peer.send(message)
 
     def send_worker(self, instance: str, message: WorkerMessage) -> None:

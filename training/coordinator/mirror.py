@@ -20,7 +20,7 @@ class Mirror:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._log: HostLog | None = None
-        self._said = ""
+        self._last_error = ""
 
     def show(self, directory: Path, report: JobReport, addresses: Mapping[str, str], last: str) -> None:
         """`last`: whose line ends the list. What cannot be written is said once, and tried again at the next call."""
@@ -32,6 +32,6 @@ class Mirror:
                 write_hosts(directory, sorted(hosts, key=lambda host: host == last))
                 self._log.record(hosts)
         except OSError as error:
-            if str(error) != self._said:
+            if str(error) != self._last_error:
                 log.warning("who trains is not written down: %s", error)
-            self._said = str(error)
+            self._last_error = str(error)

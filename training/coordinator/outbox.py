@@ -37,7 +37,7 @@ class Outbox:
         self._volume, self._decide, self._announce, self._carry = volume, decide, announce, carry
         self._waiting: deque[Order] = deque()
         self._since: float | None = None  # when the write that is going on began
-        self._told = False
+        self._warned = False
         self._due = asyncio.Event()
 
     @property
@@ -45,8 +45,8 @@ class Outbox:
         """Whether a decision is on its way to the volume: until it is there, nothing is ordered."""
         if self._since is None:
             return bool(self._waiting)
-        if not self._told and (waited := time.monotonic() - self._since) > NOTICEABLE:
-            self._told = True
+        if not self._warned and (waited := time.monotonic() - self._since) > NOTICEABLE:
+            self._warned = True
             log.warning("the volume has not taken a decision for %.0f s; workers train on, none is given up", waited)
         return True
 
@@ -67,11 +67,11 @@ class Outbox:
             self._due.clear()
             while self._waiting and isinstance(decision := self._waiting[0], Journal):
                 self._waiting.popleft()
-                self._since, self._told = time.monotonic(), False
+                self._since, self._warned = time.monotonic(), False
                 try:
                     await loop.run_in_executor(self._volume, self._decide, decision.entry)
                 finally:
-                    if self._told:
+                    if self._warned:
                         log.warning("the volume is back after %.0f s", time.monotonic() - self._since)
                     self._since = None
                 self._carry_out()

@@ -58,8 +58,8 @@ def describe(event: events.Event) -> str:
         case events.Finished():
             return f"job finished at step {event.position.step}"
         case _:
-            said = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
-            parts = [part for name, value in said.items() if (part := _part(name, value))]
+            fields = event.model_dump(mode="json", exclude={"event", "version", "at"}, exclude_none=True)
+            parts = [part for name, value in fields.items() if (part := _part(name, value))]
             return f"{_words(event)}: {', '.join(parts)}"
 
 

@@ -71,8 +71,8 @@ class Results:
                 self._failed(f"the program that uploads them gave no answer: {error}")
                 return False
         if answer.files:
-            told = ResultsUploaded(files=answer.files, size=answer.size, seconds=answer.seconds, at=time.time())
-            self._announce(told)
+            uploaded = ResultsUploaded(files=answer.files, size=answer.size, seconds=answer.seconds, at=time.time())
+            self._announce(uploaded)
         if answer.failed is not None:
             self._failed(answer.failed)
         return answer.failed is None

@@ -101,7 +101,7 @@ class Coordinator:
         self._reported_at = 0.0
         self._reach = Reach()
         self._over = asyncio.Event()
-        self._results = Results(uploads, lambda told: self.carry_out([Announce(told)])) if uploads else None
+        self._results = Results(uploads, lambda event: self.carry_out([Announce(event)])) if uploads else None
         self._outbox = Outbox(self._volume, self._journal.append, self._events.append, self._carry_out)
 
     def _take_over(self, now: float) -> list[Entry]:
@@ -281,8 +281,8 @@ class Coordinator:
                 self._reach.answered(TARGET)
             except HostsError as error:
                 failures += 1
-                said = self._reach.failed(TARGET, error, time.time())
-                log.warning("%s; the present membership stands", said)
+                message = self._reach.failed(TARGET, error, time.time())
+                log.warning("%s; the present membership stands", message)
             else:
                 if target is not None:
                     self.carry_out(self._session.new_target(target, time.time()))
@@ -350,8 +350,8 @@ class Coordinator:
         now, fraction = time.time(), self._session.job.fraction
         active = sum(member.active for member in report.members)
         self._chronicle.stands(now, fraction, report.epoch, report.step, active, report.samples_per_second)
-        told = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
-        return report.model_copy(update=told)
+        added = {"progress": self._chronicle.progress(fraction, now), "history": self._chronicle.history()}
+        return report.model_copy(update=added)
 
 
 def _chronicle(file: Path) -> Chronicle:

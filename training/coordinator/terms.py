@@ -117,17 +117,17 @@ def _counted(ledger: Path) -> dict[Path, int]:
     """Each journal that counts and how many of its bytes do, oldest first: the latest that was begun says it of the
     others.
     """
-    found = sorted(
+    journals = sorted(
         (path for path in ledger.glob("journal*.jsonl") if path.name == JOURNAL or _NAME.fullmatch(path.name)),
         key=_term_of,
     )
-    while found:
-        latest = found.pop()
+    while journals:
+        latest = journals.pop()
         began = next(_read(latest), None)
         if _term_of(latest) == 0:
             return {latest: _whole(latest)}
         if isinstance(began, TermBegun):
-            counted = {path: began.of[path.name] for path in found if path.name in began.of}
+            counted = {path: began.of[path.name] for path in journals if path.name in began.of}
             return {**counted, latest: _whole(latest)}
     return {}
 

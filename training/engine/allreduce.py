@@ -192,9 +192,9 @@ def _sockets() -> Iterator[tuple[int, int]]:
     """Descriptors of this process, each with the inode that says which socket it is."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError, ValueError):
-            found = os.readlink(f"/proc/self/fd/{name}")
-            if found.startswith("socket:["):
-                yield int(name), int(found[8:-1])
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:["):
+                yield int(name), int(target[8:-1])
 
 
 def _shut_down(descriptor: int, inode: int) -> None:

@@ -19,9 +19,9 @@ def interface_of(address: str) -> str:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[: _NAME_BYTES - 1])
             try:
-                found = fcntl.ioctl(asker.fileno(), SIOCGIFADDR, request)
+                response = fcntl.ioctl(asker.fileno(), SIOCGIFADDR, request)
             except OSError:
                 continue  # it has none
-            if socket.inet_ntoa(found[20:24]) == address:
+            if socket.inet_ntoa(response[20:24]) == address:
                 return name
     raise OSError(f"no network interface of this host has the address {address}")

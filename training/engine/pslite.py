@@ -60,8 +60,8 @@ class PsLite:
         return {"create": created - began, "init": time.monotonic() - created}
 
     def begin(self, array: Any) -> Callable[[], None]:
-        made: Callable[[], None] = first_of(array).copy().wait_to_read  # the array itself is there once it is answered
-        return made
+        wait: Callable[[], None] = first_of(array).copy().wait_to_read  # the array itself is there once it is answered
+        return wait
 
     def wait(self, array: Any) -> None:
         array.wait_to_read()

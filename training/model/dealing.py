@@ -33,7 +33,7 @@ class Dealt:
 
 def deal(keys: Sequence[Key], servers: int) -> Dealt:
     parts = split(keys, servers)
-    found = [0] * servers
+    sizes = [0] * servers
     for part in parts:
-        found[server_of(part.number, servers)] += part.size
-    return Dealt(tuple(found), max(part.size for part in parts))
+        sizes[server_of(part.number, servers)] += part.size
+    return Dealt(tuple(sizes), max(part.size for part in parts))

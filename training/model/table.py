@@ -61,8 +61,8 @@ def dealt(network: str, servers: int) -> Dealt:
 
 def row(network: str, workers: int, placement: Placement, machines: Machines, compute: float, overlap: float) -> Row:
     """The pause is that of one worker that joins."""
-    found = dealt(network, placement.servers(workers))
-    exchanged = exchange(found, workers, machines)
+    load = dealt(network, placement.servers(workers))
+    exchanged = exchange(load, workers, machines)
     step = step_seconds(compute, exchanged.seconds, overlap)
     return Row(
         network,
@@ -72,8 +72,8 @@ def row(network: str, workers: int, placement: Placement, machines: Machines, co
         exchanged.by,
         step,
         compute / step,
-        pause_seconds(found, COPIES[network] * found.total, workers - 1, workers, machines),
-        release(found, workers, machines).seconds,
+        pause_seconds(load, COPIES[network] * load.total, workers - 1, workers, machines),
+        release(load, workers, machines).seconds,
     )
 
 

@@ -93,8 +93,8 @@ class Chronicle:
                 self.metrics, self.metrics_epoch = metrics, event.epoch
             self._add(event.at, event.epoch, event.end.step, event.workers, event.rate, metrics)
         elif isinstance(event, events.ChecksSilenced):
-            told = {code[:NAME]: how[:REASON] for code, how in event.rules.items()}
-            self.silenced = dict([*(self.silenced | told).items()][:MARKS])
+            silenced = {code[:NAME]: how[:REASON] for code, how in event.rules.items()}
+            self.silenced = dict([*(self.silenced | silenced).items()][:MARKS])
         elif isinstance(event, MARKED):
             self.counts[event.event] += 1
             if isinstance(event, events.Pause):
@@ -181,17 +181,17 @@ def eta_seconds(pace: Sequence[tuple[float, float]], fraction: float, now: float
 
 def mark_of(event: events.Event) -> HistoryMark:
     """What every kind of event has of these, cut to a length."""
-    said = event.model_dump(
+    fields = event.model_dump(
         include={"instance", "generation", "number", "seconds", "reason", "cause", "kind", "phases"}
     )
-    generation = said.get("generation", said.get("number"))
-    words = " ".join(str(said.get("reason") or said.get("cause") or said.get("kind") or "").split())
-    phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(said.get("phases", {}).items())[:PHASES]}
-    seconds = said.get("seconds")
+    generation = fields.get("generation", fields.get("number"))
+    words = " ".join(str(fields.get("reason") or fields.get("cause") or fields.get("kind") or "").split())
+    phases = {name[:NAME]: round(seconds, 4) for name, seconds in list(fields.get("phases", {}).items())[:PHASES]}
+    seconds = fields.get("seconds")
     return HistoryMark(
         at=round(event.at, 1),
         event=event.event,
-        instance=said.get("instance", "")[:NAME],
+        instance=fields.get("instance", "")[:NAME],
         generation=generation,
         seconds=None if seconds is None else round(seconds, 3),
         reason=words if len(words) <= REASON else words[: REASON - 3] + "...",

@@ -8,25 +8,27 @@ from dyntrain.training import events
 from dyntrain.training.protocol.messages import CheckIn, Position
 
 
-def segment(generation: int, start: Position, end: Position, said: Mapping[str, CheckIn], now: float) -> events.Segment:
+def segment(
+    generation: int, start: Position, end: Position, check_ins: Mapping[str, CheckIn], now: float
+) -> events.Segment:
     """What the workers did between two boundaries, merged: samples added up, seconds of the slowest, metrics weighted
     by their counts.
     """
     totals: dict[str, tuple[float, float]] = {}
-    for check_in in said.values():
+    for check_in in check_ins.values():
         for name, (total, count) in check_in.metrics.items():
             before = totals.get(name, (0.0, 0.0))
             totals[name] = (before[0] + total, before[1] + count)
     return events.Segment(
         at=now,
         generation=generation,
-        workers=len(said),
+        workers=len(check_ins),
         start=start,
         end=end,
         epoch=start.epoch,
-        samples=sum(check_in.samples for check_in in said.values()),
-        seconds=max(check_in.seconds for check_in in said.values()),
-        pids={instance: check_in.pid for instance, check_in in said.items()},
+        samples=sum(check_in.samples for check_in in check_ins.values()),
+        seconds=max(check_in.seconds for check_in in check_ins.values()),
+        pids={instance: check_in.pid for instance, check_in in check_ins.items()},
         metrics={name: total / count for name, (total, count) in sorted(totals.items()) if count},
     )
 
@@ -34,7 +36,7 @@ def segment(generation: int, start: Position, end: Position, said: Mapping[str, 
 def slowest(phases: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The longest time that anybody took for each phase, in the order in which the phases were first named."""
     longest: dict[str, float] = {}
-    for said in phases:
-        for name, seconds in said.items():
+    for measured in phases:
+        for name, seconds in measured.items():
             longest[name] = max(longest.get(name, 0.0), seconds)
     return longest

@@ -40,7 +40,7 @@ class Release:
         self.statuses, self.pumping = {}, set()
         return [ToWorker(instance, Abort(generation=self.generation)) for instance in survivors]
 
-    def said(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
+    def answered(self, instance: str, status: StepStatus, survivors: Collection[str]) -> list[Order]:
         """Once all have answered: fill or mend if somebody is blocked, else the release is complete."""
         self.statuses[instance] = status
         if self.pumping or set(self.statuses) < set(survivors):
@@ -93,9 +93,9 @@ class Release:
         self.fills = False
         return self._order(sorted(survivors), survivors)
 
-    def _order(self, told: Collection[str], survivors: Collection[str]) -> list[Order]:
-        self.pumping, self.number = set(told), self.number + 1
-        waiting = [i for i in self._waiting(survivors) if self.fills or i in told]
+    def _order(self, pumping: Collection[str], survivors: Collection[str]) -> list[Order]:
+        self.pumping, self.number = set(pumping), self.number + 1
+        waiting = [i for i in self._waiting(survivors) if self.fills or i in pumping]
         order = Pump(
             generation=self.generation,
             count=max(1, self.workers - len(survivors)),
@@ -103,15 +103,15 @@ class Release:
             fills=self.fills,
             keys=self.statuses[waiting[0]].keys,
             window=self.window,
-            shares=len(told),
+            shares=len(pumping),
             workers=self.workers,
         )
-        return [ToWorker(instance, order.model_copy(update={"share": n})) for n, instance in enumerate(told)]
+        return [ToWorker(instance, order.model_copy(update={"share": n})) for n, instance in enumerate(pumping)]
 
     @property
     def exchanges(self) -> int:
         """That all survivors have ended."""
-        return min((said.exchanges for said in self.statuses.values()), default=0)
+        return min((status.exchanges for status in self.statuses.values()), default=0)
 
     @property
     def behind(self) -> frozenset[str]:
@@ -119,7 +119,9 @@ class Release:
         if self.verdict is None:
             return frozenset()
         step = self.verdict.step
-        return frozenset(i for i, said in self.statuses.items() if said.phase == "failed" and said.position.step < step)
+        return frozenset(
+            i for i, status in self.statuses.items() if status.phase == "failed" and status.position.step < step
+        )
 
     def lost(self, survivors: Collection[str]) -> list[Order]:
         """More are gone: whatever was known is old, unless the verdict is out."""

@@ -41,9 +41,9 @@ def unreadable(job: JobState, instance: str, message: CommitUnreadable, now: flo
     if job.commit and job.commit[1] == message.name:
         lost = job.commit[0]
         job.drop_commit(message.reason)
-        found = job.commit[0] if job.commit else None
+        instead = job.commit[0] if job.commit else None
         name, why = message.name, message.reason
-        gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=found, reason=why, at=now)
+        gone = journal.CommitFoundUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)
         orders.append(Journal(gone))
-        orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=found, reason=why, at=now)))
+        orders.append(Announce(events.CommitUnreadable(name=name, position=lost, instead=instead, reason=why, at=now)))
     return [*orders, *take_back(job, message.reason, now), *advance(job, now)]

@@ -18,13 +18,15 @@ def requested(job: JobState, instance: str, launch: Launch, now: float) -> list[
     again = job.launch is not None and job.launch.request == launch.request
     refused = "" if again else _refusal(job, instance)
     ending = job.options.waits and job.phase is Phase.OVER
-    said = LaunchAnswer(request=launch.request, job=job.options.job, refused=refused, passing=bool(refused) and ending)
-    answer = ToNode(instance, said)
+    message = LaunchAnswer(
+        request=launch.request, job=job.options.job, refused=refused, passing=bool(refused) and ending
+    )
+    answer = ToNode(instance, message)
     if refused or again:
         return [answer]
     job.launch, job.since = launch, now  # from now on its workers are waited for
-    told = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
-    return [Journal(journal.JobLaunched(launch=launch, at=now)), *told, answer]
+    notices = [ToNode(node, Launched(launch=launch)) for node in job.roster.nodes]
+    return [Journal(journal.JobLaunched(launch=launch, at=now)), *notices, answer]
 
 
 def _refusal(job: JobState, instance: str) -> str:

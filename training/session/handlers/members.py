@@ -94,8 +94,8 @@ def checked_in(job: JobState, instance: str, message: CheckIn, now: float) -> li
     if not job.current(instance, message.generation) or job.phase not in (Phase.TRAINING, Phase.RECOVERING):
         return []
     present.heard = now
-    told = _silenced(job, instance, message, now)
-    return told + _stands_at_the_boundary(job, instance, message, now)
+    silenced = _silenced(job, instance, message, now)
+    return silenced + _stands_at_the_boundary(job, instance, message, now)
 
 
 def _silenced(job: JobState, instance: str, message: CheckIn, now: float) -> list[Order]:
@@ -142,7 +142,7 @@ def step_status(job: JobState, instance: str, message: StepStatus, now: float) -
     release = job.round.release
     if release is None or not job.current(instance, message.generation):
         return []
-    return release.said(instance, message, job.roster.members) + advance(job, now)
+    return release.answered(instance, message, job.roster.members) + advance(job, now)
 
 
 def broken(job: JobState, instance: str, message: Broken, now: float) -> list[Order]:

@@ -35,8 +35,8 @@ def _of_node(
 ) -> JobMember:
     rank, first = processes[0]
     names = [member.instance_id for _, member in processes]
-    told = [progress[name].own_seconds for name in names if name in progress]
-    seconds = [one for one in told if one is not None]
+    reported = [progress[name].own_seconds for name in names if name in progress]
+    seconds = [one for one in reported if one is not None]
     return JobMember(
         instance_id=node,
         rank=rank,

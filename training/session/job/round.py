@@ -52,7 +52,7 @@ class Round:
     checked_in: dict[str, CheckIn] = field(default_factory=dict)  # who waits at the boundary
     proceeded: Position | None = None  # where the members were last told to step on
     heard: float = 0.0  # when anybody last made progress
-    asked: float = 0.0  # when all were asked where they are
+    asked_at: float = 0.0  # when all were asked where they are
     where: dict[str, Whereabouts] = field(default_factory=dict)  # as they answered since
     release: Release | None = None  # the survivors are being freed
     lost: set[str] = field(default_factory=set)  # members that a coordinator that came back need not wait for
@@ -65,12 +65,12 @@ class Round:
     @property
     def pace(self) -> float:
         """Samples a second of one worker, as those say who have said it; 0.0: nobody ever has."""
-        told = [said.samples_per_second for said in self.progress.values()]
-        return sum(told) / len(told) if told else self.earlier_pace
+        rates = [progress.samples_per_second for progress in self.progress.values()]
+        return sum(rates) / len(rates) if rates else self.earlier_pace
 
     def held(self, seconds: float) -> None:
         self.heard += seconds
-        self.asked += seconds
+        self.asked_at += seconds
         self.group.absent = {host: since + seconds for host, since in self.group.absent.items()}
 
     def parked(self, holders: Iterable[str], waits: Iterable[str]) -> Round:

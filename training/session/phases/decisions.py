@@ -54,29 +54,29 @@ def call_back(job: JobState) -> list[Order]:
 
 
 def refused_everywhere(job: JobState, now: float) -> list[Order]:
-    if (said := _of_every_node(job, job.roster.refused)) is None:
+    if (complaint := _of_every_node(job, job.roster.refused)) is None:
         return []
-    instance, last = said
+    instance, last = complaint
     return fail(job, f"the job refuses the script on every node, and its output says why; on {instance}: {last}", now)
 
 
 def joined_nowhere(job: JobState, now: float) -> list[Order]:
-    if (said := _of_every_node(job, job.roster.never_joined)) is None:
+    if (complaint := _of_every_node(job, job.roster.never_joined)) is None:
         return []
-    instance, last = said
+    instance, last = complaint
     return fail(job, f"{NEVER_JOINED}; on {instance} {last}", now)
 
 
-def _of_every_node(job: JobState, said: Mapping[str, str]) -> tuple[str, str] | None:
+def _of_every_node(job: JobState, complaints: Mapping[str, str]) -> tuple[str, str] | None:
     """A node, and what is said of its worker, where it is said of all that are wanted. One node's data may be to blame;
     where it is every node's worker, the script is, and no other try will help.
     """
     roster = job.roster
     nodes = [instance for instance in (wanted(job) or ()) if instance in roster.nodes]
     waits = job.phase is Phase.WAITING and not roster.standing and (job.number > 0 or not roster.any_stood_by)
-    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(said):
+    if not waits or len(nodes) < job.options.workers or not set(nodes) <= set(complaints):
         return None
-    return nodes[0], said[nodes[0]]
+    return nodes[0], complaints[nodes[0]]
 
 
 def _start(job: JobState, now: float) -> list[Order]:
@@ -111,20 +111,20 @@ def _group_at_hand(job: JobState, now: float) -> bool:
 
 
 def _at_boundary(job: JobState, now: float) -> list[Order]:
-    said = job.round.checked_in
-    positions = {check_in.position for check_in in said.values()}
+    check_ins = job.round.checked_in
+    positions = {check_in.position for check_in in check_ins.values()}
     if len(positions) > 1:
         return fail(job, f"workers stand at different positions: {sorted(p.step for p in positions)}", now)
     position = positions.pop()
     orders: list[Order] = []
     if position != job.position:
-        orders.append(Announce(segment(job.number, job.position, position, said, now)))
+        orders.append(Announce(segment(job.number, job.position, position, check_ins, now)))
         job.position = position
     if not job.roster.members:
         return [*orders, *restart(job, "every worker was lost at the boundary", now)]
-    if found := difference({instance: check_in.checks for instance, check_in in said.items()}):
-        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {found}", now)]
-    if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in said.values()):
+    if differing := difference({instance: check_in.checks for instance, check_in in check_ins.items()}):
+        return [*orders, *go_back(job, f"workers differ in state at step {position.step}: {differing}", now)]
+    if position.epoch >= job.roster.epochs or any(check_in.stop for check_in in check_ins.values()):
         return [*orders, *finish_loop(job, job.members_present(), now)]
     current = job.members_present()
     intact = len(current) == len(job.round.instances)

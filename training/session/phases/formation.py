@@ -161,11 +161,11 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
     formed, generation = job.round.formed, job.round.generation
     if job.phase is not Phase.FORMING or generation is None or set(formed) < set(job.roster.members):
         return []
-    digests = {said.digest for said in formed.values()}
+    digests = {state.digest for state in formed.values()}
     if len(digests) > 1:
-        digests_of = ", ".join(f"{instance} {said.digest}" for instance, said in formed.items())
-        found = difference({instance: said.checks for instance, said in formed.items()}) or digests_of
-        return go_back(job, f"workers differ in state after forming generation {job.number}: {found}", now)
+        digests_of = ", ".join(f"{instance} {state.digest}" for instance, state in formed.items())
+        differing = difference({instance: state.checks for instance, state in formed.items()}) or digests_of
+        return go_back(job, f"workers differ in state after forming generation {job.number}: {differing}", now)
     job.enter(Phase.TRAINING, now)
     job.round.heard = now
     only_while_it_forms(job)
@@ -176,8 +176,8 @@ def finish_formation(job: JobState, now: float) -> list[Order]:
         generation=job.number,
         members=generation.instances,
         digest=digests.pop(),
-        phases=slowest(said.phases for said in formed.values()),
-        background=slowest(said.background for said in formed.values()),
+        phases=slowest(state.phases for state in formed.values()),
+        background=slowest(state.background for state in formed.values()),
         at=now,
     )
     return [*orders, Announce(done)]

@@ -204,13 +204,13 @@ def _train_on(job: JobState, now: float) -> list[Order]:
     """All members train, wait at a boundary, or have formed and missed the word to proceed."""
     present, members = job.round, job.roster.members
     assert present.generation is not None
-    told = [hello.position for hello in members.values() if hello.position is not None]
-    job.position = present.proceeded = max(told, key=lambda position: position.step)
+    positions = [hello.position for hello in members.values() if hello.position is not None]
+    job.position = present.proceeded = max(positions, key=lambda position: position.step)
     job.enter(Phase.TRAINING, now)
     present.heard, present.active = now, set(members)
     missed = {i: present.generation.position for i, hello in members.items() if hello.stage == "formed"}
-    missed |= {i: job.position for i, said in present.checked_in.items() if said.position == job.position}
-    present.checked_in = {i: said for i, said in present.checked_in.items() if i not in missed}
+    missed |= {i: job.position for i, check_in in present.checked_in.items() if check_in.position == job.position}
+    present.checked_in = {i: check_in for i, check_in in present.checked_in.items() if i not in missed}
     return [ToWorker(i, Proceed(generation=job.number, position=position)) for i, position in missed.items()]
 
 
@@ -227,9 +227,9 @@ def _void(job: JobState, reason: str, now: float) -> list[Order]:
     """Nobody has begun to form what was settled last. Who was told to abort before has not heard that everybody is
     free.
     """
-    told = [
+    verdicts = [
         ToWorker(instance, StepVerdict(generation=hello.generation or 0, position=job.position))
         for instance, hello in job.roster.members.items()
         if hello.stage == "aborted"
     ]
-    return [*told, *take_back(job, reason, now)]
+    return [*verdicts, *take_back(job, reason, now)]

@@ -25,20 +25,20 @@ NAMED = 3  # instances in a sentence
 def watch(job: JobState, now: float) -> list[Order]:
     """At each tick, after what has a bound."""
     orders, before = _ask(job, now), job.stall
-    found = find(job, now)
-    if before is not None and (found is None or found.at_what != before.at_what):
+    stall = find(job, now)
+    if before is not None and (stall is None or stall.at_what != before.at_what):
         job.stall = None
         if job.phase is not Phase.OVER:
             over = events.StallOver(stalled=before.stalled, seconds=now - before.since, at=now)
             orders.append(Announce(over))
-    if found is not None:
+    if stall is not None:
         if job.stall is None:
-            orders.append(Announce(_told(job, found, now)))
-        job.stall = found
+            orders.append(Announce(_event_of(job, stall, now)))
+        job.stall = stall
     return orders
 
 
-def _told(job: JobState, stall: Stall, now: float) -> events.Stalled:
+def _event_of(job: JobState, stall: Stall, now: float) -> events.Stalled:
     step = job.reached.step
     return events.Stalled(
         generation=job.number, step=step, stalled=stall.stalled, waiting=stall.waiting, reason=stall.reason, at=now
@@ -88,22 +88,22 @@ def _missed(
 def _inside_a_step(job: JobState, everybody: Sequence[str], now: float) -> Stall | None:
     """As they answered. All in their scripts: nobody waits. All inside the step: nobody is late."""
     present, since = job.round, max(job.round.heard, job.since)
-    if not everybody or now - since <= STALL_SECONDS or present.asked <= since:
+    if not everybody or now - since <= STALL_SECONDS or present.asked_at <= since:
         return None
     silent = [instance for instance in everybody if instance not in present.where]
-    if silent and now - present.asked <= ANSWER_SECONDS:
+    if silent and now - present.asked_at <= ANSWER_SECONDS:
         return job.stall
     waiting = [instance for instance in everybody if instance in present.where and present.where[instance].waits]
     busy = [instance for instance in everybody if instance not in waiting and instance not in silent]
     step = max(present.where[instance].position.step for instance in waiting) + 1 if waiting else 0
     if not waiting:
         return None
-    said = [
+    others = [
         *([_named(busy, "is in its script", "are in their scripts")] if busy else []),
         *([_named(silent, "does not answer", "do not answer")] if silent else []),
     ]
-    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(said)}"
-    if not said:
+    reason = f"{len(waiting)} of {len(everybody)} workers wait for the sums of step {step}: {'; '.join(others)}"
+    if not others:
         reason = f"all {len(everybody)} workers are inside step {step}: it is slow, or a server or a link hangs"
     stalled = tuple(instance for instance in everybody if instance not in waiting)
     return Stall((job.phase.value, job.number, str(step)), stalled, tuple(waiting), reason, since)
@@ -119,7 +119,7 @@ def _ask(job: JobState, now: float) -> list[Order]:
     """Only where nobody has said anything for a while: a job that steps is asked nothing."""
     present = job.round
     quiet = job.phase is Phase.TRAINING and not present.checked_in
-    if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked <= ASK_SECONDS:
+    if not quiet or now - max(present.heard, job.since) <= ASK_AFTER or now - present.asked_at <= ASK_SECONDS:
         return []
-    present.asked, present.where = now, {}
+    present.asked_at, present.where = now, {}
     return [ToWorker(instance, Where(generation=job.number)) for instance in job.roster.members]

@@ -16,7 +16,7 @@ def to_prepare(present: Round, instance: str, clocks: Clocks) -> float:
     """Seconds from the order to "prepared". A survivor at an epoch's end may be in the script's own lines there: a
     validation takes as long as at any boundary.
     """
-    size = max((said.size for said in present.fetching.values()), default=0)
+    size = max((fetch.size for fetch in present.fetching.values()), default=0)
     at_epochs_end = present.generation is not None and not present.generation.position.offset
     busy = at_epochs_end and instance in present.holders - present.waits
     return (clocks.boundary if busy else clocks.formation) + size / LEAST_SPEED
