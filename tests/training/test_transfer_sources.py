@@ -177,7 +177,7 @@ def test_who_is_not_wanted_any_more_asks_nobody_and_takes_no_more_chunks(source:
         wanted = False
 
     address = source(answer)
-    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, told=told)
+    request = Request(7, TOKEN, [address], allocate, wanted=lambda: wanted, on_progress=told)
     with pytest.raises(Superseded):
         fetch(request, patient(60))
     ASKED.clear()
@@ -226,7 +226,7 @@ def test_how_much_has_come_is_told_chunk_by_chunk(source: Any) -> None:
             send(line, closes, Kind.CHUNK, memoryview(part))
         send_words(line, closes, {"name": checksum(b"0123456789").hex()})
 
-    feed = asks(source(answer), seconds=patient(60), told=lambda got, size: told.append((got, size)))
+    feed = asks(source(answer), seconds=patient(60), on_progress=lambda got, size: told.append((got, size)))
     assert bytes(feed.block) == b"0123456789"
     assert told == [(4, 10), (8, 10), (10, 10)]
     assert feed.name == checksum(feed.block).hex()

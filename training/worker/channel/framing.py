@@ -21,8 +21,8 @@ def payload(raw: bytes) -> bytes:
     while True:
         if len(raw) < at + HEADER.size:
             raise ValueError("it ends within a record")
-        magic, told = HEADER.unpack_from(raw, at)
-        kind, length = told >> 29, told & (1 << 29) - 1
+        magic, word = HEADER.unpack_from(raw, at)
+        kind, length = word >> 29, word & (1 << 29) - 1
         if magic != MAGIC or len(raw) < at + 8 + length or (kind in (WHOLE, FIRST)) != (not parts):
             raise ValueError("there is no record; is the index of another object?")
         parts.append(raw[at + 8 : at + 8 + length])
@@ -37,8 +37,8 @@ def starts_in(file: BinaryIO) -> Iterator[int]:
     while at < size:
         file.seek(at)
         header = file.read(HEADER.size)
-        magic, told = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
-        kind, length = told >> 29, told & (1 << 29) - 1
+        magic, word = HEADER.unpack(header) if len(header) == HEADER.size else (0, 0)
+        kind, length = word >> 29, word & (1 << 29) - 1
         if magic != MAGIC or (kind in (MIDDLE, LAST)) != within:
             raise ValueError(f"at byte {at} there is no record")
         if at + HEADER.size + length > size:

@@ -23,8 +23,8 @@ def variable(name: str) -> str:
 
 def source_of(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """Raises ChannelError when nobody said where the channel lies."""
-    if found := environment.get(variable(name)):
-        return found
+    if source := environment.get(variable(name)):
+        return source
     if root := environment.get(ROOT_VARIABLE):
         return f"{root.rstrip('/')}/{name}/"
     raise ChannelError(
@@ -38,8 +38,8 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
     s3://BUCKET/KEY,manifest. Writers of shards leave empty ones: they are passed over, with a warning. Raises
     ChannelError, and what botocore raises.
     """
-    found = {(one.bucket, one.key): one for one in listed(s3, source)}
-    data = sorted((one for one in found.values() if one.key.endswith(DATA)), key=lambda one: (one.bucket, one.key))
+    objects = {(one.bucket, one.key): one for one in listed(s3, source)}
+    data = sorted((one for one in objects.values() if one.key.endswith(DATA)), key=lambda one: (one.bucket, one.key))
     if not data:
         raise ChannelError(f"{source}: there is no object whose name ends with {DATA}")
     if empty := [one for one in data if not one.size]:
@@ -47,13 +47,13 @@ def objects_of(s3: Any, source: str) -> list[tuple[S3Object, S3Object]]:
         data = [one for one in data if one.size]
     if not data:
         raise ChannelError(f"{source}: all its objects are empty")
-    return list(zip(data, side_by_side(lambda one: _index_of(s3, one, found), data), strict=True))
+    return list(zip(data, side_by_side(lambda one: _index_of(s3, one, objects), data), strict=True))
 
 
 def _index_of(s3: Any, data: S3Object, known: Mapping[tuple[str, str], S3Object]) -> S3Object:
     key = data.key.removesuffix(DATA) + INDEX
-    found = known.get((data.bucket, key)) or head(s3, data.bucket, key)
-    if found is None:
+    index = known.get((data.bucket, key)) or head(s3, data.bucket, key)
+    if index is None:
         where = "which says where its records begin"
         raise ChannelError(f"{data} has no index {key} beside it, {where}: `dyntrain index FILE{DATA}` makes one")
-    return found
+    return index

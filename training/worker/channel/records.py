@@ -86,10 +86,10 @@ def open_channel(source: str, streams: Streams | None = None) -> list[S3Records]
             return bytes(s3.get_object(Bucket=index.bucket, Key=index.key)["Body"].read())
 
     objects = objects_of(s3, source)
-    told = side_by_side(read, [index for _, index in objects])
+    indexes = side_by_side(read, [index for _, index in objects])
     return [
         S3Records(data, starts_of(text, index, data.size), streams)
-        for (data, index), text in zip(objects, told, strict=True)
+        for (data, index), text in zip(objects, indexes, strict=True)
     ]
 
 

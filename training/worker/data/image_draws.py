@@ -75,15 +75,15 @@ class ImageDraws:
         mx.random.seed(0)  # makes the generators of this thread
 
     def _on_the_thread(self, operator: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **said: Any) -> Any:
+        def run(*args: Any, **options: Any) -> Any:
             if self._fresh:
                 mx.random.seed(self._seed)
                 self._fresh = False
-            return operator(*args, **said)
+            return operator(*args, **options)
 
         @functools.wraps(operator)
-        def draws(*args: Any, **said: Any) -> Any:
-            return self._thread.submit(run, *args, **said).result() if self._on else operator(*args, **said)
+        def draws(*args: Any, **options: Any) -> Any:
+            return self._thread.submit(run, *args, **options).result() if self._on else operator(*args, **options)
 
         return draws
 

@@ -149,9 +149,9 @@ class Loader:
         samples = [dataset[key] for key in load.keys]
         if self.whole_batch:
             dataset.seed(together(load.keys))
-        made = self._batchify(samples)
-        self._padding.check(samples, made, self._batchify)
-        return self._pin(load.cut(made))
+        batch = self._batchify(samples)
+        self._padding.check(samples, batch, self._batchify)
+        return self._pin(load.cut(batch))
 
     def expect(self, loads: Iterator[Load]) -> None:
         """These will be taken next: loading them begins now, beside whatever the caller has to wait for. Where a batch
@@ -188,7 +188,7 @@ class Loader:
 
     def _result(self, processes: LoaderProcesses, load: Load, packed: Packed) -> Any:
         try:
-            while (found := packed.result(self._timeout)) is None:  # dropped together with others of these processes
+            while (result := packed.result(self._timeout)) is None:  # dropped together with others of these processes
                 packed = self._submit(processes, load)
         except BrokenExecutor as error:
             raise LoaderBroken(_GONE) from error
@@ -197,7 +197,7 @@ class Loader:
                 f"the samples {load.indices.tolist()} of epoch {load.epoch} were not loaded in {self._timeout:g} s: "
                 "is the storage slow, or shared memory full? timeout=... gives them longer"
             ) from error
-        return load.cut(unpack(found))
+        return load.cut(unpack(result))
 
     def _pin(self, batch: Any) -> Any:
         return batch if self._pinned is None else dataloader._as_in_context(batch, self._pinned)
@@ -207,19 +207,19 @@ class Loader:
             self._processes.close()
 
 
-def _cut(made: Any, samples: int, rows: slice) -> Any:
-    if type(made) in (list, tuple):
-        return type(made)(_cut(part, samples, rows) for part in made)
-    shape = getattr(made, "shape", None)
-    if made is None or shape == () or isinstance(made, int | float | str):
-        return made  # for all
+def _cut(batch: Any, samples: int, rows: slice) -> Any:
+    if type(batch) in (list, tuple):
+        return type(batch)(_cut(part, samples, rows) for part in batch)
+    shape = getattr(batch, "shape", None)
+    if batch is None or shape == () or isinstance(batch, int | float | str):
+        return batch  # for all
     if not shape or shape[0] != samples:
         raise ValueError(
-            f"whole_batch=True: batchify_fn made {type(made).__name__}{'' if shape is None else f' of {shape}'} out of "
-            f"{samples} samples; it must be arrays whose first axis is that of the samples, as it is divided among the "
-            "workers, or numbers, and lists or tuples of them"
+            f"whole_batch=True: of {samples} samples batchify_fn made {type(batch).__name__}"
+            f"{'' if shape is None else f' of {shape}'}; it must be arrays with an axis of the samples first, numbers, "
+            "or lists or tuples of them"
         )
-    return made[rows]
+    return batch[rows]
 
 
 def samples_of(dataset: Any) -> int:
@@ -282,9 +282,9 @@ def make_loader(
     pinned: int | None,
     *,
     whole_batch: bool | None = False,
-    **said: Any,
+    **options: Any,
 ) -> Loader:
-    """The processes are forked here. `said`: as `Loader` takes it."""
+    """Fork the processes, if any. `options`: further arguments of `Loader`."""
     if workers < 0 or (prefetch is not None and prefetch < 0) or timeout <= 0:
         raise ValueError(
             f"num_workers ({workers}) and prefetch ({prefetch}) must not be negative, timeout ({timeout}) above 0"
@@ -292,4 +292,4 @@ def make_loader(
     processes = LoaderProcesses(dataset, batchify, workers, whole_batch) if workers else None
     ahead = 2 * workers if prefetch is None else prefetch
     pin = None if pinned is None else mx.context.cpu_pinned(pinned)
-    return Loader(dataset, batchify, processes, ahead, timeout, pin, whole_batch=whole_batch, **said)
+    return Loader(dataset, batchify, processes, ahead, timeout, pin, whole_batch=whole_batch, **options)

@@ -159,11 +159,11 @@ class _Work:
         if self.whole_batch:
             self.dataset.seed(together(self.keys))
         try:
-            made = self.batchify(samples)
+            batch = self.batchify(samples)
         except Exception as error:
             raise SampleError(f"batchify_fn: {type(error).__name__}: {error}") from error
-        self.padding.check(samples, made, self.batchify)
-        return made
+        self.padding.check(samples, batch, self.batchify)
+        return batch
 
 
 _work: _Work | None = None

@@ -44,8 +44,8 @@ class Loading:
         samplers = {id(loader.sampler): loader for loader in self.loaders if loader.sampler is not None}
         if len(samplers) > 1:
             raise ValueError("loaders with two batch samplers: an epoch has one order, so give both the same one")
-        found = next(iter(samplers.values()), None)
-        return None if found is None else SampledBatches(found.sampler, found.samples, seed)
+        loader = next(iter(samplers.values()), None)
+        return None if loader is None else SampledBatches(loader.sampler, loader.samples, seed)
 
     def take(self, loader: Loader, position: Position, number: int, workers: int, part: int) -> Any:
         """Part `part` of the batch at `position`."""

@@ -41,8 +41,8 @@ class Padding:
         asks = batchify is not None and whole_batch is None
         self._looks, self._trials = (MOST_LOOKS, MOST_TRIALS) if asks else (0, 0)
 
-    def check(self, samples: Sequence[Any], made: Any, batchify: Callable[[list[Any]], Any]) -> None:
-        """`made` is what became of them. Raises PaddingUnsaid, also where nothing can be made of one of them."""
+    def check(self, samples: Sequence[Any], batch: Any, batchify: Callable[[list[Any]], Any]) -> None:
+        """`batch` is what `batchify` made of the samples. Raises PaddingUnsaid, also where it refuses one alone."""
         if not self._looks or not self._trials or len(samples) < 2:
             return
         self._looks -= 1
@@ -54,8 +54,8 @@ class Padding:
                 alone = batchify([sample])
             except Exception as error:
                 raise PaddingUnsaid(ALONE.format(error=f"{type(error).__name__}: {error}") + SAY) from error
-            if _depends(made, alone, len(samples)):
-                raise PaddingUnsaid(LAYS_OUT if _lays_out(made, samples) else PADS + SAY)
+            if _depends(batch, alone, len(samples)):
+                raise PaddingUnsaid(LAYS_OUT if _lays_out(batch, samples) else PADS + SAY)
 
 
 def _parts(sample: Any) -> list[Any] | None:
@@ -95,31 +95,31 @@ def _extremes(samples: Sequence[Any]) -> list[Any]:
     return [samples[place] for place in sorted(places)]
 
 
-def _lays_out(made: Any, samples: Sequence[Any]) -> bool:
+def _lays_out(batch: Any, samples: Sequence[Any]) -> bool:
     """Whether anything has as many rows as the samples have together, of which they have different numbers: a row each
     is a stack.
     """
-    if isinstance(made, dict):
-        made = [made[key] for key in sorted(made, key=str)]
-    if isinstance(made, list | tuple):
+    if isinstance(batch, dict):
+        batch = [batch[key] for key in sorted(batch, key=str)]
+    if isinstance(batch, list | tuple):
         parts = [_parts(sample) for sample in samples]
         columns = zip(*(each for each in parts if each is not None), strict=False)
-        return any(_lays_out(one, column) for one, column in zip(made, columns, strict=False))
+        return any(_lays_out(one, column) for one, column in zip(batch, columns, strict=False))
     rows = [size[0] for sample in samples if isinstance(size := _sizes(sample), tuple) and size]
-    return len(rows) == len(samples) and len(set(rows)) > 1 and getattr(made, "shape", ())[:1] == (sum(rows),)
+    return len(rows) == len(samples) and len(set(rows)) > 1 and getattr(batch, "shape", ())[:1] == (sum(rows),)
 
 
-def _depends(made: Any, alone: Any, samples: int) -> bool:
+def _depends(batch: Any, alone: Any, samples: int) -> bool:
     """Whether what became of one sample has other sizes than with the others beside it, its own axis aside."""
-    if isinstance(made, dict) and isinstance(alone, dict):
-        made, alone = ([each[key] for key in sorted(each, key=str)] for each in (made, alone))
-    if isinstance(made, list | tuple) and isinstance(alone, list | tuple):
-        if (len(made), len(alone)) == (samples, 1):  # one beside another, each as it is
+    if isinstance(batch, dict) and isinstance(alone, dict):
+        batch, alone = ([each[key] for key in sorted(each, key=str)] for each in (batch, alone))
+    if isinstance(batch, list | tuple) and isinstance(alone, list | tuple):
+        if (len(batch), len(alone)) == (samples, 1):  # one beside another, each as it is
             return False
-        return len(made) != len(alone) or any(
-            _depends(one, other, samples) for one, other in zip(made, alone, strict=True)
+        return len(batch) != len(alone) or any(
+            _depends(one, other, samples) for one, other in zip(batch, alone, strict=True)
         )
-    sizes, own = getattr(made, "shape", ()), getattr(alone, "shape", ())
+    sizes, own = getattr(batch, "shape", ()), getattr(alone, "shape", ())
     if len(sizes) != len(own):
         return True
     unequal = [(one, other) for one, other in zip(sizes, own, strict=True) if one != other]

@@ -55,11 +55,11 @@ class SampledBatches:
                 "from random, np.random or a seeded generator of its own alone"
             )
         self.largest = max(map(len, first))
-        self._said = f"batches of {type(sampler).__name__} ({self._first:08x})"
+        self._summary = f"batches of {type(sampler).__name__} ({self._first:08x})"
 
     def __str__(self) -> str:
         """Which two workers whose samplers are alike have in common."""
-        return self._said
+        return self._summary
 
     def batches(self, epoch: int) -> list[Indices]:
         """The indices of each batch of the epoch."""

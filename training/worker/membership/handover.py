@@ -235,7 +235,7 @@ class Handover:
             allocate=self._room,
             share=lambda feed: self._server.offer(order.generation, feed),
             wanted=lambda: order.generation == self._generation,
-            told=told,
+            on_progress=told,
             clear=order.clear,
         )
         return fetch(request, self._control.progress_seconds + self._state.nbytes / LEAST_SPEED)

@@ -159,9 +159,9 @@ class _Pass(ast.NodeVisitor):
 
 
 def _pass(loop: ast.For) -> _Pass:
-    made = _Pass()
-    made.run([loop.target, *loop.body])
-    return made
+    once = _Pass()
+    once.run([loop.target, *loop.body])
+    return once
 
 
 def _used_later(tree: ast.Module, loop: ast.For, but: set[str]) -> list[str]:

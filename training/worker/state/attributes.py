@@ -46,19 +46,19 @@ def plain_array(value: Any) -> dict[str, Any]:
     return {"array": array.reshape(-1).tolist(), "shape": list(array.shape), "dtype": array.dtype.name}
 
 
-def array_of(found: dict[str, Any]) -> Any:
-    return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+def array_of(encoded: dict[str, Any]) -> Any:
+    return np.array(encoded["array"], dtype=encoded["dtype"]).reshape(encoded["shape"])
 
 
 def _fields(owner: Any, without: frozenset[str], path: str, above: tuple[int, ...]) -> dict[str, Any]:
-    found = {}
+    fields = {}
     for name, value in sorted(vars(owner).items()):
         if name in without:
             continue
         encoded = _value(value, f"{path}.{name}", above)
         if encoded is not _NOTHING:
-            found[name] = encoded
-    return found
+            fields[name] = encoded
+    return fields
 
 
 def _value(value: Any, path: str, above: tuple[int, ...]) -> Any:
@@ -98,36 +98,38 @@ def _flat(key: Any) -> bool:
     return isinstance(key, tuple) and all(isinstance(part, str | int) for part in key)
 
 
-def _back(found: Any, own: Any) -> Any:
+def _back(encoded: Any, own: Any) -> Any:
     """`own` is what stands in that place now: objects and dictionaries are changed in place, as others may hold them
     too, and a number of NumPy's stays of its kind, as the script goes on to compute with it.
     """
-    if isinstance(own, np.generic) and isinstance(found, int | float):
-        return type(own)(found)
-    if not isinstance(found, dict):
-        return found
-    if "array" in found:
-        array = array_of(found)
-        kind = next((kind for kind in ("np", "nd") if kind in found), None)
+    if isinstance(own, np.generic) and isinstance(encoded, int | float):
+        return type(own)(encoded)
+    if not isinstance(encoded, dict):
+        return encoded
+    if "array" in encoded:
+        array = array_of(encoded)
+        kind = next((kind for kind in ("np", "nd") if kind in encoded), None)
         if kind is None:
             return array
-        context = own.context if isinstance(own, mx.nd.NDArray) else mx.Context(*found[kind])
+        context = own.context if isinstance(own, mx.nd.NDArray) else mx.Context(*encoded[kind])
         return (mx.np if kind == "np" else mx.nd).array(array, ctx=context, dtype=array.dtype)
-    if "deque" in found:
-        return deque((_back(part, None) for part in found["deque"]), found["maxlen"])
-    if "items" in found:
+    if "deque" in encoded:
+        return deque((_back(part, None) for part in encoded["deque"]), encoded["maxlen"])
+    if "items" in encoded:
         owns = (
-            own if isinstance(own, list | tuple) and len(own) == len(found["items"]) else [None] * len(found["items"])
+            own
+            if isinstance(own, list | tuple) and len(own) == len(encoded["items"])
+            else [None] * len(encoded["items"])
         )
-        parts = [_back(part, mine) for part, mine in zip(found["items"], owns, strict=True)]
+        parts = [_back(part, mine) for part, mine in zip(encoded["items"], owns, strict=True)]
         return tuple(parts) if isinstance(own, tuple) else parts
-    if "entries" in found:
+    if "entries" in encoded:
         mine = own if isinstance(own, dict) else {}
-        keys = [tuple(key) if isinstance(key, list) else key for key, _ in found["entries"]]
-        parts = [_back(part, mine.get(key)) for key, (_, part) in zip(keys, found["entries"], strict=True)]
+        keys = [tuple(key) if isinstance(key, list) else key for key, _ in encoded["entries"]]
+        parts = [_back(part, mine.get(key)) for key, (_, part) in zip(keys, encoded["entries"], strict=True)]
         mine.clear()
         mine.update(zip(keys, parts, strict=True))
         return mine
     if own is not None:
-        restore(own, found["fields"])
+        restore(own, encoded["fields"])
     return own

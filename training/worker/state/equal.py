@@ -21,14 +21,14 @@ def checksums(block: bytes | bytearray | memoryview) -> list[str]:
         # Where an epoch begins, one worker's script may have set this epoch's rate already and another's not yet.
         for name in ("values", "untouched"):
             scalars.pop(name, None)
-    found = [checksum(json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()).hex()[:16]]
+    sums = [checksum(json.dumps([header["layout"], header["position"], scalars], sort_keys=True).encode()).hex()[:16]]
     for name, shape, dtype in header["arrays"]:
         if name.startswith("a"):  # each worker's own, which stand last
             break
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        found.append(checksum(memoryview(block)[at : at + size]).hex()[:16])
+        sums.append(checksum(memoryview(block)[at : at + size]).hex()[:16])
         at += size
-    return found
+    return sums
 
 
 def digest(checksums: Iterable[str]) -> str:

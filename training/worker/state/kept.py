@@ -39,22 +39,22 @@ class Kept:
                     f"unseen: it takes {HOLDS}"
                 )
         self._given = given
-        self._shapes = [(each.label, _shapes(each.copies)) for each in self._found()]
+        self._shapes = [(each.label, _shapes(each.copies)) for each in self._named()]
         if len(self._shapes) < len(given):
             raise ValueError(f"job.keep() of something with no array in it: it takes {HOLDS}, filled before it is kept")
 
     def arrays(self) -> list[Found]:
-        found = self._found()
-        if (shapes := [(each.label, _shapes(each.copies)) for each in found]) != self._shapes:
+        named = self._named()
+        if (shapes := [(each.label, _shapes(each.copies)) for each in named]) != self._shapes:
             changed = sorted(f"{label}: {now}" for label, now in shapes if (label, now) not in self._shapes)
             raise ValueError(
                 f"what job.keep() was given has other arrays than at first ({'; '.join(changed) or 'fewer'}): it must "
                 "hold as many, of the same shapes and types, on all workers"
             )
-        return found
+        return named
 
-    def _found(self) -> list[Found]:
-        return [found for i, each in enumerate(self._given) for found in _walk(each, f"job.keep {i}")]
+    def _named(self) -> list[Found]:
+        return [array for i, each in enumerate(self._given) for array in _walk(each, f"job.keep {i}")]
 
     def copies(self) -> list[list[Any]]:
         """For `put_back`."""

@@ -56,36 +56,36 @@ class Memories:
     """All of a job's. `own`: of the state."""
 
     def __init__(self) -> None:
-        self._made: list[Memory] = []
+        self._memories: list[Memory] = []
 
     def add(self, memory: Memory) -> None:
         """Raises ValueError for a name that is taken: two memories would be one in the state."""
-        twice = {name for each in self._made for name in dir(each)} & set(dir(memory))
+        twice = {name for each in self._memories for name in dir(each)} & set(dir(memory))
         if twice:
             raise ValueError(f"job.memory({min(twice)}=...) a second time: it is one memory, give each name once")
-        self._made.append(memory)
+        self._memories.append(memory)
 
     def keep(self, own: dict[str, Any]) -> None:
         """Raises ValueError for what cannot travel: a list may have got anything since it was set."""
-        if self._made:
+        if self._memories:
             own["memory"] = {name: _plain(name, value) for values in self._all() for name, value in values.items()}
 
     def recall(self, own: Mapping[str, Any]) -> None:
         """A list, a dictionary or an array that a script holds stays the same object. Raises ValueError when all of it
         has become too much.
         """
-        found = own.get("memory", {})
-        if len(text := json.dumps(found)) > MOST:
+        encoded = own.get("memory", {})
+        if len(text := json.dumps(encoded)) > MOST:
             raise ValueError(
                 f"job.memory holds {len(text)} characters as JSON, and must stay below {MOST}: it travels with every "
                 "state; write long histories to job.output"
             )
         for values in self._all():
-            for name in values.keys() & found.keys():
-                values[name] = _in_place(values[name], _value(found[name]))
+            for name in values.keys() & encoded.keys():
+                values[name] = _in_place(values[name], _value(encoded[name]))
 
     def _all(self) -> Iterator[dict[str, Any]]:
-        for memory in self._made:
+        for memory in self._memories:
             yield vars(memory)["_values"]
 
 
@@ -123,32 +123,32 @@ def _plain(name: str, value: Any, depth: int = 0) -> Any:
     )
 
 
-def _value(found: Any) -> Any:
+def _value(encoded: Any) -> Any:
     """What `_plain` was given."""
-    if not isinstance(found, dict):
-        return found
-    if "array" in found:
-        array = array_of(found)
-        made = mx.np if "np" in found else mx.nd if "nd" in found else None
-        return array if made is None else made.array(array, dtype=array.dtype)
-    if "dict" in found:
-        return {key: _value(part) for key, part in found["dict"]}
-    return [_value(part) for part in found["list"]] if "list" in found else tuple(map(_value, found["tuple"]))
+    if not isinstance(encoded, dict):
+        return encoded
+    if "array" in encoded:
+        array = array_of(encoded)
+        module = mx.np if "np" in encoded else mx.nd if "nd" in encoded else None
+        return array if module is None else module.array(array, dtype=array.dtype)
+    if "dict" in encoded:
+        return {key: _value(part) for key, part in encoded["dict"]}
+    return [_value(part) for part in encoded["list"]] if "list" in encoded else tuple(map(_value, encoded["tuple"]))
 
 
 def _copy(name: str, value: Any) -> Any:
     return _value(_plain(name, value))
 
 
-def _alike(found: Any) -> str:
+def _alike(encoded: Any) -> str:
     """A text that is the same for equal values: 0, 0.0 and False, and dictionaries in any order."""
-    if isinstance(found, dict):
-        if "dict" in found:
-            return f"{{{','.join(sorted(f'{key!r}:{_alike(part)}' for key, part in found['dict']))}}}"
-        return f"{{{','.join(f'{kind}:{_alike(part)}' for kind, part in sorted(found.items()))}}}"
-    if isinstance(found, list):
-        return f"[{','.join(map(_alike, found))}]"
-    return repr(found + 0.0) if isinstance(found, int | float) and abs(found) < 2**53 else repr(found)
+    if isinstance(encoded, dict):
+        if "dict" in encoded:
+            return f"{{{','.join(sorted(f'{key!r}:{_alike(part)}' for key, part in encoded['dict']))}}}"
+        return f"{{{','.join(f'{kind}:{_alike(part)}' for kind, part in sorted(encoded.items()))}}}"
+    if isinstance(encoded, list):
+        return f"[{','.join(map(_alike, encoded))}]"
+    return repr(encoded + 0.0) if isinstance(encoded, int | float) and abs(encoded) < 2**53 else repr(encoded)
 
 
 def _in_place(held: Any, value: Any) -> Any:

@@ -22,7 +22,7 @@ class OptimizerStates:
 
     def __init__(self, trainers: Sequence[Any]) -> None:
         self._trainers = trainers
-        self._made: dict[tuple[int, int], list[Any]] = {}  # here, and not updated since: one for each context
+        self._fresh: dict[tuple[int, int], list[Any]] = {}  # here, and not updated since: one for each context
         for t, trainer in enumerate(trainers):
             for i, param in enumerate(trainer._params):
                 if param.grad_req != "null":
@@ -34,7 +34,7 @@ class OptimizerStates:
             if i not in updater.states:
                 updater.states[i] = updater.optimizer.create_state_multi_precision(i, data)
                 updater.states_synced[i] = True
-                self._made.setdefault((t, i), []).append(updater.states[i])
+                self._fresh.setdefault((t, i), []).append(updater.states[i])
             elif not updater.states_synced[i]:  # load_states leaves the arrays where they were saved
                 updater.states[i] = updater.sync_state_context(updater.states[i], data.context)
                 updater.states_synced[i] = True
@@ -42,20 +42,20 @@ class OptimizerStates:
     @property
     def untouched(self) -> list[list[int]]:
         """(trainer, parameter) of those that are as they were made: nothing was updated by them or loaded into them."""
-        return [[t, i] for (t, i), made in self._made.items() if self._still(t, i, made)]
+        return [[t, i] for (t, i), fresh in self._fresh.items() if self._still(t, i, fresh)]
 
-    def _still(self, t: int, i: int, made: list[Any]) -> bool:
+    def _still(self, t: int, i: int, fresh: list[Any]) -> bool:
         updaters = self._trainers[t]._updaters
-        return all(i in one.states and one.states[i] is each for one, each in zip(updaters, made, strict=True))
+        return all(i in one.states and one.states[i] is each for one, each in zip(updaters, fresh, strict=True))
 
     def begin(self, trainer: Any) -> None:
         """An update is due, with gradients of some parameters: for which of them is it the first?"""
         t = self._trainers.index(trainer)
-        for i in [i for number, i in self._made if number == t]:
+        for i in [i for number, i in self._fresh if number == t]:
             datas = trainer._params[i].list_data()
             if not any(data._fresh_grad for data in datas):
                 continue
-            if self._still(t, i, self._made.pop((t, i))):
+            if self._still(t, i, self._fresh.pop((t, i))):
                 for updater, data in zip(trainer._updaters, datas, strict=True):
                     anew = updater.optimizer.create_state_multi_precision(i, data)
                     for array, other in zip(leaves(updater.states[i]), leaves(anew), strict=True):
@@ -71,7 +71,7 @@ class OptimizerStates:
                 elif i in trainer._updaters[0].states and list(leaves(trainer._updaters[0].states[i])):
                     for updater in trainer._updaters:
                         del updater.states[i]
-        self._made = {
+        self._fresh = {
             (t, i): [updater.states[i] for updater in self._trainers[t]._updaters]
             for t, i in untouched
             if i in self._trainers[t]._updaters[0].states

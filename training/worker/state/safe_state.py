@@ -100,12 +100,12 @@ class SafeStates:
     def __init__(self, descriptors: Sequence[int], job: str) -> None:
         self._job = job
         self._buffers = [_Buffer(descriptor) for descriptor in descriptors]
-        self._told = False
+        self._warned = False
 
     @property
     def there(self) -> bool:
         """Whether states can be made safe: there is such memory, and none was refused."""
-        return bool(self._buffers) and not self._told
+        return bool(self._buffers) and not self._warned
 
     def reserve(self, size: int) -> None:
         """Have the memory for states of about so many bytes at hand, so that no change has to wait for it. The third is
@@ -170,9 +170,9 @@ class SafeStates:
         try:
             buffer.reserve(size)
         except OSError as error:
-            if not self._told:
+            if not self._warned:
                 log.warning("no shared memory for the state (%s): a restart goes on from the last commit", error)
-            self._told = True
+            self._warned = True
             return False
         return True
 

@@ -99,8 +99,8 @@ def as_shaped(array: Any) -> None:
 
 def zeros_like(array: Any) -> Any:
     """Of its kind: operators of MXNet's do not mix arrays of NumPy's kind (`npx.set_np()`) with its older ones."""
-    made = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
-    return made.zeros(array.shape, ctx=array.context, dtype=array.dtype)
+    module = mx.np if isinstance(array, mx.np.ndarray) else mx.nd
+    return module.zeros(array.shape, ctx=array.context, dtype=array.dtype)
 
 
 def leaves(state: Any) -> Iterator[Any]:

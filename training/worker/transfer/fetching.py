@@ -43,7 +43,7 @@ class Request:
     allocate: Callable[[int], memoryview]
     share: Callable[[Feed], None] = lambda feed: None
     wanted: Callable[[], bool] = lambda: True
-    told: Callable[[int, int], None] = lambda received, size: None
+    on_progress: Callable[[int, int], None] = lambda received, size: None
     clear: bool = False
     silence: float = SILENCE  # seconds
 
@@ -87,7 +87,7 @@ class _Fetch:
             while feed.ready < feed.chunks:
                 frames.chunk(self._next(frames, Kind.CHUNK, deadline), feed.part(feed.ready))
                 feed.one_more()
-                self._request.told(feed.received, len(feed.block))
+                self._request.on_progress(feed.received, len(feed.block))
             name = str(frames.words(self._next(frames, Kind.WORDS, deadline)).get("name"))
         if checksum(feed.block).hex() != name:
             feed.end()
@@ -103,14 +103,14 @@ class _Fetch:
 
     def _greet(self, connection: socket.socket) -> Receiver:
         request, salt = self._request, os.urandom(SALT_BYTES)
-        asked = {
+        greeting = {
             "generation": request.generation,
             "salt": salt.hex(),
             "proof": proof(request.token, request.generation, salt.hex()),
             "origin": self._feed.origin if self._feed else None,
             "first": self._feed.ready if self._feed else 0,
         }
-        connection.sendall(json.dumps(asked).encode() + b"\n")
+        connection.sendall(json.dumps(greeting).encode() + b"\n")
         theirs = bytes(exactly(connection, memoryview(bytearray(SALT_BYTES))))
         return Receiver(connection, seal(request.token, salt + theirs, request.clear), LARGEST_CHUNK)
 

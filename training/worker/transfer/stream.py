@@ -132,10 +132,10 @@ class Receiver:
 
     def words(self, sealed: memoryview) -> dict[str, Any]:
         """Raises StreamError."""
-        found = bytearray(len(sealed) - TAG_BYTES)
-        self._seal.open(Kind.WORDS, sealed, memoryview(found))
+        opened = bytearray(len(sealed) - TAG_BYTES)
+        self._seal.open(Kind.WORDS, sealed, memoryview(opened))
         try:
-            words = json.loads(found)
+            words = json.loads(opened)
         except ValueError as error:
             raise StreamError("the other side's words are no JSON") from error
         if not isinstance(words, dict):
