@@ -327,8 +327,8 @@ class ElasticJob:
         """The loop over epochs that the script prepares."""
         if self._looping:
             raise RuntimeError(
-                f"job.{what}() within the loop over job.epochs(): a worker that joins could not know of it. Make it "
-                "above the loop, or above the next one: a later part of a recipe is another job.epochs()"
+                f"job.{what}() within the loop over job.epochs(): a worker that joins would not have it. Call it above "
+                "the loop, or above a second loop for a later part"
             )
         if self._loop_over and not self.membership.ended:
             self._loop, self._loop_over = TrainingLoop(self.membership, self._loop), False
@@ -444,9 +444,8 @@ class ElasticJob:
                 if loop.position.epoch == number:
                     raise RuntimeError(
                         f"the loop left epoch {epoch} at sample {loop.position.offset} of {config.samples}: go "
-                        "through all its batches with `for`, as next() does not say that the last one is done, and a "
-                        "worker that joins has fewer; a zip() with something shorter ends before them. To end the job "
-                        "after so many steps, job.epochs(..., steps=N)"
+                        "through all its batches with `for`, without next() or a shorter zip(); job.epochs(..., "
+                        "steps=N) ends a job early"
                     )
                 loop.end_epoch()
             if loop.refusal is not None:  # seen since the last sum

@@ -148,10 +148,10 @@ def test_padding_is_seen_in_what_becomes_of_one_sample_by_itself(
 @pytest.mark.parametrize(
     ("samples", "batchify", "says"),
     [
-        (WORDS, column, "pads the samples .* whole_batch=True"),
-        (WORDS, one_after_another, r"one after another.* whole_batch=False.*step\(epoch.sum\(rows\)\)"),
-        (LABELLED, labelled(one_after_another), "one after another"),
-        ([(words, [label]) for words, label in LABELLED], labelled(column), "pads the samples .* whole_batch=True"),
+        (WORDS, column, "pads a batch .* whole_batch=True"),
+        (WORDS, one_after_another, r"concatenates samples.* whole_batch=False.*step\(epoch.sum\(rows\)\)"),
+        (LABELLED, labelled(one_after_another), "concatenates samples"),
+        ([(words, [label]) for words, label in LABELLED], labelled(column), "pads a batch .* whole_batch=True"),
         (WORDS, of_several_alone, r"nothing of one sample alone.*\(ZeroDivisionError: .*whole_batch=True"),
     ],
     ids=["pads", "lays out", "lays a column out", "pads beside labels of one row", "fails"],

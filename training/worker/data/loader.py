@@ -215,9 +215,9 @@ def _cut(batch: Any, samples: int, rows: slice) -> Any:
         return batch  # for all
     if not shape or shape[0] != samples:
         raise ValueError(
-            f"whole_batch=True: of {samples} samples batchify_fn made {type(batch).__name__}"
-            f"{'' if shape is None else f' of {shape}'}; it must be arrays with an axis of the samples first, numbers, "
-            "or lists or tuples of them"
+            f"whole_batch=True: batchify_fn made {type(batch).__name__}{'' if shape is None else f' of {shape}'} "
+            f"out of {samples} samples; it must make arrays whose first axis is the samples', numbers, or lists or "
+            "tuples of them"
         )
     return batch[rows]
 

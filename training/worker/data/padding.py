@@ -11,19 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 SAY = (
-    "Say job.loader(..., whole_batch=True) where the padded length counts, as in a mean over all places or in "
-    "attention without a mask: each share is padded as the whole batch is, which every worker loads then. Say "
-    "whole_batch=False where it changes nothing: under a mask by the lengths, in a sum over the words that there are, "
-    "for labels of -1"
+    "Say job.loader(..., whole_batch=True) where the padded length counts, as in a mean over all places; "
+    "whole_batch=False under masks"
 )
-PADS = (
-    "batchify_fn pads the samples of a batch to the largest of them, and a worker's share alone has another largest. "
-)
+PADS = "batchify_fn pads a batch to its largest sample, and a worker's share has another one. "
 ALONE = "batchify_fn makes nothing of one sample alone, which may be all of a worker's share ({error}). "
 LAYS_OUT = (
-    "batchify_fn lays the samples of a batch one after another, and they are of different sizes: a worker has those of "
-    "its share. Say job.loader(..., whole_batch=False); a loss that is a mean over all rows is a sum then, and "
-    "trainer.step(epoch.sum(rows)) is told how many there are"
+    "batchify_fn concatenates samples of different sizes: say job.loader(..., whole_batch=False). A mean over all "
+    "rows becomes a sum, with trainer.step(epoch.sum(rows))"
 )
 
 

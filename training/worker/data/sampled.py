@@ -21,17 +21,13 @@ from dyntrain.training.worker.refused import Refused
 KEPT = 2  # passes: what is loaded ahead is of the next epoch already
 
 TWICE = (
-    "{name} gives sample {sample} twice in an epoch: each may count once. Where they are drawn with replacement, as "
-    "for rare classes, make the draws the samples: drawn = np.random.RandomState(0).choice(len(data), len(data), "
-    "p=weights), and job.loader(gluon.data.SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True), "
-    "batch_size)"
+    "{name} gives sample {sample} twice in an epoch: each may count once. For samples drawn with replacement, make the "
+    "draws the dataset: SimpleDataset(drawn).transform(lambda i: data[int(i)], lazy=True)"
 )
 
 CHANGED = (
-    "{name} gives other batches than where job.epochs() began, as after a set_epoch(), a shuffle() of the batches or "
-    "new weights for them: an epoch's batches are drawn ahead, also by a worker that joins later and knows nothing of "
-    "that. They may follow from draws in its __iter__, of random, np.random or a generator of its own, and from a "
-    "count of its epochs that goes on there (self.epoch += 1)"
+    "{name} gives other batches than where job.epochs() began: batches are drawn ahead, also on workers that join "
+    "later. Let it draw and count its epochs in its __iter__, not set_epoch()"
 )
 
 
