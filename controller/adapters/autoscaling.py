@@ -33,15 +33,15 @@ class AutoScalingGroups:
 
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
         names = sorted(set(groups))
-        found: list[SeenMember | None] = []
+        members: list[SeenMember | None] = []
         with translated("describing Auto Scaling groups"):
             for start in range(0, len(names), NAMES):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
                 for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
                     for group in page["AutoScalingGroups"]:
                         name = group["AutoScalingGroupName"]
-                        found.extend(_member(entry, name) for entry in group.get("Instances", []))
-        return [member for member in found if member is not None]
+                        members.extend(_member(entry, name) for entry in group.get("Instances", []))
+        return [member for member in members if member is not None]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
         with translated(f"describing the hooks of {group}"):
@@ -106,25 +106,25 @@ class AutoScalingGroups:
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
         """Of the groups that carry the tag key."""
-        found: dict[str, dict[str, str]] = {}
+        tags_by_group: dict[str, dict[str, str]] = {}
         with translated(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
             for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
                 for group in page["AutoScalingGroups"]:
                     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
                     if key in tags:
-                        found[group["AutoScalingGroupName"]] = tags
-        return found
+                        tags_by_group[group["AutoScalingGroupName"]] = tags
+        return tags_by_group
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         names = sorted(set(groups))
-        found: dict[str, GroupSize] = {}
+        sizes: dict[str, GroupSize] = {}
         with translated("describing the sizes of Auto Scaling groups"):
             for start in range(0, len(names), NAMES):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
                 for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
-                    found.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
-        return found
+                    sizes.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
+        return sizes
 
     def suspend_replacement(self, group: str) -> None:
         with translated(f"suspending the replacement of members of {group}"):

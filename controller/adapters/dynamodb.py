@@ -122,12 +122,12 @@ class TableNodes(Table):
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         wanted = list(dict.fromkeys(instances))
-        found: dict[str, StoredNode] = {}
+        nodes: dict[str, StoredNode] = {}
         for start in range(0, len(wanted), BATCH):
             for item in self._batch([node_key(instance) for instance in wanted[start : start + BATCH]]):
                 node = node_of(item)
-                found[node.facts.instance] = node
-        return found
+                nodes[node.facts.instance] = node
+        return nodes
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
         self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
@@ -196,7 +196,7 @@ class TableClusters(Table):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
-        found: list[TrailEntry] = []
+        entries: list[TrailEntry] = []
         moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
         with translated(f"reading the audit trail of {cluster} in table {self._table}"):
             pages = (
@@ -210,8 +210,8 @@ class TableClusters(Table):
             )
             for page in pages:
                 for item in page["Items"]:
-                    found += trail_of(item)
-        return found
+                    entries += trail_of(item)
+        return entries
 
     def pointer(self, cluster: str) -> str:
         key = cluster_key(cluster)

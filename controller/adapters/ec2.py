@@ -43,10 +43,10 @@ class Ec2Instances:
                     template_names.update(
                         {entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]}
                     )
-        found: dict[str, list[SeenInstance]] = {}
+        by_template: dict[str, list[SeenInstance]] = {}
         for instance in self._described(f"tag:{TEMPLATE_TAG}", template_names):
-            found.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
-        return found
+            by_template.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
+        return by_template
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
         """By a filter: asking by id would fail as a whole for one that EC2 does not show (yet)."""
@@ -110,15 +110,15 @@ class Ec2Instances:
 
     def _described(self, name: str, values: Iterable[str]) -> list[SeenInstance]:
         wanted = sorted(set(values))
-        found: dict[str, SeenInstance] = {}
+        by_id: dict[str, SeenInstance] = {}
         with translated(f"describing instances by {name}"):
             for start in range(0, len(wanted), FILTER_VALUES):
                 filters: list[FilterTypeDef] = [{"Name": name, "Values": wanted[start : start + FILTER_VALUES]}]
                 for page in self._clients.ec2().get_paginator("describe_instances").paginate(Filters=filters):
                     for reservation in page["Reservations"]:
                         for instance in reservation.get("Instances", []):
-                            found[instance["InstanceId"]] = _seen(instance)
-        return list(found.values())
+                            by_id[instance["InstanceId"]] = _seen(instance)
+        return list(by_id.values())
 
     def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> Batch:
         """EC2 refuses a whole batch for one instance. Those that it names are set aside and the rest is asked again;

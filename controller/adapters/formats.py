@@ -43,9 +43,9 @@ def format_of(item: Mapping[str, Any]) -> int:
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
     """Node facts as they are now."""
     acks: dict[str, Any] = {}
-    for key, told in facts.get("acks", {}).items():
+    for key, ack in facts.get("acks", {}).items():
         kind, colon, name = key.partition(":")
-        at, value = told["at"], told.get("value", "")
+        at, value = ack["at"], ack.get("value", "")
         if kind in _BY_KEY and colon:
             fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
             acks.setdefault(_BY_KEY[kind], {})[name] = fields

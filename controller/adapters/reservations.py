@@ -40,13 +40,13 @@ class Ec2Reservations:
             return [_capacity(entry) for page in pages for entry in page["CapacityReservations"]]
 
     def machines(self) -> Sequence[SeenMachine]:
-        found: list[SeenMachine] = []
+        machines: list[SeenMachine] = []
         with translated("describing all instances"):
             pages = self._clients.ec2().get_paginator("describe_instances").paginate()
             for page in pages:
                 for reservation in page["Reservations"]:
-                    found += [_machine(instance) for instance in reservation.get("Instances", [])]
-        return found
+                    machines += [_machine(instance) for instance in reservation.get("Instances", [])]
+        return machines
 
 
 class TableLedger(Table):

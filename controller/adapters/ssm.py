@@ -24,7 +24,7 @@ class SsmParameters:
 
     def policies(self) -> Mapping[str, str]:
         """Secrets under the path come back encrypted, and are not looked at."""
-        found = {}
+        policies = {}
         with translated(f"reading the parameters under {ROOT}"):
             pages = (
                 self._clients.ssm()
@@ -35,8 +35,8 @@ class SsmParameters:
                 for entry in page["Parameters"]:
                     cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
                     if leaf == "policy":
-                        found[cluster] = entry["Value"]
-        return found
+                        policies[cluster] = entry["Value"]
+        return policies
 
     def stages(self) -> Mapping[str, str]:
         with translated(f"reading the parameters under {STAGES}"):
@@ -100,11 +100,11 @@ class SsmSecrets:
         name = webhook_parameter(self._stage)
         with translated(f"reading {name}"):
             try:
-                found = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
+                parameter = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
             except ClientError as error:
                 if error_code(error) == "ParameterNotFound":
                     return None
                 raise
-        if found["Type"] != "SecureString":
+        if parameter["Type"] != "SecureString":
             raise Misconfigured(f"the parameter {name} holds a secret: delete it, and make it anew as a SecureString")
-        return found["Value"]
+        return parameter["Value"]

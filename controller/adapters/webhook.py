@@ -32,9 +32,9 @@ def addresses(host: str, port: int) -> list[str]:
 
 def is_public(address: str) -> bool:
     """Not of this machine, its metadata service, or any network of its own: a name may lead there."""
-    found = ipaddress.ip_address(address)
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    return (inner or found).is_global and not found.is_multicast
+    ip = ipaddress.ip_address(address)
+    inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return (inner or ip).is_global and not ip.is_multicast
 
 
 class HttpsSender:
@@ -99,7 +99,7 @@ class HttpsSender:
         """Another one for each attempt. Raises GiveUp when one of the name's addresses is not allowed: then the name
         is not what it seems.
         """
-        found = self._resolve(webhook.host, webhook.port)
-        if not all(map(self._allowed, found)):
+        addresses = self._resolve(webhook.host, webhook.port)
+        if not all(map(self._allowed, addresses)):
             raise GiveUp(f"the webhook's host {webhook.host} is no public address")
-        return found[attempt % len(found)]
+        return addresses[attempt % len(addresses)]
