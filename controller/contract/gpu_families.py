@@ -107,8 +107,8 @@ def lacks_driver(instance_type: str) -> str:
     family = family_of(instance_type)
     if family is None or family.driver:
         return ""
-    said = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
-    return f"{said}: take {better(GPU_BUILD)}"
+    problem = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
+    return f"{problem}: take {better(GPU_BUILD)}"
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:

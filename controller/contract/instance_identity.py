@@ -71,8 +71,8 @@ def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys
     if not any(_signed_by(key, document, signed.signature) for key in keys):
         return Verification.FORGED
     try:
-        said = json.loads(document)
-        named = (said["instanceId"], said["privateIp"], said["accountId"])
+        identity = json.loads(document)
+        named = (identity["instanceId"], identity["privateIp"], identity["accountId"])
     except (ValueError, KeyError, TypeError):
         return Verification.UNREADABLE
     for known, wanted, verdict in zip(

@@ -74,5 +74,5 @@ def zone(name: str) -> tzinfo:
 
 
 def _length(text: str) -> timedelta:
-    found = _DURATION.fullmatch(text)
-    return timedelta(hours=int(found[1] or 0), minutes=int(found[2] or 0)) if found else timedelta()
+    match = _DURATION.fullmatch(text)
+    return timedelta(hours=int(match[1] or 0), minutes=int(match[2] or 0)) if match else timedelta()

@@ -20,5 +20,5 @@ def shown_lines(text: str) -> list[str]:
 
 def in_brief(reason: str) -> str:
     """A reason that ends with what a program wrote, on one line: how it begins, and the last line that was written."""
-    said = [line.strip() for line in shown_lines(reason) if line.strip()]
-    return " ".join(dict.fromkeys([*said[:1], *said[-1:]]))
+    lines = [line.strip() for line in shown_lines(reason) if line.strip()]
+    return " ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

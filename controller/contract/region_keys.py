@@ -136,15 +136,15 @@ def trusted(setting: str, region: str) -> Keys:
     """By whose signature an instance is believed; empty: by none. `setting` is keys, or one of the two words above; an
     empty one is the first. Raises ValueError.
     """
-    said = setting.strip()
-    text = keys_text(region) if said in ("", REGION) else "" if said == UNVERIFIED else said
+    word = setting.strip()
+    text = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
     return parse_keys(text) if text else ()
 
 
 def kind_of(setting: str) -> str:
     """The setting in a word: one of the two above, or `keys`."""
-    said = setting.strip()
-    return said if said in (REGION, UNVERIFIED) else "keys" if said else REGION
+    word = setting.strip()
+    return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
 
 
 def unverified(setting: str, region: str) -> str:

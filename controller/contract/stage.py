@@ -58,13 +58,13 @@ def chosen_stage(parameters: Mapping[str, str], wanted: str | None) -> Stage:
     name = wanted if wanted is not None else names[0]
     if name not in names:
         raise Misconfigured(f"there is no stage {name!r} in this account and region; there are: {', '.join(names)}")
-    found = {leaf: parameters.get(stage_parameter(name, leaf)) for leaf in ("table", "suffix")}
-    if missing := [leaf for leaf, value in found.items() if not value]:
+    values = {leaf: parameters.get(stage_parameter(name, leaf)) for leaf in ("table", "suffix")}
+    if missing := [leaf for leaf, value in values.items() if not value]:
         raise Misconfigured(
             f"stage {name!r} has no parameter {STAGES}{name}/{missing[0]}: deploy it again, or delete what is left"
         )
     identity = parameters.get(stage_parameter(name, "identity"), "")
-    return Stage(name, str(found["table"]), ElasticTag(str(found["suffix"])), identity)
+    return Stage(name, str(values["table"]), ElasticTag(str(values["suffix"])), identity)
 
 
 def unclear_owner(named: str | None, stages: Collection[str]) -> str:

@@ -10,5 +10,5 @@ if TYPE_CHECKING:  # commands that only print their help do without
 
 def wrong_fields(error: ValidationError, whole: str) -> str:
     """Each field with what is wrong with it; `whole` stands for what is about no field."""
-    found = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
-    return "; ".join(f"{field}: {what}" for field, what in found)
+    problems = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
+    return "; ".join(f"{field}: {what}" for field, what in problems)
