@@ -66,7 +66,7 @@ def decide(
     if not there and not silent:
         return Decision(record.into("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
     if not silent:
-        return Decision(_found(record))
+        return Decision(_not_lost(record))
     if record.lost_since is None:
         return Decision(record.model_copy(update={"lost_since": now}))
     if now - record.lost_since < GRACE_SECONDS:
@@ -78,7 +78,7 @@ def decide(
     return Decision(record.into("FAILED", what, now), living)
 
 
-def _found(record: JobRecord) -> JobRecord:
+def _not_lost(record: JobRecord) -> JobRecord:
     return record if record.lost_since is None else record.model_copy(update={"lost_since": None})
 
 

@@ -47,7 +47,7 @@ def judged(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> D
 def _apply(ports: JobPorts, stored: StoredJob, decision: Decision) -> None:
     if decision.terminate:
         batch = ports.machines.terminate(decision.terminate)
-        told = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
-        log.warning("machines of a job are ended: %s", decision.record.reason, extra=told)
+        context = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
+        log.warning("machines of a job are ended: %s", decision.record.reason, extra=context)
     if decision.record != stored.record or decision.over:
         ports.records.put(StoredJob(decision.record, stored.version), over=decision.over)

@@ -203,13 +203,13 @@ def _listed(
     names = dict.fromkeys((*policy.pool.instances, *held))
     going = [name for name in names if name in releasing]
     left = _left(going, decision)
-    found = []
+    listed = []
     for name in names:
         machine = seen.get(name)
         if machine is not None:
             allowed = name in policy.pool.instances and _allowed(machine, policy.cluster, policy.pool)
-            found.append(Listed(name, machine.state, key in machine.tags, allowed, name in left))
-    return tuple(found)
+            listed.append(Listed(name, machine.state, key in machine.tags, allowed, name in left))
+    return tuple(listed)
 
 
 def _lost(ports: Ports, claim: Claim | None, seen: Mapping[str, SeenMachine]) -> str | None:

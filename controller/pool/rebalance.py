@@ -104,7 +104,7 @@ def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
     """The inputs are what `dyntrain pool plan --from-file` takes, so that any decision can be made again by hand."""
     text = inputs.model_dump_json(exclude_defaults=True)
     for one in plan.decisions:
-        entry = _told(one, text)
+        entry = _trail_entry(one, text)
         try:
             world.ports.clusters.record(one.pool.cluster, inputs.at, [entry])
         except (
@@ -114,7 +114,7 @@ def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
         log.info("rebalance", extra={"cluster": one.pool.cluster, **_without_inputs(entry)})
 
 
-def _told(one: PoolDecision, inputs: str) -> PoolDecided:
+def _trail_entry(one: PoolDecision, inputs: str) -> PoolDecided:
     return PoolDecided(
         why=str(one.reason),
         detail=one.sentence,

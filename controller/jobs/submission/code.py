@@ -55,29 +55,29 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
     """Raises Misconfigured. What a local trial left among the artifacts stays where it is."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
-    found = sorted(_files(folder, artifacts))
-    size = sum((folder / name).stat().st_size for name in found)
+    names = sorted(_files(folder, artifacts))
+    size = sum((folder / name).stat().st_size for name in names)
     if size > limit:
-        largest = max(found, key=lambda name: (folder / name).stat().st_size)
+        largest = max(names, key=lambda name: (folder / name).stat().st_size)
         raise Misconfigured(
             f"the code in {folder} has {size / 1e6:.0f} MB, more than {limit / 1e6:g} MB; the largest file is "
             f"{largest}; leave data out with {IGNORE_FILE}"
         )
-    if not found:
+    if not names:
         raise Misconfigured(f"there is nothing in {folder} to run")
     content = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in found:
+        for name in names:
             path = folder / name
             entry = tarfile.TarInfo(name)
             entry.size = path.stat().st_size
             entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
                 tar.addfile(entry, file)
-    return Packed(content.getvalue(), len(found), hashlib.sha256(content.getvalue()).hexdigest())
+    return Packed(content.getvalue(), len(names), hashlib.sha256(content.getvalue()).hexdigest())
 
 
 def _files(folder: Path, artifacts: str) -> Iterator[str]:
@@ -105,8 +105,8 @@ def _files(folder: Path, artifacts: str) -> Iterator[str]:
 
 def _entries(place: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(place) as found:
-            return list(found)
+        with os.scandir(place) as entries:
+            return list(entries)
     except OSError as error:
         raise Misconfigured(f"{place} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}") from error
 

@@ -70,8 +70,8 @@ def prepare_cluster(
         known = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
         raise GiveUp(f"give --key-name, one of this region's key pairs ({known}), for SSH to the master")
     parameters = parameters_of(request, replace(wanted, key_name=wanted.key_name or keys[0]), hardware)
-    told = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
-    digest = request.digest(hashlib.sha256(told.encode()).hexdigest())
+    content = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
+    digest = request.digest(hashlib.sha256(content.encode()).hexdigest())
     known_job, stack = ports.records.get(request.name), stacks.stack(request.name)
     if known_job is not None:
         in_use(known_job.record, digest)
@@ -99,8 +99,8 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
         say(f"code into s3://{bucket}/{key}")
         upload(launcher, request, prepared.packed)
         stored = mine(ports, stored)
-        found = stacks.stack(name)  # of this submission, or the name would have been refused
-        identity = found.id if found is not None else stacks.create(name, prepared.parameters, stored.record.submission)
+        stack = stacks.stack(name)  # of this submission, or the name would have been refused
+        identity = stack.id if stack is not None else stacks.create(name, prepared.parameters, stored.record.submission)
     except (RetryLater, KeyboardInterrupt):
         say(f"`dyntrain job stop {name}` ends what may have been made; the same command goes on")
         raise
@@ -122,37 +122,37 @@ def end_cluster(
     it was gone already. Safe to break off and to repeat. Raises GiveUp, also when it takes too long.
     """
     stored = ports.records.get(name)
-    found = stacks.stack(name)
+    stack = stacks.stack(name)
     if stored is None or not stored.record.elastic:
         raise GiveUp(f"there is no elastic job {name!r}")
-    if found is not None and found.submission != stored.record.submission:
+    if stack is not None and stack.submission != stored.record.submission:
         raise GiveUp(f"the stack {name} was not made for this job; nothing is touched")
-    if found is not None:
-        _delete(ports, launcher, stacks, name, found, say)
+    if stack is not None:
+        _delete(ports, launcher, stacks, name, stack, say)
         say("the controller forgets the cluster")
         launcher.pause(FORGET_SECONDS)
-    if found is not None or not stored.record.ended:  # else another cluster may have the name by now
+    if stack is not None or not stored.record.ended:  # else another cluster may have the name by now
         unregister()
     if not stored.record.ended:
         put(ports, stored.record.into("STOPPED", "stopped by hand", ports.clock()), stored)
-    return found
+    return stack
 
 
-def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, found: Stack, say: Say) -> None:
+def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, existing: Stack, say: Say) -> None:
     """Machines first: the stack's deletion would wait for them, and they would write into what is deleted."""
-    stack: Stack | None = found
-    told, until, asked = "", ports.clock() + STOP_SECONDS, False
+    stack: Stack | None = existing
+    shown, until, deleting = "", ports.clock() + STOP_SECONDS, False
     while stack is not None:
         left = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
-        if asked and stack.status == "DELETE_FAILED":
+        if deleting and stack.status == "DELETE_FAILED":
             raise GiveUp(f"the stack {name} could not be deleted whole: {stack.reason}; see to it, then stop it again")
         if not left and stack.status != "DELETE_IN_PROGRESS":
             stacks.delete(name)
-            asked = True
+            deleting = True
         stack = stacks.stack(name)
         doing = f"{left} machines end" if left else "the stack is deleted"
-        if doing != told:
-            told = doing
+        if doing != shown:
+            shown = doing
             say(doing)
         if stack is not None:
             if ports.clock() >= until:

@@ -69,9 +69,9 @@ class _Library:
     def _left_out(self, name: str, as_folder: str) -> bool:
         """By the last pattern that is of it, rather than of a folder around it."""
         for include, regex in reversed(self._rules):
-            if any(found.groupdict().get(OF_FOLDER) is None for found in regex.finditer(name)):
+            if any(match.groupdict().get(OF_FOLDER) is None for match in regex.finditer(name)):
                 return include
-            ends = [found.end(OF_FOLDER) for found in regex.finditer(as_folder) if found.groupdict().get(OF_FOLDER)]
+            ends = [match.end(OF_FOLDER) for match in regex.finditer(as_folder) if match.groupdict().get(OF_FOLDER)]
             if as_folder and len(as_folder) in ends:
                 return include
         return False

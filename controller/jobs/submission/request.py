@@ -91,13 +91,13 @@ def check(request: JobRequest) -> None:
 
 def environment_of(settings: Sequence[str]) -> dict[str, str]:
     """K=V of --env."""
-    found = {}
+    environment = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise Misconfigured(f"--env {setting!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        environment[name] = value
+    return environment
 
 
 def new_record(request: JobRequest, digest: str, image: str, submission: str, now: float) -> JobRecord:

@@ -88,7 +88,7 @@ def _packed() -> str:
 
 def program_of(text: str) -> tuple[bytes, list[str]] | None:
     """The program inside a job's user data, and its arguments; None for any other user data."""
-    found = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
-    if found is None:
+    match = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
+    if match is None:
         return None
-    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(found[1])
+    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(match[1])
