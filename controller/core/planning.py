@@ -105,9 +105,9 @@ def decide(
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
     news = nomination if nomination.term != old.term else None
-    told = alarms_of(nodes, rules, now, stopped)
+    alarms = alarms_of(nodes, rules, now, stopped)
     changes, bill = tuple(_changes(nodes)), metered(views, rules, now)
-    return Decision(membership, job, nodes, actions, changes, told, news, bill, ending)
+    return Decision(membership, job, nodes, actions, changes, alarms, news, bill, ending)
 
 
 def plan_actions(
@@ -137,7 +137,7 @@ def without(decision: Decision, others: AbstractSet[str]) -> Decision:
     return replace(decision, actions=tuple(_left(decision.actions, others)), changes=changes, metered=metered)
 
 
-def told_of(decision: Decision) -> set[str]:
+def news_of(decision: Decision) -> set[str]:
     """The instances of which people are told something."""
     tagged = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
     return {change.instance for change in decision.changes}.union(*tagged)
@@ -227,7 +227,7 @@ def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
             elif seen.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
                 # it stays, for people to mend what is wrong; whoever is logged in there would lose it
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "PREPARE_FAILED" and seen.asked and seen.settles_at is None:
+            elif status == "PREPARE_FAILED" and seen.requested and seen.settles_at is None:
                 yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
             elif status == "WAITING" and seen.alive and _due(seen, key, hook.at, rules, now):
                 yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
@@ -282,4 +282,4 @@ def _to_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
         return False
     if refused_lately(seen, now):
         return False
-    return seen.asked and seen.proven and (seen.owned or _to_stamp(seen, rules))
+    return seen.requested and seen.proven and (seen.owned or _to_stamp(seen, rules))

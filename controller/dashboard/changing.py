@@ -23,25 +23,25 @@ from pydantic import BaseModel, ConfigDict, Field
 MOST = 10_000  # nobody means more workers than this
 
 
-class _Asked(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Scale(_Asked):
+class Scale(_Strict):
     change: Literal["scale"]
     cluster: ClusterName
     n: int = Field(ge=0, le=MOST)
     group: str | None = None
 
 
-class Add(_Asked):
+class Add(_Strict):
     change: Literal["add"]
     cluster: ClusterName
     count: int = Field(ge=1, le=MOST)
     group: str | None = None
 
 
-class Take(_Asked):
+class Take(_Strict):
     """A machine that runs."""
 
     change: Literal["take"]
@@ -49,13 +49,13 @@ class Take(_Asked):
     instance: InstanceId
 
 
-class Remove(_Asked):
+class Remove(_Strict):
     change: Literal["remove"]
     instance: InstanceId
     now: bool = False
 
 
-class Replacing(_Asked):
+class Replacing(_Strict):
     change: Literal["replace"]
     old: InstanceId
     new: InstanceId
@@ -64,10 +64,10 @@ class Replacing(_Asked):
 Change = Scale | Add | Take | Remove | Replacing
 
 
-class Wish(_Asked):
+class Wish(_Strict):
     """`agreed` is the sentence that was shown and agreed to; "": it is only to be shown."""
 
-    asked: Annotated[Change, Field(discriminator="change")]
+    change: Annotated[Change, Field(alias="asked", discriminator="change")]
     agreed: str = ""
 
 
@@ -75,7 +75,7 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
     """Raises ControllerError for what cannot be. Things may have changed since the sentence was shown: then nothing is
     done, and the new one is shown.
     """
-    request = _planned(connection, wish.asked)
+    request = _planned(connection, wish.change)
     done = wish.agreed == request.sentence
     if done:
         carry_out(connection.ports, request)
@@ -85,24 +85,24 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
 
 def groups(connection: Connection, cluster: str) -> dict[str, Any]:
     """Those that can be asked for. Raises ControllerError."""
-    found = [
+    sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
         for group, size in to_choose(connection, cluster).items()
     ]
-    return {"problem": "", "groups": found}
+    return {"problem": "", "groups": sizes}
 
 
-def _planned(connection: Connection, asked: Change) -> Request:
-    match asked:
+def _planned(connection: Connection, change: Change) -> Request:
+    match change:
         case Scale():
-            return to_scale(connection, asked.cluster, asked.n, asked.group)
+            return to_scale(connection, change.cluster, change.n, change.group)
         case Add():
-            return to_launch(connection, asked.cluster, asked.count, asked.group)
+            return to_launch(connection, change.cluster, change.count, change.group)
         case Take():
-            return to_take(connection, asked.cluster, [asked.instance])
+            return to_take(connection, change.cluster, [change.instance])
         case Remove():
-            return to_remove(connection, [asked.instance], now=asked.now)
+            return to_remove(connection, [change.instance], now=change.now)
         case Replacing():
-            return to_replace(connection, asked.old, asked.new)
+            return to_replace(connection, change.old, change.new)
         case _:
-            assert_never(asked)
+            assert_never(change)

@@ -41,9 +41,9 @@ class Curves:
 
         `reported` are the points of the job's own history, which knows what was before anybody watched.
         """
-        told = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
-        last = told[-1].at if told else -math.inf
-        points = [*told, *(point for point in self.points if point.at > last)]
+        past = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
+        last = past[-1].at if past else -math.inf
+        points = [*past, *(point for point in self.points if point.at > last)]
         names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],

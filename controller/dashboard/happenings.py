@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from dyntrain.controller.cli.text.trail import told
+from dyntrain.controller.cli.text.trail import entry_text
 from dyntrain.controller.loops.ports import TrailEntry
 
 KEPT = 100_000
@@ -75,5 +75,5 @@ class Happenings:
 
 
 def _fields(stored: TrailEntry) -> tuple[float, str, str, str, str]:
-    said = told(stored.entry)
-    return stored.at, said.kind, said.instance, said.what, said.detail
+    text = entry_text(stored.entry)
+    return stored.at, text.kind, text.instance, text.what, text.detail

@@ -50,12 +50,12 @@ class Readings:
     def cluster(self, name: str) -> dict[str, Any]:
         """A cluster with its curves and what happened on them, and the number of the latest event known of it."""
         state, seen = self._standing(name)
-        told = (history(seen) if seen is not None else None) or {}
+        past = (history(seen) if seen is not None else None) or {}
         trail = self._read_trail(name)
         with self._lock:
             curves = self._curves[name] = self._curves.get(name, Curves()).heard(state.get("job"))
-        columns = curves.columns(told.get("points", ()))
-        return {**state, "curves": columns, "marks": told.get("marks", []), "trail": trail}
+        columns = curves.columns(past.get("points", ()))
+        return {**state, "curves": columns, "marks": past.get("marks", []), "trail": trail}
 
     def events(self, name: str, text: str, before: int | None, limit: int) -> dict[str, Any]:
         trail = self._read_trail(name) if name not in self._happenings else {"problem": ""}
@@ -160,5 +160,5 @@ def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path |
 
 
 def sentence(error: ControllerError) -> str:
-    told = " ".join(str(error).split())
-    return f"AWS cannot be reached or is busy: {told}" if isinstance(error, RetryLater) else told
+    text = " ".join(str(error).split())
+    return f"AWS cannot be reached or is busy: {text}" if isinstance(error, RetryLater) else text

@@ -95,14 +95,14 @@ class Page:
         return await _answer(lambda: self._readings.events(name, given.get("text", ""), before, limit))
 
     async def explain(self, request: Request) -> Response:
-        asked = request.path_params
-        return await _answer(lambda: self._readings.explained(asked["cluster"], asked["instance"]))
+        path = request.path_params
+        return await _answer(lambda: self._readings.explained(path["cluster"], path["instance"]))
 
     async def logs(self, request: Request) -> Response:
-        asked = request.path_params
-        if not re.fullmatch(INSTANCE_ID, asked["instance"]) or asked["kind"] not in KINDS:
+        path = request.path_params
+        if not re.fullmatch(INSTANCE_ID, path["instance"]) or path["kind"] not in KINDS:
             return JSONResponse({"problem": "there is no such log", "lines": []})
-        return await _answer(lambda: self._tails.lines(asked["cluster"], asked["instance"], asked["kind"]))
+        return await _answer(lambda: self._tails.lines(path["cluster"], path["instance"], path["kind"]))
 
     async def pools(self, _request: Request) -> Response:
         return await _answer(lambda: pools(self._pool_inputs))

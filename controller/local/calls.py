@@ -34,12 +34,12 @@ class Call:
 
     def values(self, prefix: str) -> list[str]:
         """A query list: `prefix.1`, `prefix.2`, ... or `prefix.member.1`, ..., in order."""
-        found = []
+        numbered = []
         for key, value in self.form.items():
             name, _, number = key.rpartition(".")
             if number.isdecimal() and name in (prefix, f"{prefix}.member"):
-                found.append((int(number), value))
-        return [value for _, value in sorted(found)]
+                numbered.append((int(number), value))
+        return [value for _, value in sorted(numbered)]
 
     def number(self, name: str) -> int | None:
         value = self.form.get(name)

@@ -53,8 +53,8 @@ class Pace:
         with self._lock:
             self._noted = [*self._recent(self._noted), (self.clock(), factor)]
 
-    def _recent(self, found: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [(at, factor) for at, factor in found if self.clock() - at < RECENT]
+    def _recent(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT]
 
     def patient(self, seconds: float) -> float:
         """An upper bound, which costs nothing when all is well."""

@@ -51,14 +51,15 @@ def ended_by_signals() -> Iterator[Ending]:
     """Inside, the first ending signal raises Ended in the main thread, and further ones are ignored until the block is
     left. A SIGHUP that was ignored before, as by nohup, stays so.
     """
-    came, told = socket.socketpair()
-    with closing(came), closing(told):
-        told.setblocking(False)
-        woken = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)  # written to by whichever thread it is
+    read_end, write_end = socket.socketpair()
+    with closing(read_end), closing(write_end):
+        write_end.setblocking(False)
+        # Python writes to it whichever thread is interrupted
+        woken = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
         unheard = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         before = {number: signal.signal(number, _end) for number in ENDING if number not in unheard}
         try:
-            yield Ending(came)
+            yield Ending(read_end)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -55,13 +55,13 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         try:
             assert process.stdout is not None
             try:
-                said, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
+                line, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
             except (TimeoutError, EOFError):
-                said = b""
-            found = re.search(r"http://\S+", said.decode())
-            if found is None:
+                line = b""
+            match = re.search(r"http://\S+", line.decode())
+            if match is None:
                 raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it said nothing'}")
-            yield found[0]
+            yield match[0]
         finally:
             process.terminate()
             try:

@@ -35,13 +35,13 @@ def read_again(
 ) -> dict[str, StoredNode]:
     """Those whose facts a fresh look at EC2 changes: nothing is ended on a reading that may have been partial."""
     started = ports.clock()
-    found = {}
+    changed = {}
     for seen in ports.instances.by_id(sorted(ends)):
         node = nodes[seen.instance]
         facts = node.facts.join(facts_of_instance(seen, started, rules.elastic))
         if facts != node.facts:
-            found[seen.instance] = replace(node, facts=facts)
-    return found
+            changed[seen.instance] = replace(node, facts=facts)
+    return changed
 
 
 def confirm(ports: Ports, nodes: Mapping[str, StoredNode], wanted: Iterable[str]) -> dict[str, StoredNode]:

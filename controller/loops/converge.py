@@ -21,7 +21,7 @@ from dyntrain.controller.core.decisions.alarms import GIVEN_UP, TARGET_DISPUTED
 from dyntrain.controller.core.history.trail import AlarmRaised
 from dyntrain.controller.core.known.acks import NONE
 from dyntrain.controller.core.known.facts import Named, NodeFacts
-from dyntrain.controller.core.planning import Decision, decide, told_of, without
+from dyntrain.controller.core.planning import Decision, decide, news_of, without
 from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
 from dyntrain.controller.loops.confirming import confirm, critical, ended, read_again
@@ -77,8 +77,8 @@ def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) 
 
 def found_groups(ports: Ports, registry: Registry, cluster: str) -> tuple[str, ...]:
     """Groups that the cluster's own stack made; what another cluster has registered is that one's."""
-    found = sorted(ports.group_records.of_cluster(cluster))
-    return tuple(group for group in found if registry.of_group(group) in (None, cluster))
+    groups = sorted(ports.group_records.of_cluster(cluster))
+    return tuple(group for group in groups if registry.of_group(group) in (None, cluster))
 
 
 def _concerned(ports: Ports, registry: Registry, wake: Wake) -> dict[str, dict[str, StoredNode]]:
@@ -173,7 +173,7 @@ def _pass(
             continue
         decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
         own = decision if every else without(decision, _of_others(nodes, images))
-        newer = confirm(ports, nodes, critical(decision, old) | (told_of(own) if turn.mine else set()))
+        newer = confirm(ports, nodes, critical(decision, old) | (news_of(own) if turn.mine else set()))
         ends = ended(decision) - seen_again
         if ends:
             newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}
@@ -181,14 +181,14 @@ def _pass(
         if newer:  # with the job and the membership, which may have gone on as well
             nodes.update(newer)
             continue
-        told = told_of(own)
+        news = news_of(own)
         if not turn.mine:
-            if turn.take(nodes if every else images, wanted=bool(told)):
+            if turn.take(nodes if every else images, wanted=bool(news)):
                 if turn.left:
                     images = {**images, **ports.nodes.get_many(sorted(turn.left))}
                     nodes, seen_again = {}, set()
                 continue
-            own = without(own, told)
+            own = without(own, news)
         if decision.membership is not stored.membership:
             try:
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
@@ -207,16 +207,16 @@ def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int,
     """The revision that the parameter holds; why it cannot be ours; and the membership to go on from, which is above
     it then, as a coordinator refuses what is below or contradicts.
     """
-    found = parameter_target(ports, cluster)
-    if found is None:
+    published = parameter_target(ports, cluster)
+    if published is None:
         return -1, "", membership
-    foreign = disputed(cluster, found, membership)
-    if not foreign and found.revision > membership.revision:
+    foreign = disputed(cluster, published, membership)
+    if not foreign and published.revision > membership.revision:
         foreign = (
-            f"the parameter target of {cluster} holds revision {found.revision}, and the table knows of "
+            f"the parameter target of {cluster} holds revision {published.revision}, and the table knows of "
             f"{membership.revision}: the table is of a backup, or another controller serves this cluster"
         )
-    return found.revision, foreign, above(membership, found) if foreign else membership
+    return published.revision, foreign, above(membership, published) if foreign else membership
 
 
 def _tell_foreign(ports: Ports, cluster: str, problem: str) -> None:

@@ -40,14 +40,14 @@ def doubted(
     now: float,
 ) -> Doubts:
     losses: dict[str, list[str]] = {}
-    for said, known in news:
+    for reading, known in news:
         named = known.facts.named if known is not None else None
         if known is None or named is None or named.cluster not in policies:
             continue
         rules = Rules(policies[named.cluster], elastic)
         before = view(known.facts, rules, now)
-        if before.closed is None and before.wanted and not view(known.facts.join(said), rules, now).wanted:
-            losses.setdefault(named.cluster, []).append(said.instance)
+        if before.closed is None and before.wanted and not view(known.facts.join(reading), rules, now).wanted:
+            losses.setdefault(named.cluster, []).append(reading.instance)
     held: set[str] = set()
     notes = {
         instance: False

@@ -66,11 +66,13 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
     except Conflict:
         log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
         return
-    told = [*performed.trail]
+    entries = [*performed.trail]
     if plan.do == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
-        told.append(AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}"))
-    ports.clusters.record(cluster, ports.clock(), told)
+        entries.append(
+            AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}")
+        )
+    ports.clusters.record(cluster, ports.clock(), entries)
     log.error(
         f"a group is {'kept from launching' if plan.do == 'hold' else 'let go on'}",
         extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},

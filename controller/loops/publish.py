@@ -62,24 +62,24 @@ def published_revision(ports: Ports, cluster: str, membership: Membership) -> in
     """The revision in the parameter; -1 when there is none. Raises Disputed when it is the membership's own revision,
     with other content.
     """
-    found = parameter_target(ports, cluster)
-    if found is None:
+    published = parameter_target(ports, cluster)
+    if published is None:
         return -1
-    problem = disputed(cluster, found, membership)
+    problem = disputed(cluster, published, membership)
     if problem:
         raise Disputed(problem)
-    return found.revision
+    return published.revision
 
 
-def disputed(cluster: str, found: Target, membership: Membership) -> str:
-    """Says that `found` is of the membership's revision, with other content; "" when it is not. Pure."""
-    if not found.contradicts(membership.target):
+def disputed(cluster: str, published: Target, membership: Membership) -> str:
+    """A message when `published` has the membership's revision with other content; "" when it has not. Pure."""
+    if not published.contradicts(membership.target):
         return ""
-    by = f"the controller of stage {found.stage}" if found.stage else "somebody who names no stage"
+    by = f"the controller of stage {published.stage}" if published.stage else "somebody who names no stage"
     return (
-        f"the parameter target of {cluster} holds revision {found.revision} with {found.count} members, written by "
-        f"{by}, and this controller's revision {found.revision} has {len(membership.members)}: two controllers "
-        "serve this cluster (name its stage in its policy), or somebody wrote the parameter by hand"
+        f"the parameter target of {cluster} holds revision {published.revision} with {published.count} members, "
+        f"written by {by}, and this controller's revision {published.revision} has {len(membership.members)}: two "
+        "controllers serve this cluster (name its stage in its policy), or somebody wrote the parameter by hand"
     )
 
 

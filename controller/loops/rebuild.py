@@ -103,7 +103,7 @@ def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
 
 def _believe(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
     """Attempt 0: any report of a node itself overrules it."""
-    said = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
+    preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
     for instance in members:
-        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=said)
+        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=preparation)
         merge(ports, facts, wake=False)

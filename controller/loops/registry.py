@@ -86,7 +86,7 @@ class Registry:
 def _stage_in(text: str) -> str | None:
     """Whose it is to tell that a policy is not valid; None: it does not say."""
     with suppress(ValueError):
-        found = json.loads(text)
-        stage = found.get("stage") if isinstance(found, dict) else None
+        policy = json.loads(text)
+        stage = policy.get("stage") if isinstance(policy, dict) else None
         return stage if isinstance(stage, str) else None
     return None

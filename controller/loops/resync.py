@@ -63,7 +63,7 @@ class Resynced:
 @dataclass(frozen=True)
 class ResyncReading:
     """Everything that one resync read. `owners`: the cluster of each group, registered or made by its stack;
-    `asked`: by id, seen or not; `templates`: the cluster from whose launch template an instance came.
+    `queried`: by id, seen or not; `templates`: the cluster from whose launch template an instance came.
     """
 
     started: float
@@ -71,7 +71,7 @@ class ResyncReading:
     members: Sequence[SeenMember]
     hooks: Mapping[str, Mapping[str, str]]
     owners: Mapping[str, str]
-    asked: frozenset[str]
+    queried: frozenset[str]
     templates: Mapping[str, str]
 
 
@@ -175,9 +175,9 @@ def _read(
     }
     seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
     missed = living - set(seen_by_now)
-    asked = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
-    found = ports.instances.by_id(sorted(asked)) if asked else ()
-    return ResyncReading(started, [*seen_by_now.values(), *found], members, hooks, owners, asked, templates)
+    queried = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
+    described = ports.instances.by_id(sorted(queried)) if queried else ()
+    return ResyncReading(started, [*seen_by_now.values(), *described], members, hooks, owners, queried, templates)
 
 
 def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
@@ -189,10 +189,10 @@ def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy],
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
     """Which groups the clusters' own stacks made, for those who have only a group's name. Written when it changes."""
     registered = {group for policy in policies.values() for group in policy.groups}
-    made = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
+    of_stacks = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
     known = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
-    for group in sorted(made.keys() | known.keys()):
-        cluster = made.get(group, "")
+    for group in sorted(of_stacks.keys() | known.keys()):
+        cluster = of_stacks.get(group, "")
         if known.get(group, "") != cluster:
             merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
 
@@ -203,7 +203,7 @@ def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncRea
     for instance, node in stored.items():
         times = unseen_times(node.facts)
         unseen = doubt = None
-        if instance in reading.asked and instance not in seen:
+        if instance in reading.queried and instance not in seen:
             unseen = Unseen(at=reading.started, times=times + 1)
             log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
         elif times and instance in seen:
@@ -280,7 +280,7 @@ class _Appearance:
     base: bool
     state: InstanceState | None
     terminated: bool
-    asked: bool
+    requested: bool
     group: str | None
     phase: Phase | None
     mirror: str | None
@@ -301,7 +301,7 @@ def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
         base=seen.base,
         state=seen.state,
         terminated=seen.terminated,
-        asked=seen.asked,
+        requested=seen.requested,
         group=seen.group,
         phase=seen.phase,
         mirror=seen.mirror,

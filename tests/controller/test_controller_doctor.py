@@ -163,7 +163,9 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
-            with_cluster(stack=StackSeen("UPDATE_COMPLETE", made={"WorkerGroup": "demo-workers", "NodeRole": "x"})),
+            with_cluster(
+                stack=StackSeen("UPDATE_COMPLETE", resources={"WorkerGroup": "demo-workers", "NodeRole": "x"})
+            ),
             "demo: role of workers",
             "update the cluster's stack",
         ),

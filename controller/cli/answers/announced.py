@@ -14,7 +14,7 @@ from dyntrain.controller.core.decisions.status import NodeStatus, Standing
 from dyntrain.controller.core.views.reasons import Reason
 
 
-def told(node: NodeStatus) -> Standing:
+def announced_standing(node: NodeStatus) -> Standing:
     """With the reason as it is now, where that is one for the same status. Of an instance that is gone nothing else is
     told any more; one of which nothing was told yet is `WAITING` for that.
     """

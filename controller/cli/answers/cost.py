@@ -45,7 +45,7 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
     """None: there is no such cluster, and the trail knows of none. One that is registered no more has its trail."""
     now = ports.clock()
     begins = now - TRAIL_DAYS * 86_400.0
-    trail = [found.entry for found in ports.clusters.trail(cluster, begins)]
+    trail = [stored.entry for stored in ports.clusters.trail(cluster, begins)]
     known = registry.policy(cluster)
     if known is None and not trail:
         return None
@@ -75,12 +75,12 @@ def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -
         except ControllerError as error:
             notes.append(f"what attempt {attempt} left in s3://{record.bucket} cannot be read: {error}")
     tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    found = usage(record, left, machines.of_runs(tokens))
-    if found.silent:
-        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in found.silent)
+    run_time = usage(record, left, machines.of_runs(tokens))
+    if run_time.silent:
+        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
         notes.append(f"these ranks left no word, so what they ran is not counted: {silent}")
     return Usage(
-        "job", record.name, min((span.began for span in found.spans), default=now), now, found.spans, (*notes,)
+        "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
     )
 
 
@@ -95,8 +95,8 @@ def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[U
 def as_data(one: Usage, costs: Bill) -> dict[str, Any]:
     """For --json. Money is in dollars."""
     lines = [{**asdict(line), "cost": line.cost} for line in costs.lines]
-    found = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
-    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **found}
+    bill = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
+    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **bill}
 
 
 def _instances(names: Iterable[str]) -> str:

@@ -19,8 +19,8 @@ def stays(decision: Decision, heard: JobFacts | None, rules: Rules) -> dict[str,
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
     known = [{"type": kind, "market": market, "count": count} for (kind, market), count in sorted(kinds.items())]
     how, over = rules.policy.after_job, over_since(decision.membership, decision.job, heard)
-    told = any(view.started is not None and over is not None and view.started <= over for view in running)
-    until = over + AFTER_JOB_SECONDS if over is not None and told and how != "keep" else None
+    expires = any(view.started is not None and over is not None and view.started <= over for view in running)
+    until = over + AFTER_JOB_SECONDS if over is not None and expires and how != "keep" else None
     return {"instances": len(running), "types": known, "hourly": None, "after_job": how, "until": until}
 
 

@@ -105,7 +105,7 @@ class FromFiles:
 
     def next(self) -> Iterator[SourceLine]:
         """In the order of their times, those of one file in its own."""
-        found = [
+        lines = [
             (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
             if self._meant(machine)
@@ -114,7 +114,7 @@ class FromFiles:
             for file in files_of(machine, kind)
             for at, text in self._lines(file)
         ]
-        return iter([line for _, line in sorted(found, key=lambda one: one[0])])
+        return iter([line for _, line in sorted(lines, key=lambda one: one[0])])
 
     def _meant(self, machine: Path) -> bool:
         if self.wanted.instances is not None and machine.name not in self.wanted.instances:
@@ -152,11 +152,11 @@ def time_of(text: str) -> float | None:
             return float(json.loads(text)["time"])
         except (ValueError, KeyError, TypeError):
             return None
-    found = _ISO.match(text)
-    if found is None:
+    match = _ISO.match(text)
+    if match is None:
         return None
     try:
-        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
@@ -177,14 +177,14 @@ def cluster_of(machine: Path) -> str | None:
 def _field(text: str, name: str) -> Any:
     """Of a line of a node's JSON; None: it is none, or has no such field."""
     try:
-        said = json.loads(text)
+        record = json.loads(text)
     except ValueError:
         return None
-    return said.get(name) if isinstance(said, dict) else None
+    return record.get(name) if isinstance(record, dict) else None
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
     """Of a machine of an embedded cloud: a process with a root of its own, or a system with a disk."""
     pattern = FILES.get(kind, "prepare-*.log")
-    found = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
-    return sorted(set(found))
+    files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
+    return sorted(set(files))

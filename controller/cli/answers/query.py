@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dyntrain.controller.cli.answers.announced import announced_standing
 from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
-from dyntrain.controller.cli.answers.told import told
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
@@ -77,7 +77,7 @@ def registered(registry: Registry, cluster: str) -> ClusterPolicy:
 
 def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
-    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or told(node).status != "GONE"]
+    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or announced_standing(node).status != "GONE"]
     membership = seen.decision.membership
     return {
         "cluster": seen.cluster,
@@ -168,8 +168,8 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
 
 def _would_change(node: NodeStatus, seen: Snapshot) -> str:
     over = seen.decision.job.over
-    said = told(node).reason.would_change(node.view.base, over)
-    return "; ".join(filter(None, (said, _again(seen) if over else "")))
+    advice = announced_standing(node).reason.would_change(node.view.base, over)
+    return "; ".join(filter(None, (advice, _again(seen) if over else "")))
 
 
 def _again(seen: Snapshot) -> str:
@@ -188,13 +188,13 @@ def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
         if report is not None and seen.decision.job.alive
         else None
     )
-    known, standing = node.view.facts.acks.status, told(node)
+    known, standing = node.view.facts.acks.status, announced_standing(node)
     preparation = node.view.preparation
     return {
         "instance": node.view.instance,
         "status": standing.status,
         "reason": str(standing.reason),
-        "sentence": standing.reason.told(seen.decision.job.over),
+        "sentence": standing.reason.sentence_for(seen.decision.job.over),
         "detail": standing.detail,
         "base": node.view.base,
         "master": node.view.master,
@@ -231,15 +231,15 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
     }
 
 
-def with_price(found: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
+def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
     """The summary, with what stays after the job in dollars an hour, if each price is known."""
-    left = found["stays"]
+    left = summary_data["stays"]
     if left is None or not left["instances"]:
-        return found
+        return summary_data
     prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in left["types"]]
     priced = sum(count for cost, count in prices if cost is not None) == left["instances"]
     hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
-    return {**found, "stays": {**left, "hourly": hourly}}
+    return {**summary_data, "stays": {**left, "hourly": hourly}}
 
 
 def history(seen: Snapshot) -> dict[str, Any] | None:

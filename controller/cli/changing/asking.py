@@ -137,12 +137,12 @@ def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callab
     if isinstance(request, Resize) and request.before == request.after:
         return request.sentence
     if dry_run:
-        return f"{told(request)}\nnothing was changed (--dry-run)"
+        return f"{describe(request)}\nnothing was changed (--dry-run)"
     carry_out(ports, request)
-    return f"{told(request)}\n`dyntrain status --cluster {request.cluster} --watch` shows it"
+    return f"{describe(request)}\n`dyntrain status --cluster {request.cluster} --watch` shows it"
 
 
-def told(request: Request) -> str:
+def describe(request: Request) -> str:
     """What it does, and the same as an `aws` command."""
     return f"{request.sentence}\n  as by: {request.aws}"
 
@@ -161,5 +161,5 @@ def _seen(connection: Connection, cluster: str) -> Snapshot:
 
 def _sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
     ports, registry, _ = connection
-    groups = Rules(registered(registry, cluster), found=found_groups(ports, registry, cluster)).groups
+    groups = Rules(registered(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
     return dict(ports.groups.sizes(groups))

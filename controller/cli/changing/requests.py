@@ -176,13 +176,13 @@ def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dic
 
 def tag(cluster: str, wanted: Sequence[str], seen: Collection[SeenInstance], key: str) -> Tag:
     """Raises GiveUp for a machine that is not there, or on its way out."""
-    found = {one.instance: one for one in seen}
+    by_id = {one.instance: one for one in seen}
     for instance in wanted:
-        if instance not in found:
+        if instance not in by_id:
             raise GiveUp(f"EC2 does not know {instance}; is the id right, and the region?")
-        if found[instance].state in ENDED:
-            raise GiveUp(f"{instance} is {found[instance].state}; name a machine that runs")
-    fresh = tuple(instance for instance in wanted if key not in found[instance].tags)
+        if by_id[instance].state in ENDED:
+            raise GiveUp(f"{instance} is {by_id[instance].state}; name a machine that runs")
+    fresh = tuple(instance for instance in wanted if key not in by_id[instance].tags)
     if not fresh:
         raise GiveUp(f"{', '.join(wanted)}: tagged for {cluster} already; `dyntrain explain ID` says what it waits for")
     return Tag(cluster, fresh, key)
@@ -190,9 +190,9 @@ def tag(cluster: str, wanted: Sequence[str], seen: Collection[SeenInstance], key
 
 def untag(cluster: str, wanted: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
     """Raises GiveUp for what is no elastic worker of the cluster. Who leaves already may be told so `now`."""
-    found = {view.instance: view for view in views}
+    by_id = {view.instance: view for view in views}
     for instance in wanted:
-        view = found.get(instance)
+        view = by_id.get(instance)
         if view is None:
             raise GiveUp(f"nothing is known of {instance} in {cluster}; `dyntrain status` lists its nodes")
         if view.terminated:
@@ -203,7 +203,7 @@ def untag(cluster: str, wanted: Sequence[str], views: Collection[View], key: str
             )
         if not view.elastic and not now:
             raise GiveUp(f"{instance} is not asked to work for {cluster} any more; `dyntrain explain {instance}`")
-    return Untag(cluster, tuple(one for one in wanted if found[one].elastic), key, tuple(wanted) if now else ())
+    return Untag(cluster, tuple(one for one in wanted if by_id[one].elastic), key, tuple(wanted) if now else ())
 
 
 def _names(groups: Collection[str]) -> str:

@@ -96,12 +96,12 @@ def replay(
             else max((record.time for record in records if record.time is not None), default=time.time())
         )
         matching = partial(matching_rules, settings.elastic)
-        found = run(records, matching, policy, settings.elastic, at)
+        outcome = run(records, matching, policy, settings.elastic, at)
         odd = [] if shuffle is None else differing(records, matching, policy, settings.elastic, at, shuffle, times)
     if output == "json":
-        lines = _json_lines(found.events, found.summary)
+        lines = _json_lines(outcome.events, outcome.summary)
     else:
-        lines = map(printable, _text_lines(records, found.events, found.summary))
+        lines = map(printable, _text_lines(records, outcome.events, outcome.summary))
     for line in lines:
         click.echo(line)
     if all(record.event is None for record in records):

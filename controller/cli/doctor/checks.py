@@ -63,12 +63,12 @@ def _lines(seen: Seen) -> Iterator[Finding]:
             yield from _cluster(name, cluster, stage, region)
 
 
-def _given(what: str, found: str | Unread) -> Finding:
-    return Finding(what, "wrong", found.why) if isinstance(found, Unread) else Finding(what, "ok", found)
+def _given(what: str, value: str | Unread) -> Finding:
+    return Finding(what, "wrong", value.why) if isinstance(value, Unread) else Finding(what, "ok", value)
 
 
-def _unknown(what: str, found: Unread) -> Finding:
-    return Finding(what, "unknown", f"not looked at: {found.why}")
+def _unknown(what: str, value: Unread) -> Finding:
+    return Finding(what, "unknown", f"not looked at: {value.why}")
 
 
 def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
@@ -175,7 +175,11 @@ def _cluster(name: str, seen: ClusterSeen, stage: Stage | None, region: str) -> 
         yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
     else:
         yield _stack(f"{name}: stack", seen.stack, "update it")
-    if isinstance(seen.stack, StackSeen) and "WorkerGroup" in seen.stack.made and "WorkerRole" not in seen.stack.made:
+    if (
+        isinstance(seen.stack, StackSeen)
+        and "WorkerGroup" in seen.stack.resources
+        and "WorkerRole" not in seen.stack.resources
+    ):
         says = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
         yield Finding(f"{name}: role of workers", "wrong", says)
     policy: ClusterPolicy | None = None
@@ -264,13 +268,13 @@ def _groups(
         yield _unknown(f"{name}: groups", groups)
         return
     for group in policy.groups if policy is not None else ():
-        found = groups.get(group)
+        seen = groups.get(group)
         what = f"{name}: group {group}"
-        if found is None:
+        if seen is None:
             yield Finding(what, "wrong", "it does not exist: make it again, or take it out of the policy")
             continue
-        problem = _group_problem(name, found, stage)
-        size = f"{found.in_service} of {found.desired} in service, {found.minimum} to {found.maximum}"
+        problem = _group_problem(name, seen, stage)
+        size = f"{seen.in_service} of {seen.desired} in service, {seen.minimum} to {seen.maximum}"
         yield Finding(what, "wrong", problem) if problem else Finding(what, "ok", size)
 
 

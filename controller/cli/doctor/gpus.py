@@ -35,8 +35,10 @@ def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
     if parameters["Accelerator"] != "Nvidia":
         if family is None:
             return None
-        said = f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
-        return "wrong", cannot_be_a_node(name) or f"{said}Accelerator=Nvidia"
+        problem = (
+            f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
+        )
+        return "wrong", cannot_be_a_node(name) or f"{problem}Accelerator=Nvidia"
     if why := cannot_be_a_node(name, build):
         return "wrong", why
     if family is None:

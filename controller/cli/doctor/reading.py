@@ -166,8 +166,10 @@ class Reader:
         """Those that are raised."""
         cloudwatch = self._client("cloudwatch")
         parts = [names[start : start + _ALARMS] for start in range(0, len(names), _ALARMS)]
-        found = [cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts]
-        alarms = [alarm for answer in found for alarm in answer.get("MetricAlarms", ())]
+        answers = [
+            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts
+        ]
+        alarms = [alarm for answer in answers for alarm in answer.get("MetricAlarms", ())]
         return {alarm["AlarmName"]: alarm.get("AlarmDescription", "") for alarm in alarms}
 
     # ---- clusters
@@ -268,38 +270,38 @@ class Reader:
 
     def _image(self, image: str) -> ImageSeen | None:
         """By a filter: asking by id is an error for one that is gone."""
-        found = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
-        return ImageSeen(str(found[0]["State"]), _volumes(found[0])) if found else None
+        images = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
+        return ImageSeen(str(images[0]["State"]), _volumes(images[0])) if images else None
 
     def _wheel(self, source: str) -> bool | None:
         if not source.startswith("s3://"):
             return None
         bucket, _, key = source.removeprefix("s3://").partition("/")
         try:
-            found = self._client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+            answer = self._client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
         except ClientError as error:
             if error_code(error) == "NoSuchBucket":
                 return False
             raise
-        return any(one["Key"] == key for one in found.get("Contents", ()))
+        return any(one["Key"] == key for one in answer.get("Contents", ()))
 
     # ---- rights
 
     def _nodes_denied(
         self, cluster: str, stack: StackSeen | Unread | None, stage: Stage | None
     ) -> tuple[str, ...] | Unread:
-        made = stack.made if isinstance(stack, StackSeen) else {}
-        if "NodeRole" not in made or stage is None:
+        resources = stack.resources if isinstance(stack, StackSeen) else {}
+        if "NodeRole" not in resources or stage is None:
             return Unread("the cluster's stack does not name its nodes' role")
         denied: list[str] = []
         for role, rights in (("NodeRole", _rights_of_base), ("WorkerRole", _rights_of_all)):
-            if role not in made:
+            if role not in resources:
                 continue  # a cluster without added workers
-            found = self._role(made[role])
-            if isinstance(found, Unread):
-                return found
-            here = f"{self._region()}:{found.split(':')[4]}"
-            missing = self._denied(found, rights(found.split(":")[1], here, cluster, stage))
+            arn = self._role(resources[role])
+            if isinstance(arn, Unread):
+                return arn
+            here = f"{self._region()}:{arn.split(':')[4]}"
+            missing = self._denied(arn, rights(arn.split(":")[1], here, cluster, stage))
             if isinstance(missing, Unread):
                 return missing
             denied += missing

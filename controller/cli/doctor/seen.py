@@ -16,14 +16,14 @@ class Unread:
 
 @dataclass(frozen=True)
 class StackSeen:
-    """`failed`: resources whose last change did not succeed, with CloudFormation's reason. `made`: physical names by
-    logical ones. `alarms`: the names of its alarms.
+    """A CloudFormation stack. `failed`: resources whose last change did not succeed, with CloudFormation's reason.
+    `resources`: physical names by logical ones. `alarms`: the names of its alarms.
     """
 
     status: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    made: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
 
 

@@ -75,7 +75,7 @@ class Memory:
         self.items[key] = (value, version + 1)
 
     def of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
-        return {name: entry for (found, name), entry in self.items.items() if found == kind}
+        return {name: entry for (each_kind, name), entry in self.items.items() if each_kind == kind}
 
 
 class _Nodes:
@@ -205,7 +205,7 @@ class _Instances:
         """Asked for nodes whose tags no event has told: a group's instances have those of its launch template, others
         none.
         """
-        found = []
+        seen = []
         for instance in instances:
             facts: NodeFacts = self._memory.items["node", instance][0]
             group = facts.group_event.group if facts.group_event is not None else None
@@ -224,8 +224,8 @@ class _Instances:
             tags = launched if group in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
-            found.append(SeenInstance(instance, state, tags, None, None))
-        return found
+            seen.append(SeenInstance(instance, state, tags, None, None))
+        return seen
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         return Batch()
@@ -287,14 +287,14 @@ class _Groups:
             for facts, _ in self._memory.of_kind("node").values()
             if facts.group_event is not None and not facts.terminated
         ]
-        found = {}
+        sizes = {}
         for group in groups:
             running = sum(
                 facts.group_event.group == group and facts.group_event.phase in ("launching", "in_service")
                 for facts in nodes
             )
-            found[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
-        return found
+            sizes[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
+        return sizes
 
     def suspend_replacement(self, group: str) -> None:
         """Recorded as an action."""

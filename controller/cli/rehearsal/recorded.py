@@ -43,20 +43,20 @@ class Record:
 
 def files_of(paths: Iterable[str]) -> list[Path]:
     """The files named, and all files below the folders named, by name; hidden ones are left out. Raises Unreadable."""
-    found: list[Path] = []
+    files: list[Path] = []
     for name in paths:
         path = Path(name)
         try:
             if path.is_dir():
-                found += sorted(
+                files += sorted(
                     entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry.relative_to(path))
                 )
             else:
                 path.open("rb").close()
-                found.append(path)
+                files.append(path)
         except OSError as error:
             raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
-    return found
+    return files
 
 
 def text_of(file: Path) -> str:
@@ -94,10 +94,10 @@ def records_of(file: Path) -> Iterator[Record]:
     if len(lines) < 2 or all(wrong for _, wrong in parsed):
         yield Record(name, None, problem)
         return
-    for number, (found, wrong) in enumerate(parsed, 1):
+    for number, (items, wrong) in enumerate(parsed, 1):
         if wrong:
             yield Record(name, None, f"line {number}: {wrong}")
-        for value in found:
+        for value in items:
             yield from _records(name, value)
 
 
@@ -126,8 +126,8 @@ def _one_after_the_other(text: str) -> tuple[list[Any], str] | None:
 
 
 def _after_blanks(text: str, start: int) -> int:
-    found = _BLANKS.match(text, start)
-    return found.end() if found is not None else start
+    match = _BLANKS.match(text, start)
+    return match.end() if match is not None else start
 
 
 def _records(name: str, value: Any) -> Iterator[Record]:
@@ -140,8 +140,8 @@ def _records(name: str, value: Any) -> Iterator[Record]:
         return
     body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
     if isinstance(body, str) and "detail-type" not in value:
-        found, problem = _parsed(body)
-        for inner in found:
+        values, problem = _parsed(body)
+        for inner in values:
             yield from _records(name, inner)
         if problem:
             yield Record(name, None, f"the body of a message is {problem}")
@@ -159,7 +159,7 @@ def _record(name: str, value: Any) -> Record:
         return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
     kind = value.get("detail-type", value.get("detail_type"))  # AWS's own pages spell it both ways
     missing = [
-        key for key, found in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(found, str)
+        key for key, field in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(field, str)
     ]
     if missing:
         return Record(name, None, f"no event: {' and '.join(missing)} missing")

@@ -84,13 +84,13 @@ def differing(
     """Numbers of the permutations (with duplicates) that come to other statuses or members than the recorded order."""
     expected = replay(records, matching, policy, elastic, now).outcome
     generator = random.Random(seed)
-    found = []
+    numbers = []
     for number in range(times):
         shuffled = [*records, *(record for record in records if generator.random() < 0.5)]
         generator.shuffle(shuffled)
         if replay(shuffled, matching, policy, elastic, now).outcome != expected:
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
@@ -113,8 +113,13 @@ def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag)
             outcomes.append(take_in(memory.ports(), record.event, elastic))
         except ControllerError as error:
             return {**line, "reason": str(error)}
-    told = min(outcomes, key=lambda outcome: _OF_HANDLERS.index(outcome.kind))
-    return {**line, "outcome": told.kind, "reason": told.reason, "instance": told.instance or line["instance"]}
+    strongest = min(outcomes, key=lambda outcome: _OF_HANDLERS.index(outcome.kind))
+    return {
+        **line,
+        "outcome": strongest.kind,
+        "reason": strongest.reason,
+        "instance": strongest.instance or line["instance"],
+    }
 
 
 def _instance_in(event: Mapping[str, Any]) -> str:

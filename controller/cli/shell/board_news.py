@@ -43,22 +43,22 @@ class _FromFile:
 
     def next(self) -> Iterable[Entry]:
         with unreadable(self._file):
-            found = [entry for event in self._tail.next() for entry in self._board.told(event)]
+            entries = [entry for event in self._tail.next() for entry in self._board.told(event)]
         self.over = self._board.over
-        return found
+        return entries
 
 
 class _FromReports:
     def __init__(self, job: str | None) -> None:
         self.name, self.over = reported(job).job, False
-        self._shown = self._asked = 0.0
+        self._shown = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
         from dyntrain.training.report.board import latest, of_history
 
-        if self._asked and time.monotonic() - self._asked < REPORT_SECONDS:
+        if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
-        self._asked = time.monotonic()
+        self._last_read = time.monotonic()
         report = reported(self.name)
         self.over = report.state in ("finished", "failed")
         if report.history is None:

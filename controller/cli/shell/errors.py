@@ -18,8 +18,8 @@ def one_clear_line() -> Iterator[None]:
     try:
         yield
     except RetryLater as error:
-        told = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
-        raise click.ClickException(told) from error
+        message = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
+        raise click.ClickException(message) from error
     except ControllerError as error:
         raise click.ClickException(on_one_line(error)) from error
     except KeyboardInterrupt:

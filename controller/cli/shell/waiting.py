@@ -26,11 +26,11 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
     at, over = [doing], threading.Event()
 
     def tell() -> None:
-        told, pause = "", silent
+        shown, pause = "", silent
         while not over.wait(pause):
-            if at[0] != told:
-                told, pause = at[0], LOOK_SECONDS
-                click.echo(f"{printable(told)} ...", file=terminal)
+            if at[0] != shown:
+                shown, pause = at[0], LOOK_SECONDS
+                click.echo(f"{printable(shown)} ...", file=terminal)
 
     if not terminal.isatty():
         yield lambda _next: None

@@ -58,12 +58,12 @@ def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None)
     raised = ["the script raised:", *shown_lines(job["traceback"])] if job["traceback"] else []
     if job["state"] != "failed":
         return raised
-    said = [] if raised else shown_lines(job["reason"])[1:]
+    output = [] if raised else shown_lines(job["reason"])[1:]
     blamed = (INSTANCE.findall(job["reason"]) or [job.get("coordinator") or ""])[-1]
     log = (log_of or _log_on_ec2(cluster["cluster"]))(blamed)
     return [
         *raised,
-        *(["its script's last output:", *said] if said else []),
+        *(["its script's last output:", *output] if output else []),
         f"the job failed: {in_brief(job['reason'])}; {log}",
     ]
 
@@ -96,8 +96,15 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
     """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
     doubt = cluster.get("unverified")
-    said = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
-    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *_held(cluster), *said]
+    unverified = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
+    return [
+        *_job_lines(cluster, now),
+        *_after(cluster),
+        *_stays(cluster),
+        *_closing(cluster),
+        *_held(cluster),
+        *unverified,
+    ]
 
 
 def _held(cluster: dict[str, Any]) -> list[str]:
@@ -146,8 +153,8 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if progress.get("metrics"):
         lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
     if progress.get("silenced"):
-        told = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
-        lines.append(f"  checks of the script that are silenced: {', '.join(told)}")
+        silenced = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
+        lines.append(f"  checks of the script that are silenced: {', '.join(silenced)}")
     if progress.get("stalled") and job["alive"] and job["state"] not in OVER:
         lines.append(f"  stalled: {progress['stalled']}")
     slow = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})

@@ -12,7 +12,7 @@ _BULKY = frozenset({"inputs"})  # of a pool's decision, for `pool plan --from-fi
 
 
 @dataclass(frozen=True)
-class Told:
+class EntryText:
     """`what` is neither the kind nor the detail: the statuses before and after, or the entry's other fields."""
 
     kind: str
@@ -21,7 +21,7 @@ class Told:
     detail: str
 
 
-def told(entry: Entry, *, wide: bool = False) -> Told:
+def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
     """`wide`: with fields that are too long for a line."""
     if isinstance(entry, StatusChanged):
         what = f"{entry.before or 'unknown'} -> {entry.after}"
@@ -30,4 +30,4 @@ def told(entry: Entry, *, wide: bool = False) -> Told:
     else:
         skipped = _ELSEWHERE if wide else _ELSEWHERE | _BULKY
         what = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
-    return Told(entry.kind, entry.instance, what, " ".join(entry.detail.split()))
+    return EntryText(entry.kind, entry.instance, what, " ".join(entry.detail.split()))

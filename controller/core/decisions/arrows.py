@@ -53,20 +53,20 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 }
 
 
-def unexplained(told: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
+def unexplained(statuses: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
     """Which of the statuses `told` of one instance no arrow explains, a sentence each; both are (time, what), oldest
     first. Each cause counts once, and those before it are over then: who was asked to join once comes back once.
     """
-    causes, found = list(happened), list[str]()
+    causes, problems = list(happened), list[str]()
     before: Status | None = None
-    for at, after in told:
+    for at, after in statuses:
         wanted = ARROWS.get((before, after), frozenset())
         if after != before and Cause.COURSE not in wanted:
             place = next((n for n, (then, cause) in enumerate(causes) if cause in wanted and then <= at), None)
             if place is None:
                 why = "; or ".join(cause.value for cause in Cause if cause in wanted) or "there is none"
-                found.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
+                problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
             else:
                 del causes[: place + 1]
         before = after
-    return found
+    return problems

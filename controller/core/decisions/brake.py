@@ -42,7 +42,7 @@ def held(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, n
     silent = [node for node in nodes if _silent(node.view, rules)]
     doubtful = [node for node in silent if node.view.instance in due]
     lately = sum(_ended_lately(node.view, now) for node in silent)
-    if len(doubtful) + lately <= HANDFUL and not any(map(_told, doubtful)):
+    if len(doubtful) + lately <= HANDFUL and not any(map(_announced, doubtful)):
         return frozenset()
     return frozenset(node.view.instance for node in doubtful)
 
@@ -69,8 +69,8 @@ def _ended_lately(node: View, now: float) -> bool:
     return end is not None and now - end.at < WITHIN_SECONDS
 
 
-def _told(node: NodeStatus) -> bool:
+def _announced(node: NodeStatus) -> bool:
     """Whether people were told that it is held, since it came to stand as it does."""
-    told, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
+    alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
     since = status.at if status is not None else 0.0
-    return told is not None and told.value == node.standing.line and told.at >= since
+    return alarm is not None and alarm.value == node.standing.line and alarm.at >= since

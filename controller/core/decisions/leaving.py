@@ -39,10 +39,10 @@ def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now:
         latest = _longest(node, job, rules) if node.instance in members else None
         if latest is None or latest <= now:
             continue
-        said = f"the next window opens at {opening.text}"
+        sentence = f"the next window opens at {opening.text}"
         if latest < opening.at:
-            said = f"its group waits for {(latest - now) / 60:.0f} minutes more; {said}"
-        waits[node.instance] = Wait(min(latest, opening.at), said)
+            sentence = f"its group waits for {(latest - now) / 60:.0f} minutes more; {sentence}"
+        waits[node.instance] = Wait(min(latest, opening.at), sentence)
     return waits
 
 

@@ -83,20 +83,20 @@ def replaced(views: Sequence[View], old: Membership, heard: JobFacts | None, rul
     """
     nodes = {node.instance: node for node in views}
     trains = {member.instance_id for member in heard.report.members} if heard is not None else set()
-    found: dict[str, str] = {}
+    successors: dict[str, str] = {}
     for successor in sorted(views, key=lambda node: node.instance):
         gone = nodes.get(predecessor(successor) or "")
-        if gone is None or not gone.base or gone.terminated or gone.instance in found or _leads(old, gone):
+        if gone is None or not gone.base or gone.terminated or gone.instance in successors or _leads(old, gone):
             continue
         able = (
             successor.prepared
             and successor.wanted
             and successor.going is None
-            and _enough(nodes, {gone.instance, *found}, rules)
+            and _enough(nodes, {gone.instance, *successors}, rules)
         )
         if able or gone.instance not in trains.union(old.members):
-            found[gone.instance] = successor.instance
-    return {instance: successor for instance, successor in found.items() if not _circular(instance, found)}
+            successors[gone.instance] = successor.instance
+    return {instance: successor for instance, successor in successors.items() if not _circular(instance, successors)}
 
 
 def given_up(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
@@ -120,11 +120,11 @@ def _enough(nodes: Mapping[str, View], without: set[str], rules: Rules) -> bool:
     )
 
 
-def _circular(start: str, found: Mapping[str, str]) -> bool:
+def _circular(start: str, successors: Mapping[str, str]) -> bool:
     """Whether nodes replace each other in a ring: then nobody is given up."""
     seen: set[str] = set()
     at = start
-    while at in found and at not in seen:
+    while at in successors and at not in seen:
         seen.add(at)
-        at = found[at]
+        at = successors[at]
     return at in seen

@@ -67,7 +67,7 @@ def derive(
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
     """Whether the launch has waited for its preparation as long as it may; for who was not asked nobody waits."""
-    if node.base or (node.tags is not None and not node.asked) or node.phase not in ("warm", "launching"):
+    if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
     if node.preparation is not None and node.preparation.outcome in ("prepared", "prepare_failed"):
         return False
@@ -181,7 +181,7 @@ def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
     if node.going is Reason.REPLACED and job.report is not None and not job.alive:
         # its ps-lite servers may be in use, whatever keeps the coordinator silent
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
-    why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
+    why = node.going or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
     if node.elastic and _failure(node) and node.going is not None:

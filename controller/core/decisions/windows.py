@@ -30,10 +30,10 @@ def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
     """None: one is open, or there are none, so that nothing has to wait."""
     openings = []
     for window in windows:
-        found = opening_after(window, now - window.length.total_seconds())
-        if found <= now:
+        at = opening_after(window, now - window.length.total_seconds())
+        if at <= now:
             return None
-        openings.append(Opening(found, window))
+        openings.append(Opening(at, window))
     return min(openings, key=lambda opening: opening.at, default=None)
 
 
@@ -42,4 +42,4 @@ def opening_after(window: LeaveWindow, bound: float) -> float:
     ago may be still to come.
     """
     start = datetime.fromtimestamp(bound, zone(window.time_zone))
-    return next(found for moment in CronSim(window.schedule, start) if (found := moment.timestamp()) > bound)
+    return next(at for moment in CronSim(window.schedule, start) if (at := moment.timestamp()) > bound)

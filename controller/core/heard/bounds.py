@@ -27,12 +27,12 @@ def impossible(report: NodeReport, sent: float) -> str:
     return ""
 
 
-def unlikely(known: NodeFacts, said: Preparation) -> str:
+def unlikely(known: NodeFacts, report: Preparation) -> str:
     """Why the word of a machine of which this is `known` cannot be its own; empty where it can."""
     read = known.state_read
     launched = max(known.started_at, read.launched_at or 0.0 if read is not None else 0.0)
-    if not launched or said.at < launched:  # of an earlier life, which says nothing of this one
+    if not launched or report.at < launched:  # of an earlier life, which says nothing of this one
         return ""
-    if said.attempt <= FORMER_ATTEMPTS + said.at - launched or said.attempt >= launched - CLOCK_SECONDS:
+    if report.attempt <= FORMER_ATTEMPTS + report.at - launched or report.attempt >= launched - CLOCK_SECONDS:
         return ""
     return "attempt: there cannot have been so many since the instance was launched"

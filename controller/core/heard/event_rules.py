@@ -102,9 +102,9 @@ def matches(pattern: Pattern, event: Any) -> bool:
     )
 
 
-def _one_of(allowed: list[Any], found: Any) -> bool:
+def _one_of(allowed: list[Any], actual: Any) -> bool:
     """A value that is a list matches when one of its elements does."""
-    values = found if isinstance(found, list) else [found]
+    values = actual if isinstance(actual, list) else [actual]
     return any(_is(rule, value) for rule in allowed for value in values)
 
 

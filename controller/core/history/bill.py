@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dyntrain.controller.core.history.metering import last_told, runs_for
+from dyntrain.controller.core.history.metering import last_entry, runs_for
 from dyntrain.controller.core.history.trail import Metered
 from dyntrain.controller.core.views.view import Rules, View
 
@@ -60,13 +60,13 @@ def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, st
     """What ran after `start`, from where on `entries` are the whole trail. A machine of which they begin with its end,
     or say nothing although it runs, ran at `start` already: what began later has its beginning among them.
     """
-    told: dict[str, list[Metered]] = {}
+    by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(entries, key=lambda entry: entry.since):  # functions that overlap write out of order, and twice
-        told.setdefault(entry.instance, []).append(entry)
-    spans = [span for known in told.values() for span in _lives(known, start)]
+        by_instance.setdefault(entry.instance, []).append(entry)
+    spans = [span for known in by_instance.values() for span in _lives(known, start)]
     for node in views:
-        last = last_told(node)
-        if node.instance not in told and last is not None and last.state == "on" and runs_for(node, rules):
+        last = last_entry(node)
+        if node.instance not in by_instance and last is not None and last.state == "on" and runs_for(node, rules):
             began = node.started or start
             spans.append(_span(last, max(began, start), None, cut=began < start))
     return spans
@@ -87,9 +87,9 @@ def unmetered(trail: Iterable[Metered], trained: Iterable[str], views: Iterable[
     """
     known = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
-    told = known | {name for name, node in nodes.items() if last_told(node) is not None}
+    metered = known | {name for name, node in nodes.items() if last_entry(node) is not None}
     running = {name for name, node in nodes.items() if runs_for(node, rules)}
-    return sorted((running | set(trained)) - told)
+    return sorted((running | set(trained)) - metered)
 
 
 def bill(spans: Iterable[Span], prices: Prices, now: float, *, each: bool = False) -> Bill:

@@ -17,7 +17,7 @@ def metered(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, .
     return tuple(entry for node in views if (entry := _entry(node, rules, now)) is not None)
 
 
-def last_told(node: View) -> Metered | None:
+def last_entry(node: View) -> Metered | None:
     """What the trail last said of it; `since` is when that was written."""
     billed = node.facts.acks.billed
     if billed is None:
@@ -35,22 +35,22 @@ def runs_for(node: View, rules: Rules) -> bool:
 
 
 def _entry(node: View, rules: Rules, now: float) -> Metered | None:
-    told, machine = last_told(node), node.facts.machine
+    last, machine = last_entry(node), node.facts.machine
     if not runs_for(node, rules):
-        if told is None or told.state == "off":
+        if last is None or last.state == "off":
             return None
-        return told.model_copy(update={"state": "off", "since": _ended(node, now)})
+        return last.model_copy(update={"state": "off", "since": _ended(node, now)})
     if machine is None:
         return None
     role = "master" if node.master else "base" if node.base else "elastic"
     since = now
-    if (told is None or told.state == "off") and _its_own(node, rules):
+    if (last is None or last.state == "off") and _its_own(node, rules):
         began = min(node.started or now, now)
-        since = began if told is None or began > told.since else now
+        since = began if last is None or began > last.since else now
     entry = Metered(
         instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=since
     )
-    return entry if told is None or told.line != entry.line else None
+    return entry if last is None or last.line != entry.line else None
 
 
 def _its_own(node: View, rules: Rules) -> bool:

@@ -239,8 +239,8 @@ def _heard(pool: Pool, proposal: int, known: tuple[Proposal, ...], at: float) ->
 
 
 def _agreed(pool: Pool, readings: tuple[Proposal, ...]) -> int:
-    asked = [reading.proposal for reading in readings[-pool.readings :]]
-    return asked[0] if len(asked) == pool.readings and len(set(asked)) == 1 else pool.current
+    proposals = [reading.proposal for reading in readings[-pool.readings :]]
+    return proposals[0] if len(proposals) == pool.readings and len(set(proposals)) == 1 else pool.current
 
 
 def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:

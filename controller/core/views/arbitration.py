@@ -47,7 +47,7 @@ def _counts(facts: NodeFacts, settling: float, times: tuple[float, float], stays
     (happened, started), (by_event, by_read) = times, stays
     if started > happened + settling:
         return True
-    told = facts.acks.status
-    if told is None or by_event == by_read or not happened < started < told.at:
+    status = facts.acks.status
+    if status is None or by_event == by_read or not happened < started < status.at:
         return False
-    return told.value.partition(" ")[0] in (_IN if by_read else _OUT)
+    return status.value.partition(" ")[0] in (_IN if by_read else _OUT)

@@ -50,7 +50,7 @@ class Reason(StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
-    def told(self, over: bool) -> str:
+    def sentence_for(self, over: bool) -> str:
         """The sentence; where the job is over it advises no launch, which would be ended at once."""
         return self.sentence.partition("; launch")[0] if over else self.sentence
 

@@ -79,13 +79,13 @@ def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
     )
 
 
-def above(membership: Membership, found: Target) -> Membership:
+def above(membership: Membership, other: Target) -> Membership:
     """To go on from where somebody else has published `found`. A later nomination than ours stands: its coordinator
     may hold the job, and would be refused if the target named the one before.
     """
-    more: dict[str, object] = {"revision": found.revision + 1}
-    if found.term > membership.term:
-        more |= {"coordinator": found.coordinator, "term": found.term}
+    more: dict[str, object] = {"revision": other.revision + 1}
+    if other.term > membership.term:
+        more |= {"coordinator": other.coordinator, "term": other.term}
     return membership.model_copy(update=more)
 
 

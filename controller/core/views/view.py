@@ -32,14 +32,14 @@ class Rules:
 
     policy: ClusterPolicy
     elastic: ElasticTag = ELASTIC_TAG
-    found: tuple[str, ...] = ()
+    stack_groups: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The cluster's Auto Scaling groups: those that its policy registers, then those that its own stack made
-        (`found`). A tag that people can set makes no group the cluster's.
+        (`stack_groups`). A tag that people can set makes no group the cluster's.
         """
-        return (*self.policy.groups, *(group for group in self.found if group not in self.policy.groups))
+        return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
     @property
     def elastic_tag(self) -> str:
@@ -63,7 +63,7 @@ class View:
     base: bool
     master: bool
     owned: bool
-    asked: bool
+    requested: bool
     state: InstanceState | None
     terminated: bool
     group: str | None
@@ -149,7 +149,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         base=based or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
-        asked=elastic or _asked(facts, rules),
+        requested=elastic or _requested(facts, rules),
         state=state,
         terminated=facts.terminated,
         group=group,
@@ -168,7 +168,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     )
 
 
-def _asked(facts: NodeFacts, rules: Rules) -> bool:
+def _requested(facts: NodeFacts, rules: Rules) -> bool:
     registers = (facts.tags_event, facts.tags_read)  # `wished` is not in facts of an earlier release
     tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
     wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
@@ -240,14 +240,16 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
     Maintenance that is scheduled for a later day is not either, before its lead time.
     """
     lead = policy.notice_lead_seconds
-    said: dict[str, Notice] = {}
+    by_ref: dict[str, Notice] = {}
     for notice in facts.notices:
         if notice.ref:
-            said[notice.ref] = max(notice, said.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order))
+            by_ref[notice.ref] = max(
+                notice, by_ref.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order)
+            )
     advice = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
     live = [
         notice.model_copy(update={"deadline": deadline})
-        for notice in (*(n for n in facts.notices if not n.ref), *said.values())
+        for notice in (*(n for n in facts.notices if not n.ref), *by_ref.values())
         if not notice.closed
         and not (notice.kind == GROUP_ENDS and policy.leave_windows)  # its hook says how long it stays
         and (deadline := advice.deadline(notice.kind, notice.deadline)) is not None

@@ -27,12 +27,12 @@ def kind_of(words: list[str]) -> Victim | None:
 
 def processes(root: int) -> dict[Victim, list[int]]:
     """The descendants of `root` by kind, in order of their ids. Zombies have no command line and are left out."""
-    found: dict[Victim, list[int]] = {kind: [] for kind in Victim}
+    victims: dict[Victim, list[int]] = {kind: [] for kind in Victim}
     for pid in sorted(descendants(root)):
         kind = kind_of(_words(pid))
         if kind is not None:
-            found[kind].append(pid)
-    return found
+            victims[kind].append(pid)
+    return victims
 
 
 def strays(endpoint: str) -> list[str]:

@@ -19,7 +19,7 @@ from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_words
 from dyntrain.controller.local.chaos.people import People
 from dyntrain.controller.local.chaos.plan import changes, faults, stretched
-from dyntrain.controller.local.chaos.standstill import Standstill, told_of
+from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
 from dyntrain.controller.local.chaos.storm import Storm
 from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
@@ -126,8 +126,8 @@ class Watch:
         )
         if done.returncode:
             raise RuntimeError(f"dyntrain status: {done.stderr.strip()}")
-        found: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
-        return found
+        status: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
+        return status
 
     def accuracy(self) -> float | None:
         """Of the last epoch that ended."""
@@ -197,15 +197,15 @@ def run_chaos(
             if volume is not None:
                 volume.close(keep=directory is not None)
     written = report(
-        seed, time.monotonic() - began, storm.counts, people.made, verdict, census.strays(cloud.endpoint), job
+        seed, time.monotonic() - began, storm.counts, people.change_count, verdict, census.strays(cloud.endpoint), job
     )
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(written, indent=2) + "\n")
     print(json.dumps(written, indent=2))
-    found = problems(written)
-    for problem in found:
+    lines = problems(written)
+    for problem in lines:
         print(f"PROBLEM: {problem}")
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
@@ -271,7 +271,7 @@ def _hunt(
         "samples_lost": lost,
         "samples_doubled": doubled,
         "final_accuracy": watch.accuracy(),
-        **told_of(stalls, watch.events(), faults_ended),
+        **stall_report(stalls, watch.events(), faults_ended),
     }
     return storm, people, verdict, job
 
@@ -284,7 +284,7 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
     until = Deadline(patience, headroom=1.0)
     if patience > QUIET_SECONDS:
         tell(f"a node that failed too often cools down for {patience - QUIET_SECONDS:.0f} s more")
-    calm, epochs, told = 0, watch.epochs(), ""
+    calm, epochs, shown = 0, watch.epochs(), ""
     while True:
         try:
             verdict = judge(watch.look(), people.wishes)
@@ -299,7 +299,7 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
                     f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
                 )
             return verdict
-        if (line := "; ".join(verdict.stuck)) != told:
+        if (line := "; ".join(verdict.stuck)) != shown:
             tell(f"not yet: {line}" if line else "as wished; does it stay so?")
-            told = line
+            shown = line
         time.sleep(LOOK_SECONDS)

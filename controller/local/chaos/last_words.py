@@ -15,10 +15,10 @@ GRAVE = {"WARNING", "ERROR", "CRITICAL"}
 
 def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
     """Of each machine that a problem names, of every coordinator, and what the controller's handlers warned of."""
-    told = "\n".join(problems)
+    text = "\n".join(problems)
     for machine in sorted((state_dir / "machines").glob("*")):
         wanted = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
-        for pattern in wanted if machine.name in told else wanted[-1:]:
+        for pattern in wanted if machine.name in text else wanted[-1:]:
             for log in sorted((machine / LOGS).glob(pattern)):
                 yield from _words(f"{log.name} of {machine.name}", tail(log))
     for log in sorted((state_dir / "logs").glob("handler-*.log")):

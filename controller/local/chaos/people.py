@@ -48,7 +48,7 @@ class People:
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
         self.wishes = Wishes()
-        self.made = 0
+        self.change_count = 0
 
     def start(self, changes: Sequence[Change]) -> None:
         self._thread = threading.Thread(target=self._run, args=(changes, time.monotonic()), name="people", daemon=True)
@@ -70,7 +70,7 @@ class People:
                 self._tell(f"{change.wish} was refused: {error}")
                 continue
             if done:
-                self.made += 1
+                self.change_count += 1
                 self._tell(f"people: {change.wish} {done}")
 
     def _make(self, change: Change) -> str:

@@ -47,28 +47,28 @@ class Standstill:
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def parts(still: Standstill, told: Iterable[Event]) -> dict[str, float]:
+def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
     """Seconds, summed by what was waited for: `starts` of processes and connections; `patience`, until somebody was
     given up or the coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
     """
-    found: dict[str, float] = {}
+    seconds_by_kind: dict[str, float] = {}
     at = still.began
-    for event in sorted(told, key=lambda event: event.at):
+    for event in sorted(events, key=lambda event: event.at):
         kind = _WAITED_FOR.get(type(event))
         if kind is not None and at <= event.at <= still.ended:
-            found[kind] = found.get(kind, 0.0) + event.at - at
+            seconds_by_kind[kind] = seconds_by_kind.get(kind, 0.0) + event.at - at
             at = event.at
-    found[LAST] = still.ended - at
-    return {kind: round(seconds, 1) for kind, seconds in found.items() if seconds >= 0.05}
+    seconds_by_kind[LAST] = still.ended - at
+    return {kind: round(seconds, 1) for kind, seconds in seconds_by_kind.items() if seconds >= 0.05}
 
 
-def told_of(times: Iterable[Standstill], told: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+def stall_report(times: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
     """The report's lines: of the longest stall, and how long any lasted after the last fault."""
     known = list(times)
     longest = max(known, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
     return {
         "longest_stall_seconds": round(longest.seconds, 1),
-        "longest_stall_parts": parts(longest, told) if known else {},
+        "longest_stall_parts": parts(longest, events) if known else {},
         "longest_stall_after_faults_seconds": round(
             max((still.after(faults_ended) for still in known), default=0.0), 1
         ),

@@ -133,14 +133,16 @@ class Storm:
         if self._volume is not None and self._volume.go_on():
             self._tell("the volume goes on")
 
-    def _hit(self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, told: str) -> str | None:
+    def _hit(
+        self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
+    ) -> str | None:
         """A host whose link is not `hit` in this way already."""
         among = [] if self._network is None else sorted(set(self._network.hosts) - hit)
         if self._network is None or not among or not act(self._network, host := among[int(pick * len(among))]):
             return None
         hit.add(host)
         self._struck[kind] += 1
-        self._tell(f"fault: {host} {told}")
+        self._tell(f"fault: {host} {sentence}")
         return host
 
     def _speed_up(self, host: str) -> None:

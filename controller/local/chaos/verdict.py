@@ -107,7 +107,7 @@ def report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is written. `job`: samples_lost, samples_doubled, final_accuracy, and of stalls (`standstill.told_of`)."""
+    """The report. `job`: samples_lost, samples_doubled, final_accuracy, and the keys of `standstill.stall_report`."""
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -124,11 +124,11 @@ def report(
 
 def problems(written: Mapping[str, Any]) -> list[str]:
     """One line for each thing that a clean run does not have."""
-    found = [f"stuck: {line}" for line in written["stuck"]] + [f"left over: {line}" for line in written["orphans"]]
+    lines = [f"stuck: {line}" for line in written["stuck"]] + [f"left over: {line}" for line in written["orphans"]]
     if written["samples_lost"] is None:
-        found.append("there is no ledger to audit")
+        lines.append("there is no ledger to audit")
     elif written["samples_lost"] or written["samples_doubled"]:
-        found.append(f"{written['samples_lost']} samples lost, {written['samples_doubled']} doubled")
+        lines.append(f"{written['samples_lost']} samples lost, {written['samples_doubled']} doubled")
     if written["final_accuracy"] is None or written["final_accuracy"] < GOOD_ACCURACY:
-        found.append(f"the accuracy is {written['final_accuracy']}, below {GOOD_ACCURACY}")
-    return found
+        lines.append(f"the accuracy is {written['final_accuracy']}, below {GOOD_ACCURACY}")
+    return lines

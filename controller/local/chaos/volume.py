@@ -119,5 +119,5 @@ def _run(*command: str) -> None:
     except FileNotFoundError as error:
         raise VolumeUnavailable(f"{command[0]} is not there (packages e2fsprogs, mount)") from error
     except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(said).split())}") from error
+        output = getattr(error, "stderr", "") or str(error)
+        raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(output).split())}") from error

@@ -293,17 +293,17 @@ class Cloud:
                 Parameters=[{"ParameterKey": "Stage", "ParameterValue": stage}],
             )
             parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
-            found = [parse_function(properties) for properties in stacks.functions(self.account, name)]
+            parsed_functions = [parse_function(properties) for properties in stacks.functions(self.account, name)]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(
                 f"the controller's stack could not be made: {error!r}; see {self.trace.path}"
             ) from error
         self.table = str(parameter["Value"])
-        self.rules = together(rules for _function, rules in found)
-        self.dead_letters.use({function.name: function.destination for function, _rules in found})
+        self.rules = together(rules for _function, rules in parsed_functions)
+        self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
         # whose keys sign is what the deployer of a region writes into the stage's configuration
         own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
-        self.lambdas.start([function for function, _rules in found], own)
+        self.lambdas.start([function for function, _rules in parsed_functions], own)
 
     def _handler_variables(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}

@@ -293,8 +293,8 @@ class Groups:
             )
             if action is not None and named and member.group == group:
                 return action
-        asked = f"token {token}" if token is not None else f"instance ID {instance_id}"
-        raise ApiError("ValidationError", f"No active Lifecycle Action found with {asked}")
+        by = f"token {token}" if token is not None else f"instance ID {instance_id}"
+        raise ApiError("ValidationError", f"No active Lifecycle Action found with {by}")
 
     def _conclude(self, action: LifecycleAction, result: Result) -> None:
         member = self._members[action.instance_id]

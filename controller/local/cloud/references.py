@@ -38,10 +38,10 @@ def add_public_images(account: Account) -> None:
         known._parameters[name].append(image)
 
 
-def _of_a_wait(asked: Any, resources_map: Any) -> bool:
-    if not isinstance(asked, list):
+def _of_a_wait(get_att: Any, resources_map: Any) -> bool:
+    if not isinstance(get_att, list):
         return False
-    declared = resources_map._resource_json_map.get(asked[0], {})
+    declared = resources_map._resource_json_map.get(get_att[0], {})
     return bool(declared.get("Type") == "AWS::CloudFormation::WaitCondition")
 
 
@@ -61,7 +61,7 @@ def resolve_references() -> None:
         if isinstance(cleaned, list):
             cleaned = [one for one in cleaned if one is not None]  # AWS::NoValue, which moto leaves in lists
         return (
-            _REFERENCE.sub(lambda found: value(found[1], resources_map), cleaned)
+            _REFERENCE.sub(lambda match: value(match[1], resources_map), cleaned)
             if isinstance(cleaned, str)
             else cleaned
         )

@@ -87,12 +87,12 @@ class Reservations:
     ) -> str:
         """An on-demand capacity reservation, or (`kind` capacity-block) a Capacity Block; returns its id."""
         end = time.time() + seconds if seconds is not None else None
-        made = CapacityReservation(
+        reservation = CapacityReservation(
             f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, end
         )
         with self._lock:
-            self._capacity[made.id] = made
-        return made.id
+            self._capacity[reservation.id] = reservation
+        return reservation.id
 
     def use(self, reservation: str, used: int) -> None:
         """So many instances run in the capacity reservation now. Raises KeyError."""

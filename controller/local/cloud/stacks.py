@@ -28,11 +28,11 @@ def complete(account: Account, name: str) -> list[tuple[str, str]]:
     for logical, resource in stack.template_dict["Resources"].items():
         complete_one = _COMPLETE.get(resource["Type"])
         if complete_one is not None and stack.resource_map.get(logical) is not None:
-            made = str(clean_json({"Ref": logical}, stack.resource_map))
+            physical = str(clean_json({"Ref": logical}, stack.resource_map))
             properties = clean_json(resource["Properties"], stack.resource_map)
-            hooks += [(made, hook) for hook in complete_one(account, made, properties)]
+            hooks += [(physical, hook) for hook in complete_one(account, physical, properties)]
             if resource["Type"] == GROUP:
-                _tag(account.autoscaling.autoscaling_groups[made], stack, logical)
+                _tag(account.autoscaling.autoscaling_groups[physical], stack, logical)
     return hooks
 
 
@@ -95,8 +95,8 @@ def let_go(account: Account, name: str) -> None:
             if stack.resource_map.get(logical) is not None:
                 let_go_one(account, str(clean_json({"Ref": logical}, stack.resource_map)))
     for logical, resource in resources.items():
-        made = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
-        if made is not None and made.physical_resource_id not in account.autoscaling.autoscaling_groups:
+        group = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
+        if group is not None and group.physical_resource_id not in account.autoscaling.autoscaling_groups:
             del stack.resource_map._parsed_resources[logical]
 
 
@@ -138,11 +138,11 @@ def functions(account: Account, name: str) -> list[dict[str, Any]]:
     """The properties of the stack's functions, resolved; what `Globals` says to all of them goes in below their own."""
     stack = account.cloudformation.get_stack(name)
     of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
-    found = []
+    of_stack = []
     for resource in stack.template_dict["Resources"].values():
         if resource["Type"] == FUNCTION:
             properties = resource["Properties"]
             variables = {**of_all, **properties.get("Environment", {}).get("Variables", {})}
-            told = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
-            found.append(clean_json({**told, "Environment": {"Variables": variables}}, stack.resource_map))
-    return found
+            kept = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
+            of_stack.append(clean_json({**kept, "Environment": {"Variables": variables}}, stack.resource_map))
+    return of_stack

@@ -22,8 +22,8 @@ _Loader.add_constructor("!Condition", lambda _loader, node: {"Condition": node.v
 
 
 def parsed(template: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
-    return found
+    document: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
+    return document
 
 
 def read_fast() -> None:

@@ -120,7 +120,7 @@ class PatientDisplay:
 
     def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
         self._shown, self._every = shown, every
-        self._what, self._said = "", time.monotonic()
+        self._what, self._last_shown = "", time.monotonic()
         self._closed = threading.Event()
         self._beat = threading.Thread(target=self._run, name="what is being done", daemon=True)
         self._beat.start()
@@ -130,11 +130,11 @@ class PatientDisplay:
         self._what = what
 
     def tell(self, line: str) -> None:
-        self._said = time.monotonic()
+        self._last_shown = time.monotonic()
         self._shown.tell(line)
 
     def epoch(self, epoch: Segment) -> None:
-        self._said = time.monotonic()
+        self._last_shown = time.monotonic()
         self._shown.epoch(epoch)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class PatientDisplay:
 
     def _run(self) -> None:
         while not self._closed.wait(self._every / 8):
-            if self._what and time.monotonic() - self._said >= self._every:
+            if self._what and time.monotonic() - self._last_shown >= self._every:
                 self.tell(f"{ASIDE}{self._what}")
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
-from dyntrain.controller.local.demo.told import Told
+from dyntrain.controller.local.demo.statuses import Statuses
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 class Observations:
     """What was seen, with the time it was seen at (seconds since the epoch)."""
 
-    statuses: Told = field(default_factory=dict)
+    statuses: Statuses = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     base: set[str] = field(default_factory=set)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dyntrain.controller.core.decisions.arrows import Cause, unexplained
 from dyntrain.controller.local.demo.observer import Observations
-from dyntrain.controller.local.demo.told import Told
+from dyntrain.controller.local.demo.statuses import Statuses
 from dyntrain.training.audit import Audit
 from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
@@ -25,7 +25,7 @@ class Request:
 
 def build_report(
     seen: Observations,
-    told: Told,
+    statuses: Statuses,
     audit: Audit,
     joins: list[Request],
     leaves: list[Request],
@@ -35,8 +35,8 @@ def build_report(
     epochs = [_epoch(event) for event in seen.of(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
-        "statuses": {instance: [status for _, status in history] for instance, history in told.items()},
-        "statuses_told": _times(told),
+        "statuses": {instance: [status for _, status in history] for instance, history in statuses.items()},
+        "statuses_told": _times(statuses),
         "statuses_seen": _times(seen.statuses),
         "joins": [_join(seen, request, mount) for request in joins],
         "leaves": [_leave(seen, request) for request in leaves],
@@ -63,38 +63,38 @@ def pids_unchanged(seen: Observations) -> bool:
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
     """What a reader should not have to look for; empty when the story went as told."""
-    found = []
+    problems = []
     if report["samples_lost"] or report["samples_doubled"]:
-        found.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
+        problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
     if not report["survivor_pids_unchanged"]:
-        found.append("a survivor's process id changed")
+        problems.append("a survivor's process id changed")
     if report["instances_left_running"]:
-        found.append(f"left running: {', '.join(report['instances_left_running'])}")
-    for said in ("told", "seen"):
-        for instance, line in goes_back(report, report[f"statuses_{said}"]):
-            found.append(f"{instance}, as it was {said}: {line}")
+        problems.append(f"left running: {', '.join(report['instances_left_running'])}")
+    for source in ("told", "seen"):
+        for instance, line in goes_back(report, report[f"statuses_{source}"]):
+            problems.append(f"{instance}, as it was {source}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
         if statuses != order:
-            found.append(f"{leave['instance']} went through {statuses} instead of {order}")
+            problems.append(f"{leave['instance']} went through {statuses} instead of {order}")
         if leave["terminated_at"] is None:
-            found.append(f"{leave['instance']} was not terminated")
-    found += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
-    return found
+            problems.append(f"{leave['instance']} was not terminated")
+    problems += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
+    return problems
 
 
 def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
     """What nothing explains that was asked for in the demo, by instance."""
-    asked = [(join["instance"], join["requested_at"], Cause.ASKED) for join in report["joins"]]
-    asked += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
+    requests = [(join["instance"], join["requested_at"], Cause.ASKED) for join in report["joins"]]
+    requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
     for instance, history in statuses.items():
-        happened = [(at, cause) for about, at, cause in asked if about == instance]
+        happened = [(at, cause) for about, at, cause in requests if about == instance]
         for line in unexplained([(entry["at"], entry["status"]) for entry in history], happened):
             yield instance, line
 
 
-def _times(statuses: Told) -> dict[str, list[dict[str, Any]]]:
+def _times(statuses: Statuses) -> dict[str, list[dict[str, Any]]]:
     return {
         instance: [{"at": at, "status": status} for at, status in history] for instance, history in statuses.items()
     }

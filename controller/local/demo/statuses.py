@@ -15,7 +15,7 @@ from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.loops.ports import TrailEntry
 
 LOOK_SECONDS = 0.5
-Told = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
+Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
 
 
 def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
@@ -29,26 +29,26 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
     return [entry for page in pages for item in page["Items"] for entry in trail_of(item)]
 
 
-def statuses_told(entries: Iterable[TrailEntry]) -> Told:
+def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
     """A tag that is written once more says nothing new."""
-    told: Told = {}
+    statuses: Statuses = {}
     for stored in entries:
         entry = stored.entry
         if isinstance(entry, ActionDone) and entry.kind == SetStatusTag.__name__:
-            history = told.setdefault(entry.instance, [])
+            history = statuses.setdefault(entry.instance, [])
             if not history or history[-1][1] != entry.value:
                 history.append((stored.at, entry.value))
-    return told
+    return statuses
 
 
-def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Told:
+def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Statuses:
     """As soon as all `instances` are told to be removed: the trail of a pass is written after its actions. Otherwise
     what was told after `seconds` of an idle host.
     """
     deadline = Deadline(seconds)
     while True:
-        told = statuses_told(read())
-        last = {instance: history[-1][1] for instance, history in told.items()}
+        statuses = announced_statuses(read())
+        last = {instance: history[-1][1] for instance, history in statuses.items()}
         if all(last.get(instance) == "REMOVED" for instance in instances) or deadline.passed():
-            return told
+            return statuses
         time.sleep(LOOK_SECONDS)

@@ -20,8 +20,8 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.statuses import once_removed, trail
 from dyntrain.controller.local.demo.telling import Telling
-from dyntrain.controller.local.demo.told import once_removed, trail
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
 from dyntrain.training import events
@@ -77,8 +77,8 @@ class Story:
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
         self._leaves(second, began)
 
-        told = len(self.observer.seen.of(events.Segment))
-        self._wait(lambda seen: len(seen.of(events.Segment)) > told, "an epoch by those who stayed")
+        epochs = len(self.observer.seen.of(events.Segment))
+        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch by those who stayed")
         self.display.tell("> the story is told; the job would train on")
 
     def _joins(self, instance: str, began: float) -> None:
@@ -119,12 +119,12 @@ def run_demo(
         display.doing("the page starts")
         page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
         display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
-        report, problems, told = _play(cloud, display, epochs)
+        report, problems, page_input = _play(cloud, display, epochs)
         display.doing("" if stay else "everything is ended")
         if stay is None:
             stack.close()
         closing.close()
-        _write(report_path, report, problems, told)
+        _write(report_path, report, problems, page_input)
         if stay is not None:
             print(f"the cluster trains on, and the page stays until Ctrl-C: {page}")
             stay()
@@ -132,13 +132,13 @@ def run_demo(
 
 
 def _write(
-    report_path: Path, report: dict[str, Any], problems: Sequence[str], told: tuple[JobStory, str] | None
+    report_path: Path, report: dict[str, Any], problems: Sequence[str], page_input: tuple[JobStory, str] | None
 ) -> None:
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(report, indent=2) + "\n")
     print(summary(report, report_path))
-    if told is not None:
-        write_page(report_path.with_suffix(".html"), *told)
+    if page_input is not None:
+        write_page(report_path.with_suffix(".html"), *page_input)
         print(f"page to look at     {report_path.with_suffix('.html')}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
@@ -170,8 +170,8 @@ def _play(
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
     left = {leave.instance for leave in story.leaves}
-    told = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
-    report = build_report(observer.seen, told, audit, story.joins, story.leaves, mount)
+    statuses = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
+    report = build_report(observer.seen, statuses, audit, story.joins, story.leaves, mount)
     seen = observer.seen.events
     shown = (story_of_events(f"{CLUSTER}: the demo", seen), audit_text(observer.ledger.parent)) if seen else None
     return report, problems + shortcomings(report), shown

@@ -94,21 +94,21 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
             if type(resource).__name__ == "DeploymentPackage":
                 resource.filename = ZIP
 
-    said = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
+    config_file = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
     config = Config(
         chalice_stage=STAGE,
         user_provided_params={"project_dir": str(directory), "chalice_app": app},
-        config_from_disk=said,
+        config_from_disk=config_file,
     )
     files = OSUtils()
     policies = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=files), osutils=files)
     steps: list[Any] = [InjectDefaults(), NoZip(), policies, LambdaEventSourcePolicyInjector()]
     builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
-    made = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
+    template = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
     more = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = TemplateDeepMerger().merge(more, made)
-    return named(merged, said, STAGE)
+    merged: dict[str, Any] = TemplateDeepMerger().merge(more, template)
+    return named(merged, config_file, STAGE)
 
 
 def main() -> int:

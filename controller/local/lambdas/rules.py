@@ -73,12 +73,12 @@ class Rules:
 
 def period_of(expression: str) -> float:
     """Seconds of a `rate(...)`. Raises AppNotLoaded for anything else: the embedded cloud keeps no calendar."""
-    found = _RATE.match(expression)
-    if found is None:
+    match = _RATE.match(expression)
+    if match is None:
         raise AppNotLoaded(
             f"the embedded cloud runs rate(...) schedules only, not {expression!r}; use a rate in app.py"
         )
-    return int(found[1]) * _UNIT_SECONDS[found[2]]
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
@@ -98,8 +98,8 @@ def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
 
 
 def _stream(function: str, about: Mapping[str, Any]) -> StreamRule:
-    found = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
-    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in found)
+    patterns = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
+    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in patterns)
     return StreamRule(function, int(about["BatchSize"]), str(about["Stream"]), filters)
 
 

@@ -36,8 +36,10 @@ def item_key(record: Record) -> str:
 
 def wire_record(record: Record, region: str, stream_arn: str) -> Record:
     """moto's record in the shape that Lambda gets: https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html"""
-    made = record["dynamodb"]["ApproximateCreationDateTime"]
-    seconds = made.replace(tzinfo=datetime.UTC).timestamp() if isinstance(made, datetime.datetime) else float(made)
+    created = record["dynamodb"]["ApproximateCreationDateTime"]
+    seconds = (
+        created.replace(tzinfo=datetime.UTC).timestamp() if isinstance(created, datetime.datetime) else float(created)
+    )
     change = {**record["dynamodb"], "ApproximateCreationDateTime": seconds}
     return {**record, "awsRegion": region, "eventSourceARN": stream_arn, "dynamodb": change}
 

@@ -75,14 +75,14 @@ def installed(root: Path) -> Path:
 
 def _digest(root: Path) -> str:
     """Of the sources, and of what they are installed beside."""
-    found = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
+    digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
     for name in SOURCES:
         place = root / name
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
                 content = path.read_bytes()
-                found.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:16]
+                digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _install(root: Path, here: Path) -> None:

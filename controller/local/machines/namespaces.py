@@ -55,7 +55,7 @@ class Namespaces:
         self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
         self._prefix = ""
         self._links: dict[str, str] = {}
-        self._made = itertools.count(1)
+        self._link_numbers = itertools.count(1)
         self._lock = threading.Lock()
 
     @property
@@ -102,7 +102,7 @@ class Namespaces:
         with self._lock:
             link = self._links.get(host)
             if link is None:
-                link = f"{self.name}v{next(self._made)}"
+                link = f"{self.name}v{next(self._link_numbers)}"
                 self._make(link, address)
                 self._links[host] = link
         return ("ip", "netns", "exec", link)

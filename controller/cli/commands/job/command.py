@@ -126,7 +126,7 @@ def submit(
     package: str,
     key_name: str,
     yes: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Run COMMAND on --nodes machines as the job NAME."""
     with one_clear_line():
@@ -136,7 +136,7 @@ def submit(
         if not elastic and (package or key_name):
             raise GiveUp("--package and --key-name are for --elastic")
         ports, launcher = connect_jobs()
-        request = _requested(launcher, asked, settings, elastic=elastic)
+        request = _requested(launcher, options, settings, elastic=elastic)
         if elastic:
             from dyntrain.controller.cli.commands.job.elastic import submit_elastic
 
@@ -147,7 +147,7 @@ def submit(
 
 
 def _requested(
-    launcher: AwsLauncher, asked: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
+    launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
     """`asked`: the fields of a request as they were typed. What was not is that of the stack of `dyntrain job
     template`; an elastic job has of it the bucket alone. Raises GiveUp.
@@ -158,20 +158,20 @@ def _requested(
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
-    for warning in checked(asked.get("channels", ()), elastic=elastic):
+    for warning in checked(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
     of_stack = {"bucket": "bucket"}
     if not elastic:
         of_stack |= {"profile": "profile", "security_group": "security-group"}
-    made = {} if all(asked[field] for field in of_stack) else stack_defaults(launcher.clients)
-    if not asked["bucket"] and "bucket" not in made:
+    defaults = {} if all(options[field] for field in of_stack) else stack_defaults(launcher.clients)
+    if not options["bucket"] and "bucket" not in defaults:
         raise GiveUp(NO_STACK)
-    known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
-    known["disk"] = asked.get("disk") or 0
-    known["data_root"] = asked.get("data_root") or DATA_ROOT
-    known["command"] = command_words(asked["command"], _program_in(asked["code"]))
-    requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
-    return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
+    known: dict[str, Any] = {field: options[field] or defaults.get(name, "") for field, name in of_stack.items()}
+    known["disk"] = options.get("disk") or 0
+    known["data_root"] = options.get("data_root") or DATA_ROOT
+    known["command"] = command_words(options["command"], _program_in(options["code"]))
+    requirements = "" if elastic else requirements_of(options["code"], options["requirements"])
+    return JobRequest(**{**options, **known, "requirements": requirements, "env": environment_of(settings)})
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
@@ -192,7 +192,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
         price = launcher.price(request.instance_type, spot=request.spot)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}", launcher.clients)
-    click.echo(_told(request, size, price))
+    click.echo(_description(request, size, price))
     if not yes and not click.confirm("Launch it?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared, _say)
@@ -214,7 +214,7 @@ def resubmit(name: str, wait: bool) -> None:
         _attend(ports, launcher, name, wait=wait)
 
 
-def _told(request: JobRequest, size: str, price: float | None) -> str:
+def _description(request: JobRequest, size: str, price: float | None) -> str:
     """What will be made, and what it costs."""
     kind = "Spot " if request.spot else ""
     lines = [

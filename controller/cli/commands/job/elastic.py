@@ -86,7 +86,7 @@ def submit_elastic(
         price = launcher.price(request.instance_type, spot=False)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}, stage {stage.name}", launcher.clients)
-    click.echo(_told(request, wheel, size, price))
+    click.echo(_description(request, wheel, size, price))
     if prepared.warning:
         click.echo(f"Warning: {prepared.warning}", err=True)
     if local and (Path(request.code) / REQUIREMENTS).is_file():
@@ -169,14 +169,14 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
     """Says what comes to pass until the job trains. Raises GiveUp when it does not."""
-    told: set[str] = set()
+    shown: set[str] = set()
     until = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is away for a moment
             seen = _look(ports, stacks, connection, name)
             for line in lines_of(seen):
-                if line not in told:
-                    told.add(line)
+                if line not in shown:
+                    shown.add(line)
                     _say(line)
             if seen.phase in OVER:
                 break
@@ -199,7 +199,7 @@ def lines_of(seen: SeenCluster) -> list[str]:
     return [*lines, f"{seen.phase}: {seen.reason}" if seen.reason else seen.phase]
 
 
-def _told(request: JobRequest, package: str, size: str, price: float | None) -> str:
+def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
     """What will be made, and what it costs."""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "

@@ -80,7 +80,7 @@ def follow(
     """Says each phase that it comes to, until one of these. Goes on when AWS is away for a while: a job may take
     days.
     """
-    told = ""
+    shown = ""
     while True:
         try:
             seen = look(ports, launcher, name)
@@ -88,8 +88,8 @@ def follow(
             pause(AWAY_SECONDS)
             continue
         state = f"{seen.phase} {seen.heard} {seen.late}"
-        if state != told:
-            told = state
+        if state != shown:
+            shown = state
             say(seen)
         if seen.phase in until:
             return seen
@@ -110,7 +110,7 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
     saving, an AWS that is away and one without room are waited for. Raises GiveUp when that takes too long.
     """
     until = ports.clock() + RELAUNCH_SECONDS
-    told = ""
+    shown = ""
     while True:
         try:
             settle(ports, launcher, name)
@@ -123,9 +123,9 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
                     f"`dyntrain job resubmit {name}` tries it by hand"
                 ) from error
-            if str(error) != told:
-                told = str(error)
-                say(f"waiting: {told}")
+            if str(error) != shown:
+                shown = str(error)
+                say(f"waiting: {shown}")
         launcher.pause(AWAY_SECONDS)
 
 

@@ -153,5 +153,5 @@ def stop(name: str, at_once: bool) -> None:
 
             stop_elastic(ports, launcher, name)
             return
-        said = stop_job(ports, launcher, name, at_once=at_once)
-    click.echo(said)
+        result = stop_job(ports, launcher, name, at_once=at_once)
+    click.echo(result)

@@ -50,7 +50,7 @@ def hierarchies() -> list[Path]:
 
 def join_control_groups() -> list[Path]:
     """Groups of this process's own: two systemds in one group would take each other's units for theirs."""
-    made = []
+    groups = []
     for hierarchy in hierarchies():
         group = hierarchy / f"dyntrain-bare-{os.getpid()}"
         group.mkdir(exist_ok=True)
@@ -58,8 +58,8 @@ def join_control_groups() -> list[Path]:
             if hierarchy.name == "cpuset":
                 (group / name).write_text((hierarchy / name).read_text())
         (group / "cgroup.procs").write_text(str(os.getpid()))
-        made.append(group)
-    return made
+        groups.append(group)
+    return groups
 
 
 def leave_control_groups(groups: list[Path]) -> None:

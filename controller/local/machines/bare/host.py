@@ -31,9 +31,9 @@ def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, s
 def files(environment: Mapping[str, str]) -> list[Path]:
     """Of this host, that are bound to the same place on the machine."""
     configured = [Path(name).expanduser() for name in (*PIP_FILES, environment.get("PIP_CONFIG_FILE", "")) if name]
-    found = [path for path in configured if path.is_file()]
+    existing = [path for path in configured if path.is_file()]
     named = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
-    for path in found:
+    for path in existing:
         parser = configparser.RawConfigParser(strict=False)
         parser.read(path, encoding="utf-8")
         named += [value for section in parser.sections() for _, value in parser.items(section)]
@@ -44,7 +44,7 @@ def files(environment: Mapping[str, str]) -> list[Path]:
     local = [path for path in local if len(path.parts) > 2]
     acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _says_how_to_acquire(path)]
     passwords = sorted(Path("/etc/apt/auth.conf.d").glob("*"))
-    all_of_them = [*found, *local, *acquire, *passwords, CERTIFICATES]
+    all_of_them = [*existing, *local, *acquire, *passwords, CERTIFICATES]
     return [path for path in dict.fromkeys(all_of_them) if path.exists()]
 
 

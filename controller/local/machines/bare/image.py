@@ -73,7 +73,7 @@ def make(folder: Path, template: str) -> Path:
             (aside / "etc/machine-id").write_text("")
             stand_ins.install(aside)
         except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            raise BareUnavailable(f"the root of bare machines could not be made: {said[-2000:]}") from error
+            output = getattr(error, "stderr", None) or str(error)
+            raise BareUnavailable(f"the root of bare machines could not be made: {output[-2000:]}") from error
         aside.rename(root)
     return root
