@@ -19,9 +19,9 @@ _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class LeaveWindow(BaseModel):
-    """Opens at each time of `schedule` and stays open for `duration`, by the clock that no zone puts forward or back.
-
-    A time that a zone leaves out opens when its clocks have gone forward, one that it has twice at the first of them.
+    """A window that opens at each time of `schedule` and stays open for `duration`, in elapsed time whatever the clocks
+    of the zone do. A time that does not exist (clocks go forward) opens when they have gone forward; one that exists
+    twice opens at the first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -67,7 +67,7 @@ class LeaveWindow(BaseModel):
 
 
 def zone(name: str) -> tzinfo:
-    """Raises what zoneinfo does. UTC needs no database of zones."""
+    """The time zone of that name. Raises what zoneinfo raises. UTC needs no database of zones."""
     from zoneinfo import ZoneInfo
 
     return UTC if name == "UTC" else ZoneInfo(name)

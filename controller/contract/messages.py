@@ -31,15 +31,17 @@ IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # the node's `SignedDocument`, for the 
 
 
 def source_of(source: str, cluster: str) -> str:
-    """Under what name a node of `cluster` sends its events: IAM allows its role this one and no other cluster's."""
+    """The event source under which a node of `cluster` sends: IAM allows its role this one and no other cluster's."""
     return f"{source}.{cluster}"
 
 
 def sender(source: str) -> tuple[str, str | None]:
-    """`NODE_SOURCE` or `COORDINATOR_SOURCE` without the cluster for which the sender may speak; None: for any."""
-    for known in (NODE_SOURCE, COORDINATOR_SOURCE):
-        if source.startswith(f"{known}."):
-            return known, source.removeprefix(f"{known}.")
+    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the cluster for which the sender may speak;
+    None for any cluster.
+    """
+    for prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
+        if source.startswith(f"{prefix}."):
+            return prefix, source.removeprefix(f"{prefix}.")
     return source, None
 
 
@@ -58,7 +60,7 @@ Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QU
 
 
 def is_base_value(value: str | None) -> bool:
-    """What the tag `dyntrain:base` says; None: the instance does not carry it."""
+    """Whether the value of the tag `dyntrain:base` makes a base node; None when the instance does not carry the tag."""
     return value is not None and value.strip().lower() not in ("false", "no", "0")
 
 
@@ -316,7 +318,7 @@ class Target(Wire):
         )
 
     def contradicts(self, other: Target) -> bool:
-        """Both are of one revision, and want different things. Deadlines do not count: a long target has none."""
+        """Whether both have one revision and different content. Deadlines do not count: a long target has none."""
         return self.revision == other.revision and self._wants() != other._wants()
 
     def _wants(self) -> object:
@@ -329,8 +331,7 @@ def members_digest(members: tuple[str, ...]) -> str:
 
 
 class SignedDocument(Wire):
-    """An instance's identity document as its metadata service gives it, and the signature over its very bytes, in
-    base64.
+    """An instance's identity document as its metadata service gives it, and the base64 signature over those bytes.
 
     Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
     """
@@ -372,5 +373,5 @@ class ControlFile(Wire):
     progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
-        """The token in the clear, for the 0600 file only."""
+        """JSON with the token in plain text, for the file of mode 0600 only."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -128,13 +128,13 @@ _KEYS: tuple[tuple[str, str], ...] = (
 
 
 def keys_text(region: str) -> str:
-    """AWS's key of the region, as `parse_keys` reads it; empty where none is known."""
+    """AWS's key of the region, in the format of `parse_keys`; "" where none is known."""
     return next((key for regions, key in _KEYS if region in regions.split()), "")
 
 
 def trusted(setting: str, region: str) -> Keys:
-    """By whose signature an instance is believed; empty: by none. `setting` is keys, or one of the two words above; an
-    empty one is the first. Raises ValueError.
+    """The keys whose signature proves an instance's identity; empty: nothing is verified. `setting` holds keys, or one
+    of the two words above; "" counts as the first word. Raises ValueError.
     """
     word = setting.strip()
     text = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
@@ -142,13 +142,13 @@ def trusted(setting: str, region: str) -> Keys:
 
 
 def kind_of(setting: str) -> str:
-    """The setting in a word: one of the two above, or `keys`."""
+    """The setting as one word: one of the two above, or `keys`."""
     word = setting.strip()
     return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
 
 
 def unverified(setting: str, region: str) -> str:
-    """Why nobody has to prove which instance it is; empty where one has to. `setting` as above, or in a word."""
+    """Why instances need not prove their identity; "" where they must. `setting` as above, or one word."""
     kind = kind_of(setting)
     if kind == UNVERIFIED:
         return "it was set so"

@@ -1,4 +1,4 @@
-"""How what pydantic refuses is told."""
+"""Pydantic's errors in one sentence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:  # commands that only print their help do without
 
 
 def wrong_fields(error: ValidationError, whole: str) -> str:
-    """Each field with what is wrong with it; `whole` stands for what is about no field."""
+    """Each field with what is wrong with it; `whole` stands for errors that concern no single field."""
     problems = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
     return "; ".join(f"{field}: {what}" for field, what in problems)
