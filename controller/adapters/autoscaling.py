@@ -105,7 +105,7 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """Of the groups that carry the tag key."""
+        """All tags of the groups that carry the tag key, by group."""
         tags_by_group: dict[str, dict[str, str]] = {}
         with translated(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
@@ -169,7 +169,7 @@ def _unless_stale(error: ClientError) -> bool:
 
 
 def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """None for instances that are being detached: those are nobody's members any more."""
+    """The group's member; None for an instance that is being detached, which is no member any more."""
     lifecycle_state: str = entry["LifecycleState"]
     waits: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

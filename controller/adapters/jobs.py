@@ -1,4 +1,4 @@
-"""Jobs on AWS: their records in the controller's table, their machines, and what those leave in the bucket."""
+"""Jobs on AWS: their records in the controller's table, their machines, and their files in the bucket."""
 
 from __future__ import annotations
 
@@ -88,14 +88,16 @@ class Ec2JobMachines:
         self._clients = clients
 
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
-        wanted = sorted(set(tokens))
+        unique_tokens = sorted(set(tokens))
         machines: list[Machine] = []
         with translated("describing the machines of jobs"):
-            for start in range(0, len(wanted), FILTER_VALUES):
+            for start in range(0, len(unique_tokens), FILTER_VALUES):
                 pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
-                    .paginate(Filters=[{"Name": "client-token", "Values": wanted[start : start + FILTER_VALUES]}])
+                    .paginate(
+                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + FILTER_VALUES]}]
+                    )
                 )
                 for page in pages:
                     for reservation in page["Reservations"]:

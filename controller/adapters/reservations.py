@@ -1,4 +1,4 @@
-"""Reservations, and all instances that could use them; and the ledger of the pools' claims."""
+"""Capacity reservations, all instances that could use them, and the ledger of the pools' claims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ec2Reservations:
 
 
 class TableLedger(Table):
-    """One item for all clusters, written on the version that was read."""
+    """The ledger: one item for all clusters, written over the version that was read."""
 
     def get(self) -> StoredLedger:
         item = self._get(_KEY)
@@ -84,7 +84,7 @@ class TableLedger(Table):
 
 
 def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
-    """A regional reservation has no zone, whatever the key may hold."""
+    """Parse a reservation. A regional one has no zone, whatever the key may hold."""
     zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
     return Reserved(
         id=entry["ReservedInstancesId"],

@@ -17,13 +17,13 @@ DELETED = 10  # names of one DeleteParameters
 
 
 class SsmParameters:
-    """`stage` is written into each target, so that a coordinator knows whose it is."""
+    """The clusters' parameters. `stage` is written into each target, so that a coordinator knows whose it is."""
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """Secrets under the path come back encrypted, and are not looked at."""
+        """The policies by cluster. Secrets under the path come back encrypted and are ignored."""
         policies = {}
         with translated(f"reading the parameters under {ROOT}"):
             pages = (
@@ -89,7 +89,7 @@ class SsmParameters:
 
 
 class SsmSecrets:
-    """`stage` None: no stage, so no secrets."""
+    """A stage's secrets; none for `stage` None."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage

@@ -1,5 +1,5 @@
-"""CloudFormation's stacks of jobs that are clusters, and what keeps such a stack from being deleted. For people, never
-in Lambda.
+"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. For people,
+never in Lambda.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
 class AwsStacks:
-    """`template` is the text of the cluster's."""
+    """CloudFormation behind the port `Stacks`. `template` is the text of the cluster's template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
@@ -94,8 +94,8 @@ class AwsStacks:
         return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """With their instances, which are protected from scale-in, and for which the stack's deletion would wait.
-        https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html
+        """Delete the groups with their instances, which are protected from scale-in and would block the stack's
+        deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
         with translated(f"deleting the groups {', '.join(names)}"):
@@ -112,6 +112,6 @@ class AwsStacks:
 
 
 def _ids_of(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
-    """The ids of those of a type that are there."""
+    """The physical ids of the existing resources of a type."""
     existing = [one for one in resources if one["ResourceType"] == kind and one["ResourceStatus"] != "DELETE_COMPLETE"]
     return [one["PhysicalResourceId"] for one in existing if one.get("PhysicalResourceId")]

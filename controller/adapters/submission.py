@@ -1,4 +1,4 @@
-"""How jobs are launched on AWS: S3 for code and plan, EC2, and what things cost. For people, never in Lambda."""
+"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. For people, never in Lambda."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has 
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """By bucket, profile and security-group; empty without that stack."""
+    """Defaults from the template of `dyntrain job template`: bucket, profile, security-group; empty without its
+    stack.
+    """
     with translated(f"reading the parameters under {DEFAULTS}"):
         parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
     return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in parameters}
@@ -50,9 +52,9 @@ class AwsLauncher:
             if why := lacks_driver(instance_type):
                 raise GiveUp(f"{why}; or give --image, one with a driver for them")
             names = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            known = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
+            supported = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
             makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
-            name = GPU_IMAGE.format(known[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[known[0]])
+            name = GPU_IMAGE.format(supported[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[supported[0]])
             return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
 
     def root_of(self, image: str) -> Root | None:
@@ -137,12 +139,12 @@ class AwsLauncher:
             for key in keys:
                 self._clients.s3().delete_object(Bucket=bucket, Key=key)
 
-    def heard(self, record: JobRecord) -> int:
-        wanted = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
-        return len(wanted & {entry["Key"] for entry in self._left_by(record, record.run)})
+    def alive_count(self, record: JobRecord) -> int:
+        alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
+        return len(alive_keys & {entry["Key"] for entry in self._left_by(record, record.run)})
 
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """When what an attempt has left in the bucket was last written, by key."""
+        """When the attempt's objects in the bucket were last written, by key."""
         entries = self._left_by(record, run_id(record.submission, attempt))
         return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
 
@@ -162,11 +164,13 @@ class AwsLauncher:
             return None  # not allowed, not there, not as documented: then without money
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """As `price`. In a capacity reservation it is the price on demand; a Capacity Block is paid beforehand."""
+        """The price as `price`. A capacity reservation costs the price on demand; a Capacity Block is paid
+        beforehand.
+        """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
     def _ec2(self) -> Any:
-        """Of which a type is what a person typed, rather than one of those that the stubs know."""
+        """The EC2 client, untyped: an instance type is what a person typed, rather than one that the stubs know."""
         return self._clients.ec2()
 
     def _spot_price(self, instance_type: str) -> float:
@@ -197,6 +201,6 @@ class AwsLauncher:
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """Of an entry of the price list, on demand."""
+    """The price on demand in an entry of the price list."""
     term = next(iter(product["terms"]["OnDemand"].values()))
     return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])
