@@ -1,4 +1,4 @@
-"""How a job stands, and which of its machines are to be ended. Pure."""
+"""A job's state, and which of its machines to end. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Decision:
-    """`record` is the one given if nothing is to be written. `over`: nothing can come of the job any more."""
+    """A new record, or the same one if nothing changed. `over`: the job cannot change any more."""
 
     record: JobRecord
     terminate: tuple[str, ...] = ()
@@ -46,7 +46,9 @@ class Decision:
 def decide(
     record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
 ) -> Decision:
-    """`verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were read."""
+    """Decide. `verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were
+    read.
+    """
     machines = [machine for machine in machines if machine.token == record.token]
     living = tuple(machine.instance for machine in machines if machine.living)
     if record.ended:
@@ -72,8 +74,10 @@ def decide(
     if now - record.lost_since < GRACE_SECONDS:
         return Decision(record)
     gone = {machine.rank: machine for machine in machines if not machine.living}
-    if taken := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
-        return Decision(record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {taken[0]}", now), living)
+    if interrupted := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
+        return Decision(
+            record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {interrupted[0]}", now), living
+        )
     what = f"the machine of rank {silent[0]} ended without a word; its console output may say why"
     return Decision(record.into("FAILED", what, now), living)
 
@@ -90,10 +94,12 @@ def _state(verdict: Exit) -> State:
 Phase = Literal["LAUNCHING", "STARTING", "RUNNING", "ENDING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
 
 
-def phase(record: JobRecord, machines: Sequence[Machine], heard: int) -> Phase:
-    """What people are told, of a record that was decided on: `heard` nodes have given signs of life."""
+def phase(record: JobRecord, machines: Sequence[Machine], alive: int) -> Phase:
+    """The phase to show for a record that `decide` returned; `alive` is the number of nodes that gave a sign of
+    life.
+    """
     if record.ended:
         return "ENDING" if any(machine.living for machine in machines) and record.state == "SUCCEEDED" else record.state
     if record.state == "LAUNCHING":
         return "LAUNCHING"
-    return "RUNNING" if heard >= record.nodes else "STARTING"
+    return "RUNNING" if alive >= record.nodes else "STARTING"

@@ -1,4 +1,4 @@
-"""Hands idle reserved instances to clusters, and gives them back when somebody else needs them.
+"""Give idle reserved instances to clusters, and take them back when somebody else needs them.
 
 1. gather: the ledger of claims, then reservations, all instances, the groups; whatever fails makes the reading partial
 2. decide: all pools at once (`reserved`, `reserved_instances`)
@@ -33,7 +33,9 @@ PAUSE_SECONDS = 10.0  # between two runs that events asked for; the schedule's r
 
 @dataclass(frozen=True)
 class Rebalanced:
-    """`complete` False: a read failed, and nothing was changed. `skipped`: why nothing was looked at."""
+    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped`: why nothing was
+    read.
+    """
 
     pools: int
     changed: tuple[str, ...] = ()
@@ -42,8 +44,8 @@ class Rebalanced:
 
 
 def rebalance(world: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False) -> Rebalanced:
-    """`prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed; repeating it
-    is safe.
+    """Run once. `prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed;
+    repeating it is safe.
     """
     policies = pooled(registry)
     if not policies:
@@ -101,7 +103,9 @@ def _ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger
 
 
 def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """The inputs are what `dyntrain pool plan --from-file` takes, so that any decision can be made again by hand."""
+    """Record the decisions with their inputs, which `dyntrain pool plan --from-file` takes to repeat any decision by
+    hand.
+    """
     text = inputs.model_dump_json(exclude_defaults=True)
     for one in plan.decisions:
         entry = _trail_entry(one, text)

@@ -32,8 +32,8 @@ def source_of(code: str) -> tuple[str, str] | None:
 
 
 def requirements_of(code: str, named: str | None) -> str:
-    """What pip is given, in the folder of the code: `named` (None: nothing was said, "": none), and where nothing was
-    said the requirements.txt that may be there. Raises GiveUp.
+    """The requirements file for pip, relative to the code's folder. `named`: "" for none; None takes the
+    requirements.txt that may be there. Raises GiveUp.
     """
     if source_of(code) is not None:
         return named or ""
@@ -52,7 +52,7 @@ class Packed:
 
 
 def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
-    """Raises Misconfigured. What a local trial left among the artifacts stays where it is."""
+    """Pack the folder. Artifacts of a local trial are left out. Raises Misconfigured."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
     names = sorted(_files(folder, artifacts))
@@ -81,8 +81,9 @@ def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -
 
 
 def _files(folder: Path, artifacts: str) -> Iterator[str]:
-    """As with git, nothing comes back out of a folder that is left out. Links are what they lead to: a folder's files
-    are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around it.
+    """The files to pack. As with git, nothing below an ignored folder is included again. Links are what they lead to: a
+    folder's files are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around
+    it.
     """
     with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored:
         level: list[tuple[str, tuple[str, ...]]] = [

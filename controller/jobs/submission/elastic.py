@@ -1,4 +1,5 @@
-"""A job that is a cluster: made through CloudFormation of the template that people deploy by hand, and ended with it.
+"""A job that is a cluster: created through CloudFormation from the template that people deploy by hand, and ended with
+it.
 
 1. the record, so that `stop` finds what is made from now on
 2. the code into the bucket
@@ -36,7 +37,7 @@ FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no targ
 
 @dataclass(frozen=True)
 class PreparedCluster:
-    """`warning`: what nobody can say beforehand, for people; "" for nothing."""
+    """A checked request. `warning`: for people, what cannot be checked beforehand; "" for nothing."""
 
     request: JobRequest
     packed: Packed | None
@@ -55,8 +56,8 @@ def prepare_cluster(
     fresh: str,
     registered: bool,
 ) -> PreparedCluster:
-    """Everything that can be refused before something is made. `registered`: there is a cluster of the name. Raises
-    GiveUp.
+    """Check everything that can be refused before anything is created. `registered`: a cluster of the name exists.
+    Raises GiveUp.
     """
     check_upload(launcher, request)
     hardware = stacks.hardware(request.instance_type)
@@ -67,8 +68,8 @@ def prepare_cluster(
     _check_package(launcher, wanted.package)
     keys = stacks.key_pairs()
     if wanted.key_name not in keys and (wanted.key_name or len(keys) != 1):
-        known = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
-        raise GiveUp(f"give --key-name, one of this region's key pairs ({known}), for SSH to the master")
+        names = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
+        raise GiveUp(f"give --key-name, one of this region's key pairs ({names}), for SSH to the master")
     parameters = parameters_of(request, replace(wanted, key_name=wanted.key_name or keys[0]), hardware)
     content = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
     digest = request.digest(hashlib.sha256(content.encode()).hexdigest())
@@ -86,8 +87,8 @@ def prepare_cluster(
 
 
 def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:
-    """Returns once the stack is being made. Raises GiveUp; then nothing was made and the name is free, or the record
-    says what may be. Raises RetryLater: the same command goes on.
+    """Create the stack; return once CloudFormation works on it. Raises GiveUp: nothing was created and the name is
+    free, or the record says what may exist. Raises RetryLater: repeat the same command.
     """
     request, stored = prepared.request, prepared.stored
     new = not stored.version
@@ -118,8 +119,8 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
 def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
-    """The machines, the stack, then `unregister`: the cluster's other parameters. Returns the stack as it was, None if
-    it was gone already. Safe to break off and to repeat. Raises GiveUp, also when it takes too long.
+    """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the stack
+    as it was, None if it was gone already. Safe to interrupt and to repeat. Raises GiveUp, also when it takes too long.
     """
     stored = ports.records.get(name)
     stack = stacks.stack(name)
@@ -139,18 +140,18 @@ def end_cluster(
 
 
 def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, existing: Stack, say: Say) -> None:
-    """Machines first: the stack's deletion would wait for them, and they would write into what is deleted."""
+    """Delete the stack, machines first: its deletion would wait for them, and they would write into what is deleted."""
     stack: Stack | None = existing
     shown, until, deleting = "", ports.clock() + STOP_SECONDS, False
     while stack is not None:
-        left = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
+        running = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
         if deleting and stack.status == "DELETE_FAILED":
             raise GiveUp(f"the stack {name} could not be deleted whole: {stack.reason}; see to it, then stop it again")
-        if not left and stack.status != "DELETE_IN_PROGRESS":
+        if not running and stack.status != "DELETE_IN_PROGRESS":
             stacks.delete(name)
             deleting = True
         stack = stacks.stack(name)
-        doing = f"{left} machines end" if left else "the stack is deleted"
+        doing = f"{running} machines end" if running else "the stack is deleted"
         if doing != shown:
             shown = doing
             say(doing)
