@@ -1,4 +1,4 @@
-"""Does planned actions one after the other, and says what took effect. Decides nothing.
+"""Carry out planned actions one after the other, and report what took effect. Decides nothing.
 
 Every action of the controller is done here, whoever planned it: converge, the answer to failed launches, the reserved
 pool.
@@ -52,8 +52,8 @@ _CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, Stop
 
 @dataclass
 class Performed:
-    """`acks` by instance; `trail` for the audit; `failures` are worth a retry, what was `refused` is not; `done` took
-    effect.
+    """The results of all actions. `acks` by instance; `trail` for the audit; `failures` are worth a retry, `refused`
+    actions are not; `done` took effect.
     """
 
     acks: dict[str, Acks] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class Performed:
 
 @dataclass(frozen=True)
 class _Effect:
-    """On which `instances` it took effect; `acks` is what each remembers, `entries` what the audit does."""
+    """The result of one action: the `instances` on which it took effect, `acks` for each of them, `entries` for the
+    audit trail.
+    """
 
     instances: tuple[str, ...] = ()
     acks: Acks = NONE
@@ -81,10 +83,9 @@ class _Effect:
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> Performed:
-    """One failing action does not keep the others from being done, except those that it is a condition of: nothing is
-    ended whose tags could not be written first, nothing is asked to join that could not be started.
-
-    `why` goes into the audit trail. Status tags are not written after `until`.
+    """Carry out the actions. A failure stops only the actions that depend on it: nothing is ended whose tags could not
+    be written first, nothing is asked to join that could not be started. `why` goes into the audit trail. Status tags
+    are not written after `until`.
     """
     performed = Performed()
     for planned in actions:
@@ -136,7 +137,7 @@ def _one(ports: Ports, cluster: str, action: Action, why: str, until: float | No
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
-    """Raises what the ports raise."""
+    """Carry out one action. Raises what the ports raise."""
     match action:
         case PublishTarget():
             return _published(ports, cluster, action)

@@ -1,4 +1,4 @@
-"""Keeps elastic groups whose nodes fail alike from launching, and lets them go on (the decisions are in `holding` of
+"""Hold the launches of elastic groups whose nodes fail alike, and release them later (the decisions are in `holding` of
 the core).
 
 1. gather: the group's facts; whether it launches, only when something may have to be decided
@@ -26,8 +26,9 @@ log = logging.getLogger("dyntrain.holding")
 
 
 def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, every: bool) -> None:
-    """Groups whose nodes have just failed alike, or `every` group of the cluster. To be called before their launches
-    are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left to its winner.
+    """Handle groups whose nodes have just failed alike, or with `every` all groups of the cluster. To be called before
+    their launches are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left
+    to its winner.
     """
     for group in rules.groups:
         failing = streak(decision.nodes, group)

@@ -1,5 +1,5 @@
-"""What a person should hear of: pure, as part of a decision. Each is told once for as long as the node stands as it
-does.
+"""Alarms for people, as part of a decision. Each is raised once while the node's status and reason stay the
+same. Pure.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Alarm:
-    """`metric` is the name that CloudWatch alarms are set on; `about` maps each instance to what the alarm was told
-    for.
+    """`metric` is the name that CloudWatch alarms watch; `about` maps each instance to the status and reason it was
+    raised for.
     """
 
     metric: str
@@ -68,7 +68,7 @@ class Alarm:
 def alarms_of(
     nodes: Sequence[NodeStatus], rules: Rules, now: float, stopped: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """`stopped`: instances that the brake keeps from being ended."""
+    """The alarms to raise. `stopped`: instances whose ending the brake has stopped."""
     by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
         line = node.standing.line
@@ -97,6 +97,6 @@ def alarms_of(
 
 
 def _new(alarm: Announced | None, status: Announced | None, line: str) -> bool:
-    """Not told before, or told before the node last came to stand as it does."""
+    """Whether the alarm was never raised, or only before the node came to its present status."""
     since = status.at if status is not None and status.value == line else None
     return alarm is None or alarm.value != line or since is None or alarm.at < since

@@ -1,7 +1,7 @@
-"""From which status to which other one an instance may go, and what has to have happened for that, as data.
+"""The allowed transitions between statuses, and the cause that each needs, as data.
 
-What people read in the tag goes along these arrows, each time for a cause of its own: a status that comes back without
-one is an old one, written late. Where the controller was busy meanwhile, statuses between two may be missing. Pure.
+What people read in the tag follows these arrows, each time for a cause of its own: a status that comes back without one
+is an old one, written late. Where the controller was busy meanwhile, statuses in between may be missing. Pure.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
 
 
 def unexplained(statuses: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
-    """Which of the statuses `told` of one instance no arrow explains, a sentence each; both are (time, what), oldest
-    first. Each cause counts once, and those before it are over then: who was asked to join once comes back once.
+    """The statuses of one instance that no arrow explains, one sentence each; both arguments are (time, what), oldest
+    first. Each cause counts once and uses up those before it: an instance that was asked to join once comes back once.
     """
     causes, problems = list(happened), list[str]()
     before: Status | None = None
     for at, after in statuses:
-        wanted = ARROWS.get((before, after), frozenset())
-        if after != before and Cause.COURSE not in wanted:
-            place = next((n for n, (then, cause) in enumerate(causes) if cause in wanted and then <= at), None)
+        allowed = ARROWS.get((before, after), frozenset())
+        if after != before and Cause.COURSE not in allowed:
+            place = next((n for n, (then, cause) in enumerate(causes) if cause in allowed and then <= at), None)
             if place is None:
-                why = "; or ".join(cause.value for cause in Cause if cause in wanted) or "there is none"
+                why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "there is none"
                 problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
             else:
                 del causes[: place + 1]

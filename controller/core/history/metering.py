@@ -1,4 +1,4 @@
-"""What the trail keeps for the bill: from when to when an instance runs for the cluster, and as what. Pure."""
+"""Entries of the trail for the bill: when an instance runs for the cluster, and in which role. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def metered(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """What is to be told of each node, unless it was told. Nothing of a machine whose type nobody has read yet."""
+    """New entries for each node. A machine whose type has not been read yet has none."""
     return tuple(entry for node in views if (entry := _entry(node, rules, now)) is not None)
 
 
 def last_entry(node: View) -> Metered | None:
-    """What the trail last said of it; `since` is when that was written."""
+    """The node's last entry in the trail; `since` is when it was written."""
     billed = node.facts.acks.billed
     if billed is None:
         return None
@@ -29,7 +29,7 @@ def last_entry(node: View) -> Metered | None:
 
 
 def runs_for(node: View, rules: Rules) -> bool:
-    """Whether it costs money on account of the cluster: what is only lent to it does while it carries the tag."""
+    """Whether it costs money on account of the cluster: a borrowed machine does only while it carries the tag."""
     running = node.state in _BILLED and not node.terminated and node.unseen < GIVEN_UP_AFTER
     return running and (_its_own(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
 
