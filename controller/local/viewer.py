@@ -22,8 +22,9 @@ STOP_SECONDS = 10.0
 
 @contextmanager
 def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
-    """Its address; it ends with the block, and with this process. `files` is the cloud's directory. Enter it on a
-    thread that lives as long. Raises LocalCloudError with what the command said when it does not come up.
+    """A context with the dashboard's address; it ends with the block, and with this process. `files` is the cloud's
+    directory. Enter it on a thread that lives as long. Raises LocalCloudError with the command's output when it does
+    not start.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
     command = (

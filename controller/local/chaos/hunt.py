@@ -1,5 +1,5 @@
-"""The fault hunt: the whole system, but for moto, under faults and people's changes; then quiet, and everything must
-become as wished.
+"""The fault hunt: the whole system, except moto, under faults and people's changes; then quiet, in which everything
+must become as wished.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
 
 
 class NeverStarted(LocalCloudError):
-    """The job did not make a first step, before any fault."""
+    """Raised when the job did not make a first step, before any fault."""
 
 
 class Pulse:
-    """The times without a line in any worker's ledger: each writes one before every step."""
+    """The times at which no worker's ledger grew: each worker writes a line before every step."""
 
     def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
         self._mount, self._tell = mount, tell
@@ -69,7 +69,7 @@ class Pulse:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """All of them, the one that lasts included."""
+        """Stop, and return all such times, including the present one."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._grew, time.time())] if self._grew else []
@@ -90,14 +90,14 @@ class Pulse:
 
 
 class Watch:
-    """Reads how things are, as a person would: through the AWS API, `dyntrain status` and the job's files."""
+    """Read the state as a person would: through the AWS API, `dyntrain status` and the job's files."""
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self._cloud, self._cluster, self._mount = cloud, cluster, mount
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
     def look(self) -> Seen:
-        """Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+        """Read everything. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
@@ -121,16 +121,16 @@ class Watch:
 
     def _status(self) -> dict[str, Any]:
         command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False
         )
-        if done.returncode:
-            raise RuntimeError(f"dyntrain status: {done.stderr.strip()}")
-        status: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
+        if process.returncode:
+            raise RuntimeError(f"dyntrain status: {process.stderr.strip()}")
+        status: dict[str, Any] = json.loads(process.stdout)["clusters"][0]
         return status
 
     def accuracy(self) -> float | None:
-        """Of the last epoch that ended."""
+        """The accuracy of the last epoch that ended."""
         ends = self._epochs()
         return ends[-1].metrics.get("val_accuracy") if ends else None
 
@@ -142,7 +142,7 @@ class Watch:
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:
-        """Of the job, as far as they were told."""
+        """The job's events so far."""
         return list(read_events(self._folder().events))
 
     def cooling(self, now: float) -> float:
@@ -150,7 +150,7 @@ class Watch:
         return max(0.0, last_cool_down(self.events()) - now)
 
     def samples(self) -> tuple[int | None, int | None]:
-        """Lost and doubled; None without a ledger."""
+        """Samples lost and doubled; None without a ledger."""
         try:
             audit = audit_directory(self._folder().ledger)
         except (OSError, ValueError):
@@ -170,10 +170,9 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is
-    nothing to disturb.
-
-    `namespaces`: machines are hosts with links of their own, which are cut and slowed, and the volume hangs, too.
+    """Run a hunt. Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError
+    when there is nothing to disturb. `namespaces`: machines are hosts with links of their own, which are cut and
+    slowed, and the volume hangs, too.
     """
     began = time.monotonic()
 
@@ -209,7 +208,7 @@ def run_chaos(
 
 
 def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
-    """In the place of the folder that stands for the shared volume, before anything is in it."""
+    """Mount a hanging volume in place of the shared folder, before anything is in it."""
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
         volume.make()

@@ -1,9 +1,9 @@
-"""What moto's CloudFormation leaves out of a stack: an Auto Scaling group's capacity rebalancing, the tags that say of
-which stack it is, and the lifecycle hooks that its own properties name, a table's stream and end of life, the managed
-policies of a role, and what the transform makes of `AWS::Serverless::Function`.
+"""Add to a stack what moto's CloudFormation leaves out: an Auto Scaling group's capacity rebalancing, its stack's tags,
+and the lifecycle hooks that its properties name; a table's stream and time to live; the managed policies of a role; and
+the transform of `AWS::Serverless::Function`.
 
-Resources of types that it does not know are not made, and nothing here waits for them: wait conditions, alarms, mount
-targets' state.
+Resources of types that moto does not know are not created, and nothing here waits for them: wait conditions, alarms,
+mount targets' state.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FUNCTION = "AWS::Serverless::Function"
 
 
 def complete(account: Account, name: str) -> list[tuple[str, str]]:
-    """A stack that moto has just made. Hooks are there before their group's first instance runs, as in AWS. Returns
-    them, each with its group.
+    """Complete a stack that moto has just created. Hooks exist before their group's first instance runs, as in AWS.
+    Returns them, each with its group.
     """
     stack = account.cloudformation.get_stack(name)
     hooks: list[tuple[str, str]] = []
@@ -37,7 +37,9 @@ def complete(account: Account, name: str) -> list[tuple[str, str]]:
 
 
 def _tag(group: Any, stack: Any, logical: str) -> None:
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html"""
+    """Tag the group as its stack's
+    (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
+    """
     own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical}
     group.tags = [
         *group.tags,
@@ -49,7 +51,7 @@ def _tag(group: Any, stack: Any, logical: str) -> None:
 
 
 def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
-    """Returns the names of its hooks."""
+    """Complete the group; return the names of its hooks."""
     rebalances = str(properties.get("CapacityRebalance", False)).lower() == "true"
     account.autoscaling.autoscaling_groups[name].capacity_rebalance = rebalances
     hooks = properties.get("LifecycleHookSpecificationList", [])
@@ -83,8 +85,8 @@ _COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_rol
 
 
 def let_go(account: Account, name: str) -> None:
-    """A stack that moto is about to delete, without what it would leave or refuse to delete: parts of a network,
-    roles with policies that were attached here, groups that somebody has deleted before.
+    """Remove from a stack what moto would leave or refuse to delete: parts of a network, roles with policies that were
+    attached here, groups that somebody has deleted before.
     """
     stack = next((one for one in account.cloudformation.stacks.values() if name in (one.name, one.stack_id)), None)
     if stack is None:
@@ -114,7 +116,7 @@ def _let_go_gateway(account: Account, name: str) -> None:
 
 
 def _let_go_address(account: Account, name: str) -> None:
-    """By the address itself, which is what a reference to it gives."""
+    """Release the address by its value, which is what a reference to it gives."""
     (address,) = [one for one in account.ec2.addresses if one.public_ip == name]
     account.ec2.release_address(allocation_id=address.allocation_id)
 
@@ -135,7 +137,7 @@ _LET_GO = {  # whatever another one stands on comes after it
 
 
 def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The properties of the stack's functions, resolved; what `Globals` says to all of them goes in below their own."""
+    """The resolved properties of the stack's functions; defaults from `Globals` are below their own."""
     stack = account.cloudformation.get_stack(name)
     of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     of_stack = []

@@ -1,6 +1,4 @@
-"""The statuses that the controller told people by the tag, from its audit trail: who looks at the tags now and then may
-miss one that stood for a moment.
-"""
+"""The announced statuses, from the controller's audit trail: looking at the tags now and then may miss a short one."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the 
 
 
 def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
-    """Oldest first. Raises ClientError or BotoCoreError."""
+    """The audit trail, oldest first. Raises ClientError or BotoCoreError."""
     pages = dynamodb.get_paginator("query").paginate(
         TableName=table,
         KeyConditionExpression="pk = :pk",
@@ -30,7 +28,7 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
 
 
 def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
-    """A tag that is written once more says nothing new."""
+    """Statuses by instance; a tag written again with the same value does not count."""
     statuses: Statuses = {}
     for stored in entries:
         entry = stored.entry
@@ -42,8 +40,8 @@ def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
 
 
 def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Statuses:
-    """As soon as all `instances` are told to be removed: the trail of a pass is written after its actions. Otherwise
-    what was told after `seconds` of an idle host.
+    """Wait until all `instances` are announced as removed, since the trail of a pass is written after its actions;
+    return the statuses, then or after `seconds` of an idle host.
     """
     deadline = Deadline(seconds)
     while True:

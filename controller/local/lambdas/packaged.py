@@ -27,9 +27,7 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
 
 
 def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """`template` with the stage and its suffix as what its parameters are by default, and with what it says of whose
-    signature counts.
-    """
+    """The template with the stage, its suffix and its way of verifying senders as the defaults of its parameters."""
     variables = _variables(config, stage)
     for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
         if value is not None and name in template.get("Parameters", {}):
@@ -60,7 +58,7 @@ def packaged(app: str, directory: Path) -> str:
     variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = (sys.executable, "-m", __name__, app, str(directory))
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=directory,  # what stands in the person's own may be called as the app is
             env=inherited | variables | _variables(config, STAGE),
@@ -71,14 +69,14 @@ def packaged(app: str, directory: Path) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise AppNotLoaded(f"the Chalice app {app!r} is not imported within {error.timeout:.0f} s") from error
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {reason}")
-    return done.stdout.splitlines()[-1]  # after whatever the app prints
+    return process.stdout.splitlines()[-1]  # after whatever the app prints
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
-    """As `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    """The template as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
     import botocore.session
     import yaml  # type: ignore[import-untyped]
     from chalice.awsclient import TypedAWSClient

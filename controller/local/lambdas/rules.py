@@ -1,4 +1,4 @@
-"""Which function gets which event, and what it runs with: what the functions of a deployed template say, in SAM's form.
+"""Which function gets which event, and its settings, from the functions of a deployed SAM template.
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
@@ -40,8 +40,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True)
 class StreamRule:
-    """`batch` is the event source's own limit of records in one invocation. `filters` are its patterns: a record passes
-    when any matches, or when there are none.
+    """A function's stream source. `batch` is its limit of records in one invocation. `filters` are its patterns: a
+    record passes when any matches, or when there are none.
     """
 
     function: str
@@ -52,7 +52,7 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """`destination`: the ARN of the queue for what it could not handle; empty for none."""
+    """A function. `destination`: the ARN of the queue for events that it could not handle; empty for none."""
 
     name: str
     timeout: float
@@ -82,8 +82,8 @@ def period_of(expression: str) -> float:
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """`properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises AppNotLoaded for what the
-    embedded cloud cannot feed it.
+    """Parse a function. `properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises
+    AppNotLoaded for events that the embedded cloud does not have.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
     sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]

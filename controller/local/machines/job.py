@@ -1,4 +1,4 @@
-"""A job's program on a machine that is a process: what the user data would start, but for the user whom it makes and
+"""A job's program on a machine that is a process: what the user data would start, without the user that it creates and
 the packages that it installs.
 """
 
@@ -11,7 +11,9 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """Empty for a machine that is no node of a job. The program is put where the user data would put it."""
+    """The command; empty for a machine that is no node of a job. The program is put where the user data would
+    put it.
+    """
     program_and_arguments = program_of(user_data)
     if program_and_arguments is None:
         return ()
