@@ -1,5 +1,5 @@
-"""What somebody asks from the page: planned as the command line plans it, shown, and done only once that very sentence
-was agreed to.
+"""Changes requested from the page: planned as by the command line, shown, and done only once that very sentence was
+agreed to.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Add(_Strict):
 
 
 class Take(_Strict):
-    """A machine that runs."""
+    """A request to tag a running machine."""
 
     change: Literal["take"]
     cluster: ClusterName
@@ -65,15 +65,15 @@ Change = Scale | Add | Take | Remove | Replacing
 
 
 class Wish(_Strict):
-    """`agreed` is the sentence that was shown and agreed to; "": it is only to be shown."""
+    """A request from the page. `agreed` is the sentence that was shown and agreed to; "": only show it."""
 
     change: Annotated[Change, Field(alias="asked", discriminator="change")]
     agreed: str = ""
 
 
 def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
-    """Raises ControllerError for what cannot be. Things may have changed since the sentence was shown: then nothing is
-    done, and the new one is shown.
+    """Plan the change, and do it if it was agreed to. If it would be another one by now, nothing is done, and the new
+    sentence is shown. Raises ControllerError when it is impossible.
     """
     request = _planned(connection, wish.change)
     done = wish.agreed == request.sentence
@@ -84,7 +84,7 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
 
 
 def groups(connection: Connection, cluster: str) -> dict[str, Any]:
-    """Those that can be asked for. Raises ControllerError."""
+    """The groups that can be resized. Raises ControllerError."""
     sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
         for group, size in to_choose(connection, cluster).items()

@@ -1,8 +1,8 @@
-"""Who may talk to the page: those who know the token that its address begins with.
+"""Access to the page: only with the token in its address.
 
 The token is in the path, not in a cookie: cookies of 127.0.0.1 go to every port, so every other local server would get
-it. The Host check refuses pages of elsewhere whose name was made to resolve to 127.0.0.1. What may change
-something has to come from this page besides: the browser says so by Origin, which no page can forge.
+it. The Host check refuses foreign pages whose name was made to resolve to 127.0.0.1. Requests that change something
+must come from this page as well: the browser says so by Origin, which no page can forge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _ADDED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
-    """Around the page's application, which sees paths without the token. Wrong tokens and paths get the same answer."""
+    """A wrapper around the page's application, which sees paths without the token. Wrong tokens and paths get the same
+    answer.
+    """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app, self._token = app, token

@@ -1,4 +1,4 @@
-"""The page's application: its files, what it asks for, and the stream of changes."""
+"""The page's application: its files, its requests, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BODY_BYTES = 10_000
 
 
 class Page:
-    """`every` is the pause between two looks at a cluster; all clusters together are looked at less often."""
+    """The page. `every` is the pause between two looks at a cluster; the list of clusters is read less often."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class Page:
         return EventSourceResponse(self._stream(cluster), ping=PING_SECONDS, ping_message_factory=_ping)
 
     async def events(self, request: Request) -> Response:
-        given = request.query_params
-        before = _number(given.get("before"))
-        limit = min(_number(given.get("limit")) or EVENTS_A_PAGE, EVENTS_A_PAGE)
+        query = request.query_params
+        before = _number(query.get("before"))
+        limit = min(_number(query.get("limit")) or EVENTS_A_PAGE, EVENTS_A_PAGE)
         name = request.path_params["cluster"]
-        return await _answer(lambda: self._readings.events(name, given.get("text", ""), before, limit))
+        return await _answer(lambda: self._readings.events(name, query.get("text", ""), before, limit))
 
     async def explain(self, request: Request) -> Response:
         path = request.path_params
@@ -111,7 +111,7 @@ class Page:
         return await _answer(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Only as JSON, which no form of another page can send; where it comes from the guard has seen."""
+        """Handle a change, sent as JSON, which no form of another page can send; the guard has checked its origin."""
         if request.headers.get("content-type") != "application/json":
             raise HTTPException(415, "a change is asked for as application/json")
         try:
@@ -121,7 +121,7 @@ class Page:
         return await _answer(lambda: self._readings.ask(wish))
 
     async def _stream(self, cluster: str | None) -> AsyncIterator[ServerSentEvent]:
-        """First everything, then what has changed."""
+        """The stream: first everything, then each change."""
         before = None
         async for state in self._watch(cluster).states():
             yield ServerSentEvent(text(changes(before, state)), event="changes")
@@ -136,7 +136,9 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """Serves the page on a socket that listens, until SIGINT or SIGTERM. Its streams end first: they would keep it."""
+    """A server on a listening socket, until SIGINT or SIGTERM. It ends its streams first, which would keep it
+    running.
+    """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:
         self._page, self._listening = page, listening
@@ -158,7 +160,7 @@ class Server(uvicorn.Server):
 
 
 def _number(text: str | None) -> int | None:
-    """Raises HTTPException for what is none: to Python "²" is a digit, and no number."""
+    """Parse a number. Raises HTTPException for anything else: to Python "²" is a digit, and no number."""
     if not text:
         return None
     if not re.fullmatch("[0-9]{1,9}", text):

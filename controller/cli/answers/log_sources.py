@@ -1,4 +1,4 @@
-"""Where a cluster's log lines are: CloudWatch, or the files of an embedded cloud."""
+"""Sources of a cluster's log lines: CloudWatch, or the files of an embedded cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 @dataclass(frozen=True)
 class Wanted:
-    """None of a field: any."""
+    """Which lines are wanted. A field of None: any."""
 
     cluster: str
     job: str | None
@@ -34,7 +34,7 @@ class Wanted:
     kinds: frozenset[str]
 
     def stream(self, name: str) -> bool:
-        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is meant."""
+        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is wanted."""
         parts = name.split("/")
         if len(parts) != 4 or parts[0] != self.cluster or _FURTHER.sub("", parts[3]) not in self.kinds:
             return False
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """`who` is the instance and the kind of its log."""
+    """A log line; `who` is the instance and the kind of its log."""
 
     who: str
     text: str
@@ -51,12 +51,12 @@ class SourceLine:
 
 class Source(Protocol):
     def next(self) -> Iterator[SourceLine]:
-        """What has come since the last call; at first everything since the time that was asked for."""
+        """Lines since the last call; at first all since the start time."""
 
 
 @dataclass
 class FromCloudWatch:
-    """Each line once, although lines of several machines arrive out of order."""
+    """Log lines from CloudWatch, each once, although lines of several machines arrive out of order."""
 
     store: CloudWatchLogs
     wanted: Wanted
@@ -86,9 +86,9 @@ class FromCloudWatch:
 
 @dataclass
 class FromFiles:
-    """Of the machines below an embedded cloud's directory, all those whose node's log names no other cluster; a
-    machine's files outlive it. Lines that say no time are as old as the line before them, or as their file. Raises
-    GiveUp for a job: these files are not kept by job.
+    """Log lines of the machines below an embedded cloud's directory, except those whose node's log names another
+    cluster; a machine's files outlive it. Lines that say no time are as old as the line before them, or as their file.
+    Raises GiveUp for a job: these files are not kept by job.
     """
 
     directory: Path
@@ -104,7 +104,7 @@ class FromFiles:
             raise GiveUp("the files of an embedded cloud are not kept by job; leave --job out, or give --since")
 
     def next(self) -> Iterator[SourceLine]:
-        """In the order of their times, those of one file in its own."""
+        """New lines, sorted by time; those of one file in its own order."""
         lines = [
             (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
@@ -124,7 +124,7 @@ class FromFiles:
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
     def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """Each with its time."""
+        """The lines, each with its time."""
         begun = self.read.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
@@ -146,7 +146,7 @@ class FromFiles:
 
 
 def time_of(text: str) -> float | None:
-    """What the line says of its time, as a node's JSON or in ISO 8601 at its start."""
+    """The line's time: `time` in a node's JSON, or ISO 8601 at its start; None when it has none."""
     if text.startswith("{"):
         try:
             return float(json.loads(text)["time"])
@@ -162,7 +162,7 @@ def time_of(text: str) -> float | None:
 
 
 def cluster_of(machine: Path) -> str | None:
-    """As the machine's node says in its log; None: it has not said it yet."""
+    """The cluster in the log of the machine's node; None: not logged yet."""
     for file in files_of(machine, "node"):
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
@@ -175,7 +175,7 @@ def cluster_of(machine: Path) -> str | None:
 
 
 def _field(text: str, name: str) -> Any:
-    """Of a line of a node's JSON; None: it is none, or has no such field."""
+    """A field of a node's JSON line; None when it is no such line, or has no such field."""
     try:
         record = json.loads(text)
     except ValueError:
@@ -184,7 +184,7 @@ def _field(text: str, name: str) -> Any:
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """Of a machine of an embedded cloud: a process with a root of its own, or a system with a disk."""
+    """The log files of a machine of an embedded cloud: of a process with a root of its own, or a system with a disk."""
     pattern = FILES.get(kind, "prepare-*.log")
     files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
     return sorted(set(files))

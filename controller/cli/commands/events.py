@@ -1,4 +1,4 @@
-"""`dyntrain events`: what was decided and done, and when."""
+"""`dyntrain events`: decisions and actions, and their times."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
             def read(begin: float) -> list[StoredEntry]:
                 names = [cluster] if cluster else sorted(registry.all())
                 entries = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
-                wanted = (one for one in entries if instance is None or one[1].entry.instance == instance)
-                return sorted(wanted, key=lambda one: one[1].at)
+                matching = (one for one in entries if instance is None or one[1].entry.instance == instance)
+                return sorted(matching, key=lambda one: one[1].at)
 
             trail = Trail(read, start)
             first = trail.next()
@@ -70,7 +70,7 @@ StoredEntry = tuple[str, "TrailEntry"]
 
 
 class Trail:
-    """Each entry once, although some are written later than ones that came after them."""
+    """New entries of the audit trail, each once, although some are written later than ones that came after them."""
 
     def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start

@@ -1,4 +1,4 @@
-"""`dyntrain model`: what a step, a change and a crash take, by where ps-lite's servers are."""
+"""`dyntrain model`: the time of a step, a change and a crash, by where ps-lite's servers are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dyntrain replay`: what the controller makes of recorded events, without touching anything."""
+"""`dyntrain replay`: the controller's reaction to recorded events, without touching anything."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def replay(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the log lines of the handlers: the outcome tells all of it."""
+    """A context without the handlers' log lines: the outcome contains everything."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -65,8 +65,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 names = [cluster] if cluster else sorted(registry.all())
                 invalid.clear()
                 invalid.update({} if cluster else registry.problems())
-                seen = (snapshot(ports, registry, name, elastic) for name in names)
-                return [{**summary(one, gone=gone), "unverified": doubt} for one in seen]
+                snapshots = (snapshot(ports, registry, name, elastic) for name in names)
+                return [{**summary(one, gone=gone), "unverified": doubt} for one in snapshots]
 
             first = read()
             if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
@@ -97,7 +97,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified(stage: Stage) -> str:
-    """Why the controller takes nodes at their word; "": it does not, or does not say."""
+    """Why the controller believes nodes without proof; "": it does not, or it is unknown."""
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified
 
@@ -105,7 +105,7 @@ def _unverified(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """What `dyntrain logs` reads by the same variable; None: this is none."""
+    """Where an embedded cloud's logs are, by the variable that `dyntrain logs` reads too; None: this is none."""
     directory = os.environ.get(LOCAL_DIRECTORY)
     if not directory:
         return None

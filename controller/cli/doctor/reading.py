@@ -1,5 +1,5 @@
-"""Reads what the doctor judges. Each reading stands alone: what is refused or not to be reached becomes an `Unread`,
-and once the time is over nothing more is asked.
+"""Read what the doctor judges. Each reading stands alone: a failed one becomes an `Unread`, and after the deadline
+nothing more is read.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """`clock` counts seconds from anywhere; `doing` is told what is read next. `wanted_stage` None: the only one there
-    is.
+    """Read everything. `clock` counts seconds from any start; `doing` is called with what is read next. `wanted_stage`
+    None: the only stage there is.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Reader:
         self._clock, self._until = clock, clock() + SECONDS
 
     def read(self, only: str | None) -> Seen:
-        """All clusters, or `only` one."""
+        """Read all clusters, or `only` one."""
         stages = self._try("the stages", lambda: self._below(STAGES))
         stage = self._chosen(stages)
         caller = self._try("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
@@ -163,7 +163,7 @@ class Reader:
             raise
 
     def _alarms(self, names: Sequence[str]) -> dict[str, str]:
-        """Those that are raised."""
+        """Descriptions of the alarms that are raised, by name."""
         cloudwatch = self._client("cloudwatch")
         parts = [names[start : start + _ALARMS] for start in range(0, len(names), _ALARMS)]
         answers = [
@@ -179,7 +179,7 @@ class Reader:
         return {one["Name"]: one["Value"] for page in pages for one in page["Parameters"]}
 
     def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
-        """Those with a policy; `only` one is looked at whether it has one or not."""
+        """The clusters with a policy; `only` one is read with or without."""
         held = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
         groups = self._try("the groups", self._groups)
         if only is not None:
@@ -196,7 +196,7 @@ class Reader:
         groups: Mapping[str, Mapping[str, Any]] | Unread,
         stage: Stage | None,
     ) -> ClusterSeen:
-        """`held` are parameters, `groups` all that the account has."""
+        """Read one cluster. `held` are parameters, `groups` all of the account's."""
         stack = self._try(f"the stack {name}", lambda: self._stack(name))
         template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
@@ -216,14 +216,14 @@ class Reader:
         )
 
     def _groups(self) -> dict[str, Mapping[str, Any]]:
-        """All of the account, as Auto Scaling describes them."""
+        """All groups of the account, as Auto Scaling describes them."""
         pages = self._client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
         return {group["AutoScalingGroupName"]: group for page in pages for group in page["AutoScalingGroups"]}
 
     def _own_groups(
         self, own: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
     ) -> dict[str, GroupSeen]:
-        """Those that the cluster's policy names, whatever their names and tags."""
+        """The groups that the cluster's policy names, whatever their names and tags."""
         if isinstance(own, Unread):
             raise GiveUp(own.why)
         if isinstance(groups, Unread):
@@ -269,7 +269,7 @@ class Reader:
         return TemplateSeen(tags, data.get("ImageId", ""), _volumes(data))
 
     def _image(self, image: str) -> ImageSeen | None:
-        """By a filter: asking by id is an error for one that is gone."""
+        """The image, by a filter: a call with the id fails for one that is gone."""
         images = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
         return ImageSeen(str(images[0]["State"]), _volumes(images[0])) if images else None
 
@@ -347,7 +347,7 @@ def _rights_of_all(partition: str, here: str, cluster: str, _stage: Stage) -> tu
 
 
 def _rights_of_base(partition: str, here: str, cluster: str, stage: Stage) -> tuple[Right, ...]:
-    """Those of all nodes, and what it takes to run the coordinator."""
+    """The rights of base nodes: those of all nodes, and those for running the coordinator."""
     names = (stage_parameter(str(stage.name), "table"), parameter(cluster, "coordinator"))
     table, published = (f"arn:{partition}:ssm:{here}:parameter{name}" for name in names)
     of_cluster = {"dynamodb:LeadingKeys": f"cluster#{cluster}"}

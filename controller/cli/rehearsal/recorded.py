@@ -1,6 +1,5 @@
-"""Recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
-
-What is no event is told as such, never raised.
+"""Read recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
+Anything else becomes a record with a problem, never an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Unreadable(GiveUp):
 
 @dataclass(frozen=True)
 class Record:
-    """`event` None: `problem` says why there is none."""
+    """A record of a file. `event` None: `problem` says why there is none."""
 
     file: str
     event: Mapping[str, Any] | None
@@ -34,7 +33,7 @@ class Record:
 
     @property
     def time(self) -> float | None:
-        """The event's own time, if it has a sound one."""
+        """The event's own time, if it has a valid one."""
         try:
             return _TIME.validate_python((self.event or {})["time"])
         except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
@@ -60,7 +59,7 @@ def files_of(paths: Iterable[str]) -> list[Path]:
 
 
 def text_of(file: Path) -> str:
-    """Raises Unreadable, also for what is no text."""
+    """The file's text. Raises Unreadable, also for other content."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -70,7 +69,7 @@ def text_of(file: Path) -> str:
 
 
 def records_of(file: Path) -> Iterator[Record]:
-    """Raises Unreadable."""
+    """The records of the file. Raises Unreadable."""
     name = str(file)
     try:
         data = file.read_bytes()
@@ -102,7 +101,7 @@ def records_of(file: Path) -> Iterator[Record]:
 
 
 def _parsed(text: str) -> tuple[list[Any], str]:
-    """A list counts as the events in it."""
+    """The JSON values of the text, and the problem, if any. A list counts as the events in it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -131,8 +130,8 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _records(name: str, value: Any) -> Iterator[Record]:
-    """Of one JSON value. A dead letter is looked into: the answer of `aws sqs receive-message`, a message of it, and
-    what Lambda sends to a failure destination, which has the event as `requestPayload`.
+    """The records in one JSON value. Dead letters are unpacked: the answer of `aws sqs receive-message`, a message of
+    it, and what Lambda sends to a failure destination, which has the event as `requestPayload`.
     """
     if isinstance(value, dict) and isinstance(value.get("Messages"), list):
         for message in value["Messages"]:

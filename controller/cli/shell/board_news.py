@@ -1,4 +1,4 @@
-"""What TensorBoard is to show of a job, as it comes: from its events, or from the reports that AWS has."""
+"""A job's news for TensorBoard, as they come: from its events, or from the reports that AWS has."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ REPORT_SECONDS = 15.0  # between looks at a job's reports, each of which asks AW
 
 
 class News(Protocol):
-    """`over` once the job's end is among what was given."""
+    """A source of entries. `over` once the job's end was among them."""
 
     name: str
     over: bool
 
     def next(self) -> Iterable[Entry]:
-        """What has come since the last time. Raises GiveUp and RetryLater."""
+        """New entries since the last call. Raises GiveUp and RetryLater."""
         ...
 
 
 def news_of(job: str | None) -> News:
-    """Of an events file or a folder with one, a job or a cluster; None: of the only job that was heard of."""
+    """The news of an events file or a folder with one, of a job or a cluster; None: of the only known job."""
     return _FromFile(Path(job)) if job is not None and names_file(job) else _FromReports(job)
 
 

@@ -1,8 +1,8 @@
-"""Names of clusters and ids of instances, completed by the shell from what is deployed.
+"""Shell completion of cluster names and instance ids from what is deployed.
 
-    eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
+eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
 
-A shell that waits is worse than one that does not complete: nothing is said of what goes wrong.
+Errors are not shown: a shell that waits or complains is worse than one that does not complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Choices = Sequence[tuple[str, str]]  # (what to type, what it is)
 
 
 class Known(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Text that the shell completes by `look`."""
+    """A text parameter that the shell completes by `look`."""
 
     def __init__(self, name: str, look: Callable[[], Choices]) -> None:
         self.name, self._look = name, look

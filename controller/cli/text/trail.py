@@ -1,4 +1,4 @@
-"""An entry of the audit trail as people read it, in a terminal and on the page. Pure."""
+"""The text of an entry of the audit trail, for the terminal and the page. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _BULKY = frozenset({"inputs"})  # of a pool's decision, for `pool plan --from-fi
 
 @dataclass(frozen=True)
 class EntryText:
-    """`what` is neither the kind nor the detail: the statuses before and after, or the entry's other fields."""
+    """The parts of an entry's text. `what` is neither the kind nor the detail: the statuses before and after, or the
+    entry's other fields.
+    """
 
     kind: str
     instance: str
@@ -22,7 +24,7 @@ class EntryText:
 
 
 def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
-    """`wide`: with fields that are too long for a line."""
+    """The entry's text. `wide`: with fields that are too long for a line."""
     if isinstance(entry, StatusChanged):
         what = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):

@@ -166,12 +166,12 @@ def _requested(
     defaults = {} if all(options[field] for field in of_stack) else stack_defaults(launcher.clients)
     if not options["bucket"] and "bucket" not in defaults:
         raise GiveUp(NO_STACK)
-    known: dict[str, Any] = {field: options[field] or defaults.get(name, "") for field, name in of_stack.items()}
-    known["disk"] = options.get("disk") or 0
-    known["data_root"] = options.get("data_root") or DATA_ROOT
-    known["command"] = command_words(options["command"], _program_in(options["code"]))
+    resolved: dict[str, Any] = {field: options[field] or defaults.get(name, "") for field, name in of_stack.items()}
+    resolved["disk"] = options.get("disk") or 0
+    resolved["data_root"] = options.get("data_root") or DATA_ROOT
+    resolved["command"] = command_words(options["command"], _program_in(options["code"]))
     requirements = "" if elastic else requirements_of(options["code"], options["requirements"])
-    return JobRequest(**{**options, **known, "requirements": requirements, "env": environment_of(settings)})
+    return JobRequest(**{**options, **resolved, "requirements": requirements, "env": environment_of(settings)})
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
@@ -215,7 +215,7 @@ def resubmit(name: str, wait: bool) -> None:
 
 
 def _description(request: JobRequest, size: str, price: float | None) -> str:
-    """What will be made, and what it costs."""
+    """What will be created, and its price."""
     kind = "Spot " if request.spot else ""
     lines = [
         f"job {request.name}: {request.nodes} {kind}machines of type {request.instance_type}, "
@@ -237,26 +237,26 @@ def _say(text: str) -> None:
 
 
 def _attend(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Until all nodes run; with `wait` until the job has ended, launched again as often as it may be."""
+    """Wait until all nodes run; with `wait` until the job has ended, launched again as often as allowed."""
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
     while True:
-        seen = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
-        record = seen.record
-        if not (wait and seen.phase == "INTERRUPTED" and record.attempt <= record.retries):
+        job = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
+        record = job.record
+        if not (wait and job.phase == "INTERRUPTED" and record.attempt <= record.retries):
             break
         click.echo(f"attempt {record.attempt} was interrupted; it is launched again")
         relaunch(ports, launcher, name, _say)
-    if seen.verdict is not None and seen.verdict.tail:
-        click.echo(f"the last lines of rank {seen.verdict.rank}:")
-        for line in seen.verdict.tail.splitlines():
+    if job.verdict is not None and job.verdict.tail:
+        click.echo(f"the last lines of rank {job.verdict.rank}:")
+        for line in job.verdict.tail.splitlines():
             click.echo(f"  {printable(line)}")
-    if seen.phase not in ("RUNNING", "SUCCEEDED"):
+    if job.phase not in ("RUNNING", "SUCCEEDED"):
         raise click.exceptions.Exit(1)
 
 
-def _progress(seen: Seen) -> None:
-    reason = f": {printable(seen.reason)}" if seen.reason else ""
-    heard = f" {seen.heard}/{seen.record.nodes}" if seen.phase == "STARTING" else ""
-    click.echo(f"{seen.phase}{heard}{reason}")
+def _progress(job: Seen) -> None:
+    reason = f": {printable(job.reason)}" if job.reason else ""
+    heard = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{heard}{reason}")

@@ -1,4 +1,4 @@
-"""How the commands of `dyntrain job` reach AWS, and what they gather there of a job."""
+"""Access to AWS for the commands of `dyntrain job`, and the state of a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 @dataclass(frozen=True)
 class Seen:
-    """A job as it stands. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
+    """A job's state. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
 
     record: JobRecord
     phase: Phase
@@ -62,11 +62,11 @@ def stored_job(ports: JobPorts, name: str) -> StoredJob:
 
 
 def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
-    """Decided as the controller will at its next look, which may be a minute away. Nothing is written."""
+    """Judge the job as the controller will at its next look, up to a minute later. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = judged(ports, stored, machines).record
-    heard = 0 if record.ended else launcher.heard(record)
+    heard = 0 if record.ended else launcher.alive_count(record)
     codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
     stands = phase(record, machines, heard)
@@ -77,27 +77,25 @@ def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
 def follow(
     ports: JobPorts, launcher: Launcher, name: str, say: Callable[[Seen], None], until: Sequence[Phase], pause: Pause
 ) -> Seen:
-    """Says each phase that it comes to, until one of these. Goes on when AWS is away for a while: a job may take
-    days.
-    """
+    """Report each phase until one of `until`. Continues when AWS is unreachable for a while: a job may take days."""
     shown = ""
     while True:
         try:
-            seen = look(ports, launcher, name)
+            job = look(ports, launcher, name)
         except RetryLater:
             pause(AWAY_SECONDS)
             continue
-        state = f"{seen.phase} {seen.heard} {seen.late}"
+        state = f"{job.phase} {job.heard} {job.late}"
         if state != shown:
             shown = state
-            say(seen)
-        if seen.phase in until:
-            return seen
+            say(job)
+        if job.phase in until:
+            return job
         pause(FOLLOW_SECONDS)
 
 
 def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
-    """Writes down how a job has ended, if it has, rather than wait for the controller's next look."""
+    """Store how a job has ended, if it has, without waiting for the controller's next look."""
     stored = stored_job(ports, name)
     record = look(ports, launcher, name).record
     if record.ended and record != stored.record:
@@ -106,8 +104,8 @@ def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """The next attempt of a job that was interrupted, unless somebody has stopped it meanwhile. Machines that are still
-    saving, an AWS that is away and one without room are waited for. Raises GiveUp when that takes too long.
+    """Launch the next attempt of an interrupted job, unless somebody has stopped it meanwhile. Waits for machines that
+    are still saving, for an unreachable AWS, and for capacity. Raises GiveUp when that takes too long.
     """
     until = ports.clock() + RELAUNCH_SECONDS
     shown = ""
@@ -130,7 +128,9 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
 
 
 def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> str:
-    """Returns what was done. How the job has ended already stays; but an interrupted one is not launched again."""
+    """Stop the job and return what was done. A job that has ended keeps its result; an interrupted one is not launched
+    again.
+    """
     settle(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()

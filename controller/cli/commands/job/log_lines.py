@@ -26,7 +26,7 @@ class JobLog:
         self._shown: dict[str, float] = {}
 
     def next(self) -> Iterator[LogLine]:
-        """What has come since the last time, oldest first."""
+        """New lines since the last call, oldest first."""
         streams = [stream for stream in self._logs.streams(LOG_GROUP, f"{self._name}_") if stream in self._wanted]
         fresh = [line for line in self._logs.lines(LOG_GROUP, streams, self._since) if line.id not in self._shown]
         for line in sorted(fresh, key=lambda line: line.at):
