@@ -47,7 +47,7 @@ def _identity_keys() -> Keys:
     keys = settings().identity_keys
     if not keys:
         logger.warning(
-            "reports are taken at their word: %s holds no keys that would show which instance they are from",
+            "reports are believed without proof: %s holds no keys to verify their senders",
             IDENTITY_KEYS,
         )
     return keys

@@ -128,7 +128,7 @@ class Clients:
         """Raise RetryLater after the deadline; called before each of botocore's attempts, too."""
         until = self._until.get()
         if until is not None and time.time() > until:
-            raise RetryLater("this run has taken so long that another one may be at it: not sent to EC2")
+            raise RetryLater("this run took too long and another may have taken over: nothing more is sent to EC2")
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
@@ -195,7 +195,7 @@ def translated(doing: str) -> Iterator[None]:
             "no AWS credentials were found; export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or configure a profile"
         ) from error
     except (SSOError, LoginError, TokenRetrievalError) as error:
-        raise Misconfigured(f"the login of the AWS profile does not hold: {error}; run aws sso login") from error
+        raise Misconfigured(f"the login of the AWS profile has expired: {error}; run aws sso login") from error
     except (ConfigParseError, InvalidConfigError, CredentialRetrievalError) as error:
         raise Misconfigured(f"the AWS profile gives no credentials: {error}") from error
     except EndpointConnectionError as error:

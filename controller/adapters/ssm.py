@@ -106,5 +106,7 @@ class SsmSecrets:
                     return None
                 raise
         if parameter["Type"] != "SecureString":
-            raise Misconfigured(f"the parameter {name} holds a secret: delete it, and make it anew as a SecureString")
+            raise Misconfigured(
+                f"the parameter {name} holds a secret in plain text: delete it, and create it again as a SecureString"
+            )
         return parameter["Value"]

@@ -97,7 +97,7 @@ class AwsLauncher:
                     message = str(error.response.get("Error", {}).get("Message", ""))
                     raise NoRoom(
                         error_code(error),
-                        f"not all {fields['MaxCount']} machines can be had, so there are none: {message}",
+                        f"not all {fields['MaxCount']} machines are available, so none was launched: {message}",
                     ) from error
                 raise
         return [machine_of(instance) for instance in answer["Instances"]]

@@ -229,8 +229,8 @@ class NodeConfig(Wire):
     )
     servers: Literal["base", "all"] = Field(
         "base",
-        description="which nodes run ps-lite servers; all: the traffic of many workers is shared by all, and the loss "
-        "of any machine costs what that of a base node costs, a restart of the workers from the safe state",
+        description="which nodes run ps-lite servers; all: the traffic is spread over all nodes, but losing any one "
+        "restarts the workers from the safe state",
     )
     servers_per_base: int = Field(1, ge=1)
     warm_spares: int = Field(

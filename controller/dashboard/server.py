@@ -113,7 +113,7 @@ class Page:
     async def change(self, request: Request) -> Response:
         """Handle a change, sent as JSON, which no form of another page can send; the guard has checked its origin."""
         if request.headers.get("content-type") != "application/json":
-            raise HTTPException(415, "a change is asked for as application/json")
+            raise HTTPException(415, "send a change as application/json")
         try:
             wish = Wish.model_validate_json(await _body(request))
         except ValidationError as error:
@@ -173,7 +173,7 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > BODY_BYTES:
-            raise HTTPException(413, "too much for a change")
+            raise HTTPException(413, "the request is too large for a change")
     return body
 
 

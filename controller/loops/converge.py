@@ -199,7 +199,7 @@ def _pass(
         settle_holds(ports, rules, decision, every=repair)
         _apply(ports, rules, own, nodes, turn)
         return own
-    raise RetryLater(f"what is known of {cluster} was changed by others {ATTEMPTS} times in a row")
+    raise RetryLater(f"the facts of {cluster} were changed by other runs {ATTEMPTS} times in a row")
 
 
 def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int, str, Membership]:
@@ -277,7 +277,7 @@ def _named(node: StoredNode, cluster: str) -> StoredNode:
 def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:
     cluster, at = rules.policy.cluster, ports.clock()
     if turn.mine and at > turn.until:
-        raise RetryLater(f"this run has come to its turn at {cluster} too late, and leaves it to the next one")
+        raise RetryLater(f"this run got its turn at {cluster} too late; the next run takes it")
     trail, acks = tell(ports, rules, decision)
     performed = perform(ports, cluster, decision.actions, until=turn.until if turn.mine else None)
     for instance, effects in performed.acks.items():

@@ -65,7 +65,7 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         after = before.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
     except Conflict:
-        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
     entries = [*performed.trail]
     if plan.do == "hold":

@@ -73,11 +73,10 @@ def disputed(cluster: str, published: Target, membership: Membership) -> str:
     """A message when `published` has the membership's revision with other content; "" when it has not. Pure."""
     if not published.contradicts(membership.target):
         return ""
-    by = f"the controller of stage {published.stage}" if published.stage else "somebody who names no stage"
+    by = f"stage {published.stage}" if published.stage else "an unnamed stage"
     return (
-        f"the parameter target of {cluster} holds revision {published.revision} with {published.count} members, "
-        f"written by {by}, and this controller's revision {published.revision} has {len(membership.members)}: two "
-        "controllers serve this cluster (name its stage in its policy), or somebody wrote the parameter by hand"
+        f"two targets of {cluster} have revision {published.revision}: {published.count} members in the parameter, "
+        f"by {by}, {len(membership.members)} in the table; name its stage in its policy, and edit no target by hand"
     )
 
 

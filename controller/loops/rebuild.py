@@ -78,9 +78,8 @@ def _target(cluster: str, text: str) -> Target:
         return Target.model_validate_json(text)
     except ValidationError as error:
         raise GiveUp(
-            f"the table has lost {cluster}, and its parameter `target` cannot be read to rebuild it "
-            f"({error.error_count()} problems): put its last good version back (`aws ssm get-parameter-history`), "
-            "or delete it to begin anew"
+            f"the table has lost {cluster}, and its parameter `target` is invalid ({error.error_count()} problems): "
+            "restore an earlier version (`aws ssm get-parameter-history`), or delete it to start over"
         ) from error
 
 

@@ -79,7 +79,7 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) 
         after = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
     except Conflict:
-        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return []
     ports.clusters.record(cluster, ports.clock(), performed.trail)
     if plan.why == "LOWERED":

@@ -98,10 +98,9 @@ class Replace:
     @property
     def sentence(self) -> str:
         return (
-            f"{self.new} is to be a base node of {self.cluster} in the place of {self.old}: the controller sees that "
-            f"within {self.seen_within:.0f} s, and at a boundary after that the two are exchanged; {self.old} is then "
-            "terminated if the cluster launched it"
-            + ("; it gets the base nodes' instance profile, to run the coordinator one day" if self.profile else "")
+            f"{self.new} replaces {self.old} as a base node of {self.cluster}, at the first boundary after "
+            f"{self.seen_within:.0f} s; {self.old} is then terminated if the cluster launched it"
+            + ("; the new node gets the base nodes' instance profile" if self.profile else "")
         )
 
     @property
@@ -149,9 +148,8 @@ def resize(
         )
     if not elastic:
         raise GiveUp(
-            f"{cluster} has no Auto Scaling group of elastic workers, so nothing can be launched for it; "
-            f"`dyntrain add {cluster} --instance ID` takes a machine that runs, `dyntrain cluster create --replace "
-            "--group` registers a group"
+            f"{cluster} has no Auto Scaling group of elastic workers: `dyntrain cluster create --replace --group` "
+            f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
     if chosen is None and len(elastic) > 1:
         raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): say which one, by --group")
@@ -205,7 +203,7 @@ def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *
                 f"{instance} is a base node, which is replaced and not removed: `dyntrain base replace {instance} NEW`"
             )
         if not view.elastic and not now:
-            raise GiveUp(f"{instance} is not asked to work for {cluster} any more; `dyntrain explain {instance}`")
+            raise GiveUp(f"{instance} does not work for {cluster} any more; `dyntrain explain {instance}`")
     return Untag(cluster, tuple(one for one in ids if by_id[one].elastic), key, tuple(ids) if now else ())
 
 

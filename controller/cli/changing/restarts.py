@@ -56,12 +56,10 @@ def restart(snapshot: Snapshot) -> Restart:
     if not snapshot.decision.job.over:
         raise GiveUp(f"{name} has no job that is over; `dyntrain status --cluster {name}` says how it stands")
     if _closes(snapshot):
-        raise GiveUp(
-            f"the job of {name} has only just ended, and its nodes are not done with it; try again in a moment"
-        )
+        raise GiveUp(f"the job of {name} has only just ended, and its nodes have not finished; try again in a moment")
     base = _base(snapshot)
     if going := [node.instance for node in base if node.state in ("stopping", "shutting-down")]:
-        raise GiveUp(f"{', '.join(going)} of {name} is on its way down; give the command again when it is")
+        raise GiveUp(f"{', '.join(going)} of {name} is stopping; repeat the command when it has stopped")
     booted = tuple(node.instance for node in base if node.state in RUNNING)
     started = tuple(node.instance for node in base if node.state == "stopped")
     if not (booted or started):

@@ -131,7 +131,7 @@ class _Course:
         if self.board is None and self._news.over:
             raise _Over
         if self.board is not None and self.board.poll() is not None:
-            raise GiveUp(f"TensorBoard has ended with exit code {self.board.returncode}; what it said is above")
+            raise GiveUp(f"TensorBoard has ended with exit code {self.board.returncode}; see its output above")
         self.write(list(self._news.next()))
 
 

@@ -112,7 +112,7 @@ class Reader:
 
     def _in_time(self, **_call: Any) -> None:
         if self._clock() > self._until:
-            raise RetryLater(f"no time was left, after {SECONDS:.0f} s")
+            raise RetryLater(f"not read within {SECONDS:.0f} s")
 
     def _region(self) -> str | Unread:
         region = self._session.get_config_variable("region")

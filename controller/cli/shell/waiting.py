@@ -63,5 +63,5 @@ def follow(show: Callable[[], object], pause: Callable[[float], None] = time.sle
             away = False
         except RetryLater as error:
             if not away:
-                click.echo(f"AWS cannot be reached or is busy; it is asked again: {on_one_line(error)}", err=True)
+                click.echo(f"AWS cannot be reached or is busy; trying again: {on_one_line(error)}", err=True)
             away = True

@@ -27,9 +27,8 @@ class ReplacementRefusal(StrEnum):
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
     NOT_BASE = "{old} is no base node; an elastic node leaves when its elastic tag is removed"
     LEADS = (
-        "{old} runs the coordinator, which would be lost with it; stop or terminate the instance, so that another "
-        "base node takes the job over "
-        "from its last commit, then give this command again"
+        "{old} runs the coordinator; stop or terminate the instance, so that another base node takes over from the "
+        "last commit, then repeat this command"
     )
     NEW_GONE = "{new} is terminated or being taken away; name another node that is prepared"
     ALREADY_BASE = "{new} is a base node already; name an elastic node, or launch one for this"

@@ -103,7 +103,7 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
         stack = stacks.stack(name)  # of this submission, or the name would have been refused
         identity = stack.id if stack is not None else stacks.create(name, prepared.parameters, stored.record.submission)
     except (RetryLater, KeyboardInterrupt):
-        say(f"`dyntrain job stop {name}` ends what may have been made; the same command goes on")
+        say(f"`dyntrain job stop {name}` ends what may have been made; repeat the command to continue")
         raise
     except ControllerError:
         if new:
@@ -146,7 +146,9 @@ def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, exis
     while stack is not None:
         running = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
         if deleting and stack.status == "DELETE_FAILED":
-            raise GiveUp(f"the stack {name} could not be deleted whole: {stack.reason}; see to it, then stop it again")
+            raise GiveUp(
+                f"the stack {name} was not deleted completely: {stack.reason}; remove the cause, then stop it again"
+            )
         if not running and stack.status != "DELETE_IN_PROGRESS":
             stacks.delete(name)
             deleting = True
@@ -157,7 +159,9 @@ def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, exis
             say(doing)
         if stack is not None:
             if ports.clock() >= until:
-                raise GiveUp(f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; the same command goes on")
+                raise GiveUp(
+                    f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; repeat the command to continue"
+                )
             launcher.pause(LOOK_SECONDS)
 
 

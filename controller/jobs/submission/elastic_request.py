@@ -67,7 +67,9 @@ def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
     if "{{resolve:" in command + json.dumps(dict(request.env)):
         raise Misconfigured("CloudFormation would take '{{resolve:' in the command or a variable for a reference")
     if (size := len(command) + len(_environment(request))) > NODE_BYTES:
-        raise Misconfigured(f"command and --env have {size} bytes, more than the {NODE_BYTES} that a node is told")
+        raise Misconfigured(
+            f"command and --env have {size} bytes, more than the {NODE_BYTES} that fit into a node's configuration"
+        )
 
 
 def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> dict[str, str]:

@@ -80,7 +80,7 @@ def check(request: JobRequest) -> None:
         if not VARIABLE.fullmatch(name):
             raise Misconfigured(f"{name!r} is no name of an environment variable")
         if name in TOPOLOGY:
-            raise Misconfigured(f"{name} is what the machines are told of the job; it cannot be given by --env")
+            raise Misconfigured(f"{name} is set by dyntrain on the machines; --env cannot set it")
     for option, path in (("--requirements", request.requirements), ("--artifacts", request.artifacts)):
         inside = PurePosixPath(path)
         if inside.is_absolute() or ".." in inside.parts:

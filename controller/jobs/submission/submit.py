@@ -112,7 +112,7 @@ def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[
         raise GiveUp(f"there is no job {name!r}")
     before = previous.record
     if before.elastic:
-        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it anew, by another name")
+        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it again under another name")
     broken_off = before.state == "LAUNCHING" and before.attempt > 1
     if not (before.ended or broken_off):
         raise GiveUp(f"the job {name} is {before.state}; it can be resubmitted when it has ended")
@@ -122,7 +122,9 @@ def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[
         before = before.into("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
     else:
         if living := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
-            raise RetryLater(f"{len(living)} machines of {name} are still saving their things; try again in a minute")
+            raise RetryLater(
+                f"{len(living)} machines of {name} are still saving their artifacts; try again in a minute"
+            )
         now = ports.clock()
         record = before.into("LAUNCHING", "", now).model_copy(
             update={"attempt": before.attempt + 1, "since": now, "image": _image(launcher, request)}
@@ -198,7 +200,7 @@ def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
     content = launcher.get(record.bucket, files.request_key(record.name)) or b""
     where = f"s3://{record.bucket}/{files.request_key(record.name)}"
     if hashlib.sha256(content).hexdigest() != record.request:
-        raise GiveUp(f"{where} is not what was submitted; submit the job anew, by another name")
+        raise GiveUp(f"{where} is not what was submitted; submit the job again under another name")
     try:
         fields = json.loads(content)
         tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}

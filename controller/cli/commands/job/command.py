@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 
 NO_STACK = (
-    "no --bucket is given, and this region lacks the stack that has one. Make it, once: "
-    "`dyntrain job template > job.yaml` and `aws cloudformation deploy --stack-name dyntrain-jobs "
-    "--template-file job.yaml --capabilities CAPABILITY_IAM`"
+    "give --bucket, or create this region's stack with one: `dyntrain job template > job.yaml` and `aws "
+    "cloudformation deploy --stack-name dyntrain-jobs --template-file job.yaml --capabilities CAPABILITY_IAM`"
 )
 
 
