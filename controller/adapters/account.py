@@ -8,7 +8,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.adapters.aws import Clients, making
 
-# a change is not held up by the question whose account it is
+# naming the account must not delay the change
 _AT_ONCE = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
 
 

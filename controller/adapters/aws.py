@@ -60,7 +60,7 @@ _TRANSIENT = {
 }
 
 
-# EC2 answers some of them with 500, as if the same call might do soon
+# EC2 answers some of them with 500, as if a retry could help
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 NO_CAPACITY = (
     "InsufficientInstanceCapacity",
@@ -74,7 +74,7 @@ NO_CAPACITY = (
     "VcpuLimitExceeded",
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
-# of which botocore makes clients itself, for profiles with a role or a login
+# botocore creates clients of these itself, for profiles with a role or a login
 OF_CREDENTIALS = (
     "signin",
     "sso",
@@ -202,7 +202,7 @@ def translated(doing: str) -> Iterator[None]:
         raise RetryLater(f"{doing}: {error}") from error
     except ClientError as error:
         raise _of_client(doing, error) from error
-    except (BotoCoreError, ResponseParserError) as error:  # the latter: an error page of something in between
+    except (BotoCoreError, ResponseParserError) as error:  # a proxy's error page
         raise RetryLater(f"{doing}: {error}") from error
 
 

@@ -53,7 +53,7 @@ BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
 TRAIL_SECONDS = 30 * 86_400.0
-SENT_SECONDS = 86_400.0  # of what was sent is kept in mind: longer than SNS and Lambda go on delivering a message
+SENT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
 def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:

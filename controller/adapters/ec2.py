@@ -129,9 +129,9 @@ class Ec2Instances:
         """
         missing: set[str] = set()
         refused: dict[str, str] = {}
-        instances = random.sample(list(instances), len(instances))  # else the same ones are reached last each time
+        instances = random.sample(list(instances), len(instances))  # otherwise the same ones come last each time
         pending = [list(instances[start : start + BATCH]) for start in reversed(range(0, len(instances), BATCH))]
-        in_vain = 0  # since a call had an effect: nobody is asked about one by one who may do nothing at all
+        in_vain = 0  # calls since one had an effect: without rights all fail, so not each instance is tried
         while pending:
             batch = pending.pop()
             try:
@@ -171,7 +171,7 @@ def _seen(instance: InstanceTypeDef) -> SeenInstance:
 
 
 def _market(instance: InstanceTypeDef) -> Market:
-    lifecycle: str = instance.get("InstanceLifecycle", "")  # absent for what is on demand
+    lifecycle: str = instance.get("InstanceLifecycle", "")  # absent for on-demand instances
     if lifecycle == "spot":
         return "spot"
     if lifecycle == "capacity-block":

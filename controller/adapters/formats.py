@@ -57,5 +57,5 @@ def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
             acks[kind] = {"at": at, "value": value}
     status, named = facts.get("acks", {}).get("status"), facts.get("named")
     if status and named and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
-        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before that was written down
+        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before such acknowledgements existed
     return {**facts, "acks": acks}

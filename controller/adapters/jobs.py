@@ -19,7 +19,7 @@ from dyntrain.controller.jobs.verdict import Machine
 
 log = logging.getLogger("dyntrain.jobs")
 
-LIVE = "-jobs-"  # no cluster's name begins so: where the index finds what is to be looked at
+LIVE = "-jobs-"  # the index's key for live jobs; no cluster's name begins so
 UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 

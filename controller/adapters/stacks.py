@@ -100,7 +100,7 @@ class AwsStacks:
         client = self._clients.autoscaling()
         with translated(f"deleting the groups {', '.join(names)}"):
             for group in client.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]:
-                if "Status" not in group:  # it is not being deleted
+                if "Status" not in group:  # it is not yet being deleted
                     client.delete_auto_scaling_group(
                         AutoScalingGroupName=group["AutoScalingGroupName"], ForceDelete=True
                     )

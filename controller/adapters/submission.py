@@ -161,7 +161,7 @@ class AwsLauncher:
         try:
             return self._spot_price(instance_type) if spot else self._listed_price(instance_type)
         except (ControllerError, KeyError, ValueError, IndexError, StopIteration):
-            return None  # not allowed, not there, not as documented: then without money
+            return None  # no rights, no entry, or another format: the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
         """The price as `price`. A capacity reservation costs the price on demand; a Capacity Block is paid

@@ -67,7 +67,7 @@ class HttpsSender:
                 urllib3.exceptions.HTTPError,
                 OSError,
                 UnicodeError,
-            ) as error:  # whose texts have the address in them
+            ) as error:  # the errors' texts contain the address
                 problem = f"{webhook.host} was not reached: {type(error).__name__}"
                 continue
             if 200 <= status < 300:

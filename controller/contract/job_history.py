@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler
 
-VERSION = 1  # of both models; a later one is passed over
+VERSION = 1  # format of both models; readers skip a later one
 HISTORY_BYTES = 16_000  # of JSON: a report is written every few seconds, into an item that is billed by the kilobyte
 METRICS_SHOWN = 8
 

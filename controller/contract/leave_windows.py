@@ -37,7 +37,7 @@ class LeaveWindow(BaseModel):
     @field_validator("schedule")
     @classmethod
     def _comes(cls, value: str) -> str:
-        from cronsim import CronSim, CronSimError  # nodes, and clusters without windows, need it not
+        from cronsim import CronSim, CronSimError  # not needed on nodes, nor for clusters without windows
 
         if len(value.split()) != 5:
             raise ValueError("must have five fields: minute, hour, day of month, month, weekday")

@@ -49,7 +49,7 @@ CLUSTER_NAME = (
     r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # what CloudFormation takes as a stack name, shortened to leave room in a tag key
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
-S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: rights are given by it
+S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: IAM policies contain it
 S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
 MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"

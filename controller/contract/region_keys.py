@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 
-REGION = "region"  # in place of keys: those of the region
-UNVERIFIED = "unverified"  # in place of keys: whoever speaks is taken at its word
+REGION = "region"  # in place of keys: AWS's key of the region
+UNVERIFIED = "unverified"  # in place of keys: senders are not verified
 
 # as `openssl x509 -pubkey -noout` prints them, without their frames
 _KEYS: tuple[tuple[str, str], ...] = (

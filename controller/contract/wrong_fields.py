@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # commands that only print their help do without
+if TYPE_CHECKING:  # not needed by commands that only print their help
     from pydantic import ValidationError
 
 

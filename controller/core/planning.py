@@ -61,7 +61,7 @@ class Decision:
     actions: tuple[Action, ...]
     changes: tuple[Change, ...]
     alarms: tuple[Alarm, ...] = ()
-    nomination: Nomination | None = None  # when it is another than before
+    nomination: Nomination | None = None  # when it has changed
     metered: tuple[Metered, ...] = ()
     ending: Closing | None = None  # the cluster is being closed, or is
 
@@ -233,7 +233,7 @@ def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
             ):
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif node_view.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
-                # it stays, for people to mend what is wrong; whoever is logged in there would lose it
+                # it stays, so that people can log in and fix what is wrong
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
             elif status == "PREPARE_FAILED" and node_view.requested and node_view.settles_at is None:
                 yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "ABANDON")

@@ -20,7 +20,7 @@ from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST = 10_000  # nobody means more workers than this
+MOST = 10_000  # a larger number is a typing mistake
 
 
 class _Strict(BaseModel):

@@ -11,7 +11,7 @@ from dyntrain.controller.cli.text.trail import entry_text
 from dyntrain.controller.loops.ports import TrailEntry
 
 KEPT = 100_000
-OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: what is read again is known by its text
+OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again are recognised by their text
 
 
 @dataclass(frozen=True)

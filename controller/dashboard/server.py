@@ -31,7 +31,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
-PING_SECONDS = 5  # by their absence the page knows that the server is gone, though nobody said so
+PING_SECONDS = 5  # without them the page notices that the server is gone
 EVENTS_A_PAGE = 500
 STOP_SECONDS = 2
 BODY_BYTES = 10_000

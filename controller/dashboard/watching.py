@@ -20,7 +20,7 @@ class Watch:
         self._read, self._every = read, every
         self._viewers, self._number = 0, 0
         self._state: State = {}
-        self._changed = asyncio.Event()  # set once, for those who wait now; the next are given another
+        self._changed = asyncio.Event()  # set once, for the present waiters; later ones get another
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -33,7 +33,7 @@ class Watch:
         """The state now, then the latest after each change: a slow view misses those in between."""
         self._viewers += 1
         if self._task is None or self._task.done():
-            self._number = 0  # what the last viewer saw is old
+            self._number = 0  # the last viewer's state is old
             self._task = asyncio.create_task(self._poll())
             self._task.add_done_callback(lambda _task: self._wake())
         task = self._task

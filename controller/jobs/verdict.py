@@ -9,9 +9,9 @@ from typing import Literal, get_args
 from dyntrain.controller.contract.job_files import Exit
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord, State
 
-GRACE_SECONDS = 600.0  # for machines of a job that is over to save their things and switch themselves off
-DRAIN_SECONDS = 3600.0  # EC2 shows what was launched late: an ended job is looked at for so long
-# The nodes look at the clock themselves, from their own start on, and tell better what was going on
+GRACE_SECONDS = 600.0  # for a finished job's machines to save their artifacts and switch themselves off
+DRAIN_SECONDS = 3600.0  # EC2 may show a launch late: an ended job is checked for this long
+# Nodes enforce the time limit themselves, from their own start, and report more about it
 OVERTIME_SECONDS = 1800.0
 SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 _LIVING = ("pending", "running", "stopping", "stopped")

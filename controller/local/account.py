@@ -19,7 +19,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.sqs.models import sqs_backends
 
-_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is of moto's other uses
+_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is for other uses of moto
 
 
 class Account:

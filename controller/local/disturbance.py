@@ -34,7 +34,7 @@ class Disorder:
     doubled: float = 0.0
     late: float = 0.0
     late_seconds: float = 5.0
-    behind_seconds: float = 0.0  # what describe calls show is so old at most, another time each call
+    behind_seconds: float = 0.0  # the greatest age of describe calls' answers; random for each call
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 

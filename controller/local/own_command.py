@@ -15,7 +15,7 @@ MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # of the template, o
 PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
 SHELLS = re.compile(r"(ba|da|z|k)?sh")
 WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # what is run stands in the command, or is a module
+NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # the code is in the command, or is a module
 
 
 class CommandNotThere(LocalCloudError):
@@ -77,7 +77,7 @@ def script_of(command: Sequence[str]) -> str | None:
         if word == "--":
             return next(words, None)
         if word == "-":
-            return None  # what comes on its standard input
+            return None  # code from standard input
         if not word.startswith(("-", "+")):
             return word
         if word.startswith("--"):

@@ -20,9 +20,9 @@ from collections.abc import Callable
 BEHIND_THE_CLOUD = 5  # niceness of machines: AWS has processors of its own, so training must not hold up the handlers
 WORK = (sys.executable, "-S", "-c", f"import os; os.nice({BEHIND_THE_CLOUD}); import asyncio, ssl, email.message")
 REFERENCE = 0.15  # seconds, of WORK on that host
-HEADROOM = 2.0  # load comes and goes within what is waited for
-FRESH = 20.0  # a measurement is the present for so long
-RECENT = 180.0  # and is remembered for so long: what is waited for began then
+HEADROOM = 2.0  # load changes during a wait
+FRESH = 20.0  # a measurement counts as current this long
+RECENT = 180.0  # and is remembered this long: a wait may have begun then
 LONGEST = 60.0  # a host on which WORK takes longer is as good as hung
 
 
@@ -67,7 +67,7 @@ class Pace:
 
 def seconds_of_work() -> float:
     began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # what it took so far says enough
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the time so far is measure enough
         subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
     return time.monotonic() - began
 

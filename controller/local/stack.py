@@ -22,7 +22,7 @@ PYTHON = own_command.PYTHON
 BUCKET = "dyntrain-packages-{}"  # of an account: bucket names are of all accounts
 KEY_PAIR = "anybody"
 JOBS_STACK = "dyntrain-jobs"
-WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # what is named when nobody will install it
+WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # the wheel's name where nobody installs it
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BARE = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
-EPOCH_SECONDS = 5.0  # else those of a small job take what is to be pasted out of sight within a minute
+EPOCH_SECONDS = 5.0  # otherwise a small job's lines scroll the lines to paste away within a minute
 LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
 LOG = "var/log/dyntrain/worker.log"
 

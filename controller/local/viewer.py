@@ -40,7 +40,7 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         *(("--allow-changes",) if allow_changes else ()),
     )
     argv = (sys.executable, exec_child.__file__, str(os.getpid()), "0", sys.executable, *command)
-    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads what it may say later
+    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads its later output
     log.parent.mkdir(exist_ok=True)
     with (
         log.open("w") as complaints,

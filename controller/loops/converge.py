@@ -159,7 +159,7 @@ def _pass(
     seen_again: set[str] = set()
     for _ in range(ATTEMPTS):
         nodes = nodes or _gather(ports, rules, images, every)
-        now = ports.clock()  # before the reads: who reports while this run is slow was not silent
+        now = ports.clock()  # before the reads: a node that reports during a slow run was not silent
         job, _version = ports.jobs.get(cluster)
         stored = membership_of(ports, cluster, surveyed=surveyed)
         if stored is None or awaits_job(stored.membership, job, rules.policy, now):
@@ -177,7 +177,7 @@ def _pass(
         if ends:
             newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}
             seen_again |= ends
-        if newer:  # with the job and the membership, which may have gone on as well
+        if newer:  # together with the job and the membership, which may have changed as well
             nodes.update(newer)
             continue
         news = news_of(own)
@@ -194,7 +194,7 @@ def _pass(
             except Conflict:
                 nodes, seen_again = {}, set()
                 continue
-        if foreign:  # known for sure only now: nobody had moved the membership on meanwhile
+        if foreign:  # certain only now: no other run has changed the membership meanwhile
             _tell_foreign(ports, cluster, foreign)
         settle_holds(ports, rules, decision, every=repair)
         _apply(ports, rules, own, nodes, turn)

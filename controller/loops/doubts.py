@@ -19,7 +19,7 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 
 log = logging.getLogger("dyntrain.resync")
 
-REMEMBERED_PERIODS = 3.5  # a first reading older than this is none
+REMEMBERED_PERIODS = 3.5  # an older first reading does not count
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from dyntrain.controller.loops.publish import publish
 
 log = logging.getLogger("dyntrain.execute")
 
-# what must have taken effect on an instance before the others may be done to it
+# effects that an instance needs before the other actions
 _CONDITIONS = (StampOwner, SetStatusTag, StartInstances, SuspendReplacement)
 _CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, StopBase)
 
@@ -154,7 +154,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
-            began = ports.clock()  # a run that stands still now has not written what another one writes meanwhile
+            began = ports.clock()  # a run that hangs here has not overwritten what another one writes meanwhile
             tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
             tagged = replace(tagged, missing=frozenset()) if action.gone else tagged
             return _effect(ports, action, why, tagged, began)
@@ -168,7 +168,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
                 return _over(ports, action)
         case TerminateInGroup():
             if not ports.groups.terminate(action.instance, action.group, decrement=action.decrement):
-                # The group has let it go: whether it ended or was detached, the next reading of groups will tell.
+                # It left the group: the next reading of groups shows whether it ended or was detached.
                 return _Effect()
         case Terminate():
             return _effect(ports, action, why, ports.instances.terminate(action.instances))
@@ -194,7 +194,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
 def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
     try:
         membership = publish(ports, cluster, action.membership.revision)
-    except Refused as error:  # a target that nobody can read is asked for until it is there
+    except Refused as error:  # publishing is repeated until the target is readable
         raise ControllerError(str(error)) from error
     if membership is None:
         return _Effect()

@@ -86,7 +86,7 @@ def _target(cluster: str, text: str) -> Target:
 def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
     now = ports.clock()
     membership = taken_over(target, ports.nodes.of_cluster(cluster), now)
-    _believe(ports, cluster, membership.members, now)  # first: written twice does no harm, and left out it would
+    _believe(ports, cluster, membership.members, now)  # first: writing it twice is harmless, missing it is not
     rebuilt = replace(stored, membership=membership, published=membership.revision)
     try:
         ports.clusters.put(cluster, rebuilt)

@@ -78,7 +78,7 @@ class ResyncReading:
 
 def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
     policies = registry.all()
-    for cluster in registry.problems():  # each time, so that the alarm stays for as long as nobody looks after it
+    for cluster in registry.problems():  # each time, so that the alarm stays until somebody fixes it
         ports.metrics.count(POLICY_INVALID, cluster)
     started = ports.clock()
     try:

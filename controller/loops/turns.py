@@ -17,7 +17,7 @@ from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.loops.ports import Ports
 
 TURN_SECONDS = 30.0
-LANDING_SECONDS = 5.0  # what was sent has taken effect by then, or never will
+LANDING_SECONDS = 5.0  # a request sent has taken effect by then, or never will
 ATTEMPTS = 8
 
 

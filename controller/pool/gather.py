@@ -169,7 +169,7 @@ def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Clai
             cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **fields
         )
     growable = cluster not in reading.waiting
-    # Of a closed cluster's group each member gives up its place with its end, which is none of the pool's.
+    # In a closed cluster's group each ended member gives up its place; the pool leaves the size alone.
     least = size.desired if closed else size.minimum
     return Pool(cluster=cluster, current=size.desired, least=least, most=size.maximum, growable=growable, **fields)
 
@@ -227,7 +227,7 @@ def _lost(ports: Ports, claim: Claim | None, by_id: Mapping[str, SeenMachine]) -
 def _allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
     kind = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
     expected = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
-    # what the cluster owns, it terminates when it leaves
+    # an owned instance would be terminated when it leaves
     ours = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
     return ours and kind == expected and pool.zone in (None, machine.zone)
 

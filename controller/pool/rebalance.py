@@ -28,7 +28,7 @@ from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
 log = logging.getLogger("dyntrain.rebalance")
 
-PAUSE_SECONDS = 10.0  # between two runs that events asked for; the schedule's run comes anyway
+PAUSE_SECONDS = 10.0  # between two runs prompted by events; scheduled runs come anyway
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def rebalance(world: PoolPorts, registry: Registry, elastic: ElasticTag, *, prom
         return Rebalanced(0, skipped="no cluster has a pool")
     stored = world.ledger.get()
     if prompted:
-        # The look is claimed before anything is read: of a burst of events one reads, also when the reads fail.
+        # Claimed before anything is read: of a burst of events only one reads, even when the reads fail.
         now = world.ports.clock()
         if now - stored.at < PAUSE_SECONDS:
             return Rebalanced(len(policies), skipped="looked at a moment ago")
@@ -113,7 +113,7 @@ def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
             world.ports.clusters.record(one.pool.cluster, inputs.at, [entry])
         except (
             ControllerError
-        ) as error:  # the audit must not keep capacity from being given back; the log has the decision too
+        ) as error:  # a failed audit must not block giving capacity back; the log has the decision too
             log.error("not recorded", extra={"cluster": one.pool.cluster, "problem": str(error)})
         log.info("rebalance", extra={"cluster": one.pool.cluster, **_without_inputs(entry)})
 

@@ -20,7 +20,7 @@ from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
 
 TRAIL_DAYS = 30  # how long the table keeps it
-NAMED = 5  # instances of a note
+NAMED = 5  # instances named in a note
 
 Price = Callable[[str, str], float | None]  # of a type in a market
 

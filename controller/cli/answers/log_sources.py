@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
 FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
-LATE_SECONDS = 120.0  # an agent that was busy sends lines so long after their time
-LINES_READ = 1000  # of a node's log, until one says the cluster: the first few are from before it knows
+LATE_SECONDS = 120.0  # a busy agent may send lines this late
+LINES_READ = 1000  # lines of a node's log to read for its cluster's name
 _FURTHER = re.compile(r"-\d+$")  # of a node with several workers: worker-1
 _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
@@ -128,7 +128,7 @@ class FromFiles:
         begun = self.read.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
-            if size < begun:  # its front was taken off
+            if size < begun:  # the beginning was cut off
                 begun = 0
             with file.open("rb") as opened:
                 opened.seek(begun)

@@ -85,7 +85,7 @@ def to_replace(connection: Connection, old: str, new: str) -> Replace:
         )
     now = ports.clock()
     facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
-    for described in ports.instances.by_id([old, new]):  # the table may be a resync behind
+    for described in ports.instances.by_id([old, new]):  # the table may lag by a resync
         if described.instance in facts:
             facts[described.instance] = facts[described.instance].join(facts_of_instance(described, now, elastic))
     if new not in facts:

@@ -15,7 +15,7 @@ from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
 NOBODY = "no base node is left to begin another; set the desired capacity of its groups of base nodes as it was"
-CLOSING_SECONDS = 180.0  # farewells of the nodes, and the last report with its repetitions
+CLOSING_SECONDS = 180.0  # for the nodes' last messages, and the repetitions of the last report
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         course = _Course(news, files, _bucket(*in_s3, run, folder / run) if in_s3 is not None else None)
         course.write(first)
         if serve or following:
-            for ending in (signal.SIGINT, signal.SIGTERM):  # alike, also where a shell's background job ignores Ctrl-C
+            for ending in (signal.SIGINT, signal.SIGTERM):  # set also where a shell's background job ignores Ctrl-C
                 signal.signal(ending, signal.default_int_handler)
         if serve:
             course.board = stack.enter_context(_tensorboard(folder, host, port))

@@ -36,13 +36,13 @@ from dyntrain.controller.contract.messages import (
 from dyntrain.controller.contract.stage import STAGES, Stage, chosen_stage, stage_parameter
 from pydantic import ValidationError
 
-SECONDS = 30.0  # after these nothing more is asked; the last call may take another 26
+SECONDS = 30.0  # after these nothing more is read; the last call may take another 26
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
 _ROLE = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.*")
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 _TABLES = "-FactsTable-*"
 _ALARM = "AWS::CloudWatch::Alarm"
-_ALARMS = 100  # that one call takes by name
+_ALARMS = 100  # names in one call
 _CALLS = (
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),

@@ -27,7 +27,7 @@ from dyntrain.controller.loops.registry import Registry
 Matcher = Callable[[Mapping[str, Any]], list[str]]
 
 PASSES = 20
-# of several handlers of one event, the first of these is told
+# of several handlers' outcomes, the first in this order is shown
 _OF_HANDLERS = (
     "applied",
     "stale",

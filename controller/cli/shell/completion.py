@@ -30,7 +30,7 @@ class Known(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        line = ctx.find_root().params  # no command runs, so nobody else heeds what was typed
+        line = ctx.find_root().params  # no command runs, so apply the typed options here
         settings = aws_settings(os.environ, line.get("region"), line.get("profile"))
         try:
             with ctx.scope(cleanup=False), changed(os.environ, settings):

@@ -142,7 +142,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
         parts.append(f"about {span(progress['eta_seconds'])} left")
-    # none where nobody has said it yet, or nobody trains
+    # none before the first report, or while nobody trains
     rate = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
     lines = [
         ", ".join(parts),

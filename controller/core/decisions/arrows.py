@@ -23,7 +23,7 @@ class Cause(Enum):
 _COURSE, _JOIN, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.JOIN_REQUESTED}), frozenset({Cause.LET_GO})
 _RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.JOB_LOST_IT})
 
-# None: no tag yet. What is not here cannot be.
+# None: no tag yet. Other transitions are errors.
 ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
     (None, "PREPARE_FAILED"): _RESTART,
     (None, "ADD_QUEUED"): _JOIN,

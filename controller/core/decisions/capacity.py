@@ -55,14 +55,14 @@ def plan_capacity(
     """
     memory = _less(facts.capacity, lowered)
     if memory is not None and not memory.done:
-        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have been moved since
+        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have changed since
         return CapacityPlan(memory.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
     failed = _unanswered(facts, now)
     if failed is not None:
         return _lower(failed, memory, facts.capacity, size, policy, now)
     if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
         return None
-    if size.desired != memory.desired:  # a person or the pool has decided since: that stands
+    if size.desired != memory.desired:  # a person or the pool has changed it since: keep that
         settled = memory.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
         return CapacityPlan(settled, None, "CHANGED_BY_OTHERS")
     wanted = min(memory.wanted, size.maximum)

@@ -27,8 +27,8 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-AFTER_JOB_SECONDS = 600.0  # for whoever is logged in to start another one
-PAUSE_SECONDS = 60.0  # after AWS's no, and after a call that shows no effect
+AFTER_JOB_SECONDS = 600.0  # time for people to start another job
+PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible effect
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def closed(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> 
     for node in nodes:
         if not _to_close(node, ending, rules) or refused_lately(node, now):
             continue
-        if node.closed and _lately(node.facts.acks.closed, now):  # asked for, and not to be seen yet
+        if node.closed and _lately(node.facts.acks.closed, now):  # requested, and not visible yet
             continue
         if ending.how == "stop":
             stopped.append(node.instance)

@@ -17,7 +17,7 @@ from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.groups import GroupFacts, Hold
 from dyntrain.controller.core.views.view import View
 
-SILENT_SECONDS = 600.0  # a launch that ended sooner without a word was ended by somebody
+SILENT_SECONDS = 600.0  # a silent launch that ended sooner was ended by somebody
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
@@ -90,7 +90,7 @@ def plan_hold(
     if failing is None or failing.times < policy.alike_failures or launches is False:
         return None
     if script is not None and failing.script and script[1] != failing.script:
-        return None  # mended meanwhile: the next launch has the new one
+        return None  # fixed meanwhile: the next launch has the new script
     held = Hold(at=now, held=True, script=failing.script, times=failing.times, reason=failing.reason, done=False)
     return HoldPlan(held, "hold", "FAILED_ALIKE")
 

@@ -30,7 +30,7 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
         return None
     if (
         standing.reason not in _UNWANTED and standing.status != "REMOVED"
-    ):  # what has left and still runs was not, or could not be, ended
+    ):  # a node that left and still runs was not, or could not be, ended
         return None
     ack = node.facts.acks.status
     if ack is None or ack.value != standing.line:

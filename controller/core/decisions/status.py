@@ -187,7 +187,7 @@ def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
     if node.elastic and _failure(node) and node.going is not None:
-        # It is being taken away because it failed: people look for the failure, not for the consequence.
+        # It is being ended because it failed: people look for the failure, not for its consequence.
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_failure(node))
     if _refusal(node):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))

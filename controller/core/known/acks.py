@@ -13,7 +13,7 @@ from pydantic import Field
 
 # `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
 NO_HEARTBEAT = "refused"
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was, which answers no hook
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was refused, which answers no hook
 
 
 class Done(Fact):

@@ -23,7 +23,9 @@ from dyntrain.controller.core.views.reasons import Reason
 GROUP_TAG = "aws:autoscaling:groupName"
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
 LONGEST_SILENCE = 3600.0
-GIVEN_UP_AFTER = 7  # about an hour of asking: such a node leaves, but may come back (NotFound is never a tombstone)
+GIVEN_UP_AFTER = (
+    7  # describe calls over about an hour: such a node leaves, but may come back (NotFound is never a tombstone)
+)
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
 
 
 def _requested(facts: NodeFacts, rules: Rules) -> bool:
-    registers = (facts.tags_event, facts.tags_read)  # `wished` is not in facts of an earlier release
+    registers = (facts.tags_event, facts.tags_read)  # facts of an earlier release have no `wished`
     tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
     wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
     return tagged or wished or rules.policy.cluster in facts.acks.joined

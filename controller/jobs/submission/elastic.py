@@ -32,7 +32,7 @@ from dyntrain.controller.loops.registry import KEEP_SECONDS
 
 STOP_SECONDS = 3600.0
 LOOK_SECONDS = 2.0
-FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no target any more
+FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no more targets
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def end_cluster(
         _delete(ports, launcher, stacks, name, stack, say)
         say("the controller forgets the cluster")
         launcher.pause(FORGET_SECONDS)
-    if stack is not None or not stored.record.ended:  # else another cluster may have the name by now
+    if stack is not None or not stored.record.ended:  # otherwise another cluster may have the name by now
         unregister()
     if not stored.record.ended:
         put(ports, stored.record.into("STOPPED", "stopped by hand", ports.clock()), stored)

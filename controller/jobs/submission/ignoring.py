@@ -112,7 +112,7 @@ class _Git:
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
         for name in folders:
             (self._tree / name).mkdir(parents=True, exist_ok=True)
-        # "./", lest git reads a meaning into a colon in front
+        # "./", because git interprets a leading colon
         names = b"".join(b"./" + os.fsencode(name) + b"\0" for name in (*folders, *files))
         if not names:
             return set()

@@ -171,7 +171,7 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
         _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
         for machine in machines:
             _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
-    except GiveUp as error:  # without their tags they would wait for nothing
+    except GiveUp as error:  # without the tags they would wait in vain
         try:
             batch = ports.machines.terminate(instances)
         except ControllerError:

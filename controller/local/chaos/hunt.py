@@ -41,13 +41,13 @@ QUIET_SECONDS = (
     240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
 )
 LOOK_SECONDS = 1.5
-CALM_LOOKS = 3  # so many looks in a row must find it so
+CALM_LOOKS = 3  # this many looks in a row must agree
 RESYNC_SECONDS = 5.0
 # A hunt's people untag machines before they report, more of them than a handful, and answer no alarm.
 POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
 PULSE_SECONDS = 0.2
-TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
+TOLD_SECONDS = 30.0  # a stall this long is reported when it ends
 
 
 class NeverStarted(LocalCloudError):
@@ -179,7 +179,7 @@ def run_chaos(
     def tell(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
 
-    # before anything of ours runs; a minute of the plan is left in any case
+    # before anything of ours runs; at least a minute of the plan remains
     others = min(slowness(), max(1.0, duration / LEAST_SECONDS))
     if others > 1.0:
         tell(f"faults come {others:.1f} times as rarely as planned: this host is busy with other things")

@@ -15,7 +15,7 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
-MOST_BY_HAND = 3  # launched by hand and wanted at the same time: each trains on one of this machine's cores
+MOST_BY_HAND = 3  # hand-launched instances at a time: each trains on one of this machine's cores
 JOIN_SECONDS = 60.0
 
 

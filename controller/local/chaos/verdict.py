@@ -65,7 +65,7 @@ def judge(world: Seen, wishes: Wishes) -> Verdict:
 def _wanted(instance: str, world: Seen, wishes: Wishes, verdict: Verdict) -> None:
     state = world.states[instance]
     if state != "running":
-        if instance not in wishes.hesitated:  # else its termination was ordered before it was tagged again
+        if instance not in wishes.hesitated:  # otherwise its termination was ordered before it was tagged again
             verdict.stuck.append(f"{instance} is wanted and {state}")
         return
     if world.nodes.get(instance, ("", ""))[0] != "ADDED":

@@ -81,7 +81,7 @@ class Past:
         """A context in which moto answers as describe calls did `age` seconds ago."""
         at, late = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
-            self.note_groups()  # what the call changes has been so
+            self.note_groups()  # record what the call may change
         if late and call.service == "ec2" and call.action in OF_INSTANCES:
             with self._instances_at(at):
                 yield

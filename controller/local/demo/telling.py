@@ -43,7 +43,7 @@ class Telling:
     ) -> None:
         self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
         self._last: events.Segment | None = None  # that was told
-        self._passed: events.Segment | None = None  # over, since then
+        self._passed: events.Segment | None = None  # the job has been over since then
         self._shown = ""  # the last line of what a script wrote last
         self._trains = self._failed = ""  # instances
 

@@ -160,7 +160,7 @@ class Lambdas:
 
     def _work(self, environment: ExecutionEnvironment) -> None:
         if environment is self._environments[0]:
-            with contextlib.suppress(AppNotLoaded):  # said again by the first invocation
+            with contextlib.suppress(AppNotLoaded):  # the first invocation reports it again
                 environment.load()
         while (invocation := self._queue.get()) is not None:
             started = time.monotonic()

@@ -60,7 +60,7 @@ def packaged(app: str, directory: Path) -> str:
     try:
         process = subprocess.run(
             command,
-            cwd=directory,  # what stands in the person's own may be called as the app is
+            cwd=directory,  # modules in the person's folder may have the app's name
             env=inherited | variables | _variables(config, STAGE),
             capture_output=True,
             text=True,

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 SHARED = "shared"
-VOLUME = "{volume}"  # a machine's command has it where the folder of its volume belongs
+VOLUME = "{volume}"  # placeholder in a machine's command for the folder of its volume
 MOUNTED = re.compile(r"^FILE_SYSTEM=(fs-[0-9a-z]+)", re.MULTILINE)  # as the cluster's template has it in the user data
 
 

@@ -162,7 +162,7 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
         try:
             cluster = summary(snapshot(connection.ports, connection.registry, name, connection.elastic))
         except GiveUp:
-            cluster = None  # the stack has not come to the policy yet
+            cluster = None  # the stack has not created the policy yet
     job = cluster["job"] if cluster is not None else None
     state, why = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
     phase, reason = elastic_phase(record, stack, state, why)

@@ -23,7 +23,7 @@ from dyntrain.controller.jobs.watch import judged
 FOLLOW_SECONDS = 2.0
 AWAY_SECONDS = 10.0
 RELAUNCH_SECONDS = 3600.0
-START_SECONDS = 1800.0  # after which machines that gave no sign of life are said to have none
+START_SECONDS = 1800.0  # after which silent machines are reported
 Pause = Callable[[float], None]
 
 
@@ -42,7 +42,7 @@ class Seen:
     verdict: Exit | None
     codes: dict[int, int | None]
     heard: int
-    late: bool = False  # no node was ever heard of, long after the launch
+    late: bool = False  # no sign of life from any node long after the launch
 
     @property
     def reason(self) -> str:
@@ -99,7 +99,7 @@ def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
     stored = stored_job(ports, name)
     record = look(ports, launcher, name).record
     if record.ended and record != stored.record:
-        with suppress(Conflict):  # the controller was first, with the same
+        with suppress(Conflict):  # the controller has written the same first
             ports.records.put(StoredJob(record, stored.version), over=False)
 
 

@@ -144,7 +144,7 @@ def main() -> None:
         code = init.run()
     finally:
         leave_control_groups(groups)
-    if init.cloud_gone or CLOUD_GONE in signal.sigpending():  # it was killed, and takes nothing away any more
+    if init.cloud_gone or CLOUD_GONE in signal.sigpending():  # the cloud was killed before it could clean up
         ended(arguments.parent, GONE_SECONDS)
         namespaces.sweep()
     sys.exit(code)
