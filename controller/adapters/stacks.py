@@ -1,5 +1,5 @@
-"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. For people,
-never in Lambda.
+"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. Runs in
+people's commands, never in Lambda.
 """
 
 from __future__ import annotations

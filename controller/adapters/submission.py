@@ -1,4 +1,4 @@
-"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. For people, never in Lambda."""
+"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. Runs in people's commands, never in Lambda."""
 
 from __future__ import annotations
 

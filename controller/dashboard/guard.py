@@ -55,12 +55,12 @@ class Guard:
         if headers.get(b"host", b"").decode("latin-1") not in self._hosts:
             await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, sealed)
             return
-        given, slash, rest = scope["path"][1:].partition("/")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        token, slash, rest = scope["path"][1:].partition("/")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             await PlainTextResponse("not found\n", 404)(scope, receive, sealed)
             return
         if scope["method"] not in SAFE and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
-            await PlainTextResponse("this was not asked by the page\n", 403)(scope, receive, sealed)
+            await PlainTextResponse("this request does not come from the page\n", 403)(scope, receive, sealed)
             return
         if not slash:  # the page's addresses are relative to the folder
             await RedirectResponse(f"/{self._token}/")(scope, receive, sealed)

@@ -44,11 +44,11 @@ def create_stack(
     cloud: Cloud,
     name: str,
     command: Sequence[str],
-    given: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
     policy: Mapping[str, Any] | None = None,
     wheel: Path | None = None,
 ) -> Cluster:
-    """Create the stack. `given` are more of the template's parameters, `policy` more fields of the cluster's policy.
+    """Create the stack. `extra` are more parameters of the template, `policy` more fields of the cluster's policy.
     `wheel` is what machines that run their user data install from S3. Raises ProvisionFailed with AWS's message.
     """
     bucket = BUCKET.format(cloud.account.number)
@@ -59,7 +59,7 @@ def create_stack(
         "TrainingCommand": json.dumps(list(command)),
         "IdentityKeys": cloud.identity_keys,
         "PolicyFields": ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (policy or {}).items()),
-        **(given or {}),
+        **(extra or {}),
     }
     try:
         ec2 = cloud.client("ec2")

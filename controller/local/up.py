@@ -84,8 +84,8 @@ def serve(chosen: Up) -> None:
         _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0)
-        given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
-        cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
+        parameters = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
+        cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
 
@@ -110,10 +110,10 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
         _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0, python=PYTHON)
-        given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
+        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
             None, chosen.workers_per_node
         )
-        cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
+        cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
         wait(chosen, cloud, cluster, ending)
 
 

@@ -13,7 +13,7 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 from dyntrain.controller.loops.resync import facts_of_instance
 
 
-def critical(decision: Decision, old: Membership) -> set[str]:
+def to_confirm(decision: Decision, old: Membership) -> set[str]:
     """Nodes whose facts must be current: those that join or leave the target, gain or lose the coordinator, or are
     ended.
     """

@@ -24,7 +24,7 @@ from dyntrain.controller.core.known.facts import Named, NodeFacts
 from dyntrain.controller.core.planning import Decision, decide, news_of, without
 from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
-from dyntrain.controller.loops.confirming import confirm, critical, ended, read_again
+from dyntrain.controller.loops.confirming import confirm, ended, read_again, to_confirm
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
@@ -172,7 +172,7 @@ def _pass(
             continue
         decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
         own = decision if every else without(decision, _of_others(nodes, images))
-        newer = confirm(ports, nodes, critical(decision, old) | (news_of(own) if turn.mine else set()))
+        newer = confirm(ports, nodes, to_confirm(decision, old) | (news_of(own) if turn.mine else set()))
         ends = ended(decision) - seen_again
         if ends:
             newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}

@@ -153,7 +153,7 @@ class Clusters(Protocol):
         """Write over `stored.version`. Raises Conflict."""
 
     def turn(self, cluster: str) -> StoredTurn:
-        """Read the turn, consistently; an ended one of version 0 when there is none."""
+        """Read whose turn it is to announce statuses, consistently; an ended turn of version 0 when there is none."""
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
         """Write over `turn.version`. Raises Conflict."""

@@ -106,7 +106,7 @@ def to_restart(connection: Connection, cluster: str) -> Restart:
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Carry out the request. Raises GiveUp for what AWS refused; the rest is done all the same. Safe to repeat."""
+    """Carry out the request. Raises GiveUp for instances that AWS refused, once the others are done. Safe to repeat."""
     match request:
         case Resize():
             if request.after != request.before:

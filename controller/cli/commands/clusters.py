@@ -73,13 +73,13 @@ def create(
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
         fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
-        given = {
+        options = {
             "cluster": name,
             "groups": list(groups) or None,
             "min_workers": min_workers,
             "max_workers": max_workers,
         }
-        fields.update({key: value for key, value in given.items() if value is not None})
+        fields.update({key: value for key, value in options.items() if value is not None})
         fields.update(_setting(text) for text in settings)
         checked_policy(fields)  # before anything is asked of AWS
         stage = stage_of_command()

@@ -127,11 +127,14 @@ def plan_pools(inputs: Inputs) -> Plan:
     kept_claims = {
         name: claim
         for name, claim in live.items()
-        if name not in held or any(d.pool.cluster == name and d.claim is None for d in decisions)
+        if name not in held or any(decision.pool.cluster == name and decision.claim is None for decision in decisions)
     }
     return Plan(
         tuple(decisions),
-        {**kept_claims, **{d.pool.cluster: d.claim for d in decisions if d.claim is not None}},
+        {
+            **kept_claims,
+            **{decision.pool.cluster: decision.claim for decision in decisions if decision.claim is not None},
+        },
         entries,
     )
 

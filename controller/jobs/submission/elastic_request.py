@@ -49,9 +49,9 @@ class Wanted:
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
-def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
-    """Check the request. `given`: the names of the options that were typed. Raises Misconfigured."""
-    for name in given:
+def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
+    """Check the request. `typed`: the names of the options that were typed. Raises Misconfigured."""
+    for name in typed:
         if name in UNFIT:
             raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNFIT[name]}")
     check(request)

@@ -230,8 +230,8 @@ def _hunt(
     mount = cloud.state_dir / "shared"
     write_prepare_script(mount)
     command = digits_command(EPOCHS, "--batch-size", "100")
-    given = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
-    cluster = create_stack(cloud, CLUSTER, command, given, POLICY)
+    parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
+    cluster = create_stack(cloud, CLUSTER, command, parameters, POLICY)
     pulse, watch, storm = (
         Pulse(mount, tell),
         Watch(cloud, cluster, mount),

@@ -118,10 +118,12 @@ class Reservations:
             return _answer(
                 call.action,
                 "reservedInstancesSet",
-                [_bought(one) for one in reserved if not states or one.state in states],
+                [_purchase_fields(one) for one in reserved if not states or one.state in states],
             )
         return _answer(
-            call.action, "capacityReservationSet", [_kept(one) for one in capacity if not states or one.state in states]
+            call.action,
+            "capacityReservationSet",
+            [_capacity_fields(one) for one in capacity if not states or one.state in states],
         )
 
 
@@ -134,7 +136,7 @@ def _filtered_states(call: Call) -> list[str]:
     return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
 
 
-def _bought(one: ReservedInstances) -> dict[str, str]:
+def _purchase_fields(one: ReservedInstances) -> dict[str, str]:
     place = {"scope": "Region"} if one.zone is None else {"scope": "Availability Zone", "availabilityZone": one.zone}
     return place | {
         "reservedInstancesId": one.id,
@@ -152,7 +154,7 @@ def _bought(one: ReservedInstances) -> dict[str, str]:
     }
 
 
-def _kept(one: CapacityReservation) -> dict[str, str]:
+def _capacity_fields(one: CapacityReservation) -> dict[str, str]:
     ends = (
         {"endDateType": "unlimited"} if one.end is None else {"endDateType": "limited", "endDate": timestamp(one.end)}
     )
