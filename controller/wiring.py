@@ -1,4 +1,4 @@
-"""Ties ports to AWS, once in a process and on first use, and offers the app one function a kind of handler."""
+"""Connect ports to AWS, once per process and on first use, and give the app one function per kind of handler."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def _registry() -> Any:
 
 @cache
 def _identity_keys() -> Keys:
-    """Says once in a process when there are none."""
+    """The keys that verify reports. Logs once per process when there are none."""
     keys = settings().identity_keys
     if not keys:
         logger.warning(
-            "reports are taken at their word: %s holds no keys that would show which instance they are from",
+            "reports are believed without proof: %s holds no keys to verify their senders",
             IDENTITY_KEYS,
         )
     return keys
 
 
 def on_event(event: Mapping[str, Any]) -> dict[str, str]:
-    """An EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end in
-    the dead-letter queue.
+    """Turn an EventBridge event into facts. Raises RetryLater for Lambda to deliver it again, Quarantined for it to end
+    in the dead-letter queue.
     """
     keys = _identity_keys() if sender(str(event.get("source")))[0] in (NODE_SOURCE, COORDINATOR_SOURCE) else ()
     outcome = take_in(_ports(), event, settings().elastic, keys)
@@ -65,11 +65,9 @@ def on_event(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """A batch of the table's stream (the `dynamodb` part of each record). Raises RetryLater for the batch to be
-    delivered again.
-
-    A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves the batch until it
-    stands alone.
+    """Handle a batch of the table's stream (the `dynamodb` part of each record). Raises RetryLater for the batch to be
+    delivered again. A record that cannot be read is raised (Quarantined) after the others were handled: Lambda halves
+    the batch until it stands alone.
     """
     from dyntrain.controller.adapters.items import readable, wake_of
     from dyntrain.controller.loops.converge import converge
@@ -82,7 +80,7 @@ def on_records(records: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def on_schedule() -> dict[str, Any]:
-    """The periodic reading of EC2 and Auto Scaling."""
+    """Read EC2 and Auto Scaling, periodically."""
     from dyntrain.controller.loops.resync import resync
 
     done = asdict(resync(_ports(), _registry(), settings().elastic))
@@ -90,7 +88,9 @@ def on_schedule() -> dict[str, Any]:
 
 
 def _look_at_jobs() -> dict[str, int] | None:
-    """After the clusters, and apart from them: what is wrong with a job keeps no cluster from being looked at."""
+    """Look at jobs, after the clusters and apart from them: a problem with a job must not stop clusters from being
+    looked at.
+    """
     from dyntrain.controller.jobs.watch import watch
 
     try:
@@ -115,15 +115,15 @@ def _pool_ports() -> PoolPorts:
 
 
 def on_pool_schedule() -> dict[str, Any]:
-    """The periodic look at the reserved pool. Raises RetryLater for Lambda to run it again."""
+    """Look at the reserved pool, periodically. Raises RetryLater for Lambda to run it again."""
     from dyntrain.controller.pool.rebalance import rebalance
 
     return asdict(rebalance(_pool_ports(), _registry(), settings().elastic))
 
 
 def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A reservation or the demand for it has changed. Raises as `on_pool_schedule`, and Quarantined for what is no such
-    event.
+    """Handle a change of a reservation or of the demand for it. Raises as `on_pool_schedule`, and Quarantined for any
+    other event.
     """
     from dyntrain.controller.core.heard.events import Dropped, observe
     from dyntrain.controller.pool.rebalance import rebalance
@@ -135,7 +135,7 @@ def on_pool_event(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_alarm(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A message on the topic of the alarms. Raises as `notify`, for Lambda to run it again."""
+    """Handle a message on the topic of the alarms. Raises as `notify`, for Lambda to run it again."""
     from dyntrain.controller.adapters.on_aws import aws_notify_ports
     from dyntrain.controller.loops.notify import notify
 

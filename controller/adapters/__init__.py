@@ -1,1 +1,1 @@
-"""One module an AWS service; the only places that import botocore."""
+"""One module per AWS service; the only places that import botocore."""

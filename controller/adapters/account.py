@@ -1,4 +1,4 @@
-"""Whose machines a command is about to change, in words."""
+"""Name the account and region that a command is about to change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.adapters.aws import Clients, making
 
-# a change is not held up by the question whose account it is
+# naming the account must not delay the change
 _AT_ONCE = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
 
 
 def account_and_region(clients: Clients) -> str:
-    """With the profile, and the endpoint where that is not AWS's. Raises Misconfigured where there is no region."""
+    """Account and region in words, with the profile, and the endpoint where that is not AWS's. Raises Misconfigured
+    where no region is set.
+    """
     session = clients.session
     with making():
         sts: Any = session.create_client("sts", config=_AT_ONCE)

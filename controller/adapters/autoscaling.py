@@ -33,15 +33,15 @@ class AutoScalingGroups:
 
     def members(self, groups: Iterable[str]) -> Sequence[SeenMember]:
         names = sorted(set(groups))
-        found: list[SeenMember | None] = []
+        members: list[SeenMember | None] = []
         with translated("describing Auto Scaling groups"):
             for start in range(0, len(names), NAMES):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
                 for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
                     for group in page["AutoScalingGroups"]:
                         name = group["AutoScalingGroupName"]
-                        found.extend(_member(entry, name) for entry in group.get("Instances", []))
-        return [member for member in found if member is not None]
+                        members.extend(_member(entry, name) for entry in group.get("Instances", []))
+        return [member for member in members if member is not None]
 
     def hooks(self, group: str) -> Mapping[str, Transition]:
         with translated(f"describing the hooks of {group}"):
@@ -105,26 +105,26 @@ class AutoScalingGroups:
         return {group: tags[key] for group, tags in self._tags(key).items() if tags.get(STACK_TAG) == tags[key]}
 
     def _tags(self, key: str) -> Mapping[str, Mapping[str, str]]:
-        """Of the groups that carry the tag key."""
-        found: dict[str, dict[str, str]] = {}
+        """All tags of the groups that carry the tag key, by group."""
+        tags_by_group: dict[str, dict[str, str]] = {}
         with translated(f"describing the groups tagged {key}"):
             pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
             for page in pages.paginate(Filters=[{"Name": "tag-key", "Values": [key]}]):
                 for group in page["AutoScalingGroups"]:
                     tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", [])}
                     if key in tags:
-                        found[group["AutoScalingGroupName"]] = tags
-        return found
+                        tags_by_group[group["AutoScalingGroupName"]] = tags
+        return tags_by_group
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
         names = sorted(set(groups))
-        found: dict[str, GroupSize] = {}
+        sizes: dict[str, GroupSize] = {}
         with translated("describing the sizes of Auto Scaling groups"):
             for start in range(0, len(names), NAMES):
                 pages = self._clients.autoscaling().get_paginator("describe_auto_scaling_groups")
                 for page in pages.paginate(AutoScalingGroupNames=names[start : start + NAMES]):
-                    found.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
-        return found
+                    sizes.update({group["AutoScalingGroupName"]: _size(group) for group in page["AutoScalingGroups"]})
+        return sizes
 
     def suspend_replacement(self, group: str) -> None:
         with translated(f"suspending the replacement of members of {group}"):
@@ -169,7 +169,7 @@ def _unless_stale(error: ClientError) -> bool:
 
 
 def _member(entry: InstanceTypeDef, group: str) -> SeenMember | None:
-    """None for instances that are being detached: those are nobody's members any more."""
+    """The group's member; None for an instance that is being detached, which is no member any more."""
     lifecycle_state: str = entry["LifecycleState"]
     waits: Transition | None = None
     if lifecycle_state.startswith("Warmed"):

@@ -1,6 +1,6 @@
-"""Clients made on first use, and AWS's errors in the controller's words.
+"""Create AWS clients on first use, and translate AWS's errors into the controller's.
 
-Throttled calls are retried by botocore itself, in adaptive mode; what still fails then is RetryLater.
+botocore itself retries throttled calls, in adaptive mode; what still fails then is RetryLater.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TRANSIENT = {
 }
 
 
-# EC2 answers some of them with 500, as if the same call might do soon
+# EC2 answers some of them with 500, as if a retry could help
 # https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 NO_CAPACITY = (
     "InsufficientInstanceCapacity",
@@ -74,7 +74,7 @@ NO_CAPACITY = (
     "VcpuLimitExceeded",
 )
 SERVICES = ("autoscaling", "cloudformation", "dynamodb", "ec2", "logs", "pricing", "s3", "ssm")
-# of which botocore makes clients itself, for profiles with a role or a login
+# botocore creates clients of these itself, for profiles with a role or a login
 OF_CREDENTIALS = (
     "signin",
     "sso",
@@ -84,8 +84,8 @@ OF_CREDENTIALS = (
 
 
 class _ServiceModels(Loader):
-    """Else botocore looks through the folders of every AWS service, twice a client, before it opens the one that is
-    asked for.
+    """A loader that opens one service's model at once: botocore's own searches the folders of every AWS service twice
+    per client.
     """
 
     def list_available_services(self, type_name: str) -> list[str]:
@@ -93,11 +93,11 @@ class _ServiceModels(Loader):
 
 
 class Clients:
-    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Making one may raise
+    """The clients of one configuration; `endpoint` None: AWS's own, or AWS_ENDPOINT_URL. Creating one may raise
     Misconfigured.
 
-    `session` is theirs alone. Made by botocore itself: boto3 adds nothing that is used here, and loads S3's transfers
-    before the first event.
+    `session` is not shared with other code. It is botocore's: boto3 adds nothing that is used here, and loads S3's
+    transfer code before the first event.
     """
 
     def __init__(self, endpoint: str | None = None, attempts: int = 6) -> None:
@@ -117,7 +117,7 @@ class Clients:
 
     @contextmanager
     def sent_by(self, until: float | None) -> Iterator[None]:
-        """What is asked of EC2 inside is not sent after `until`, nor sent again: RetryLater is raised then."""
+        """A context in which no EC2 request is sent or repeated after `until`: RetryLater is raised instead."""
         token = self._until.set(until)
         try:
             yield
@@ -125,10 +125,10 @@ class Clients:
             self._until.reset(token)
 
     def _in_time(self, **_request: Any) -> None:
-        """Before each attempt of botocore's own, too."""
+        """Raise RetryLater after the deadline; called before each of botocore's attempts, too."""
         until = self._until.get()
         if until is not None and time.time() > until:
-            raise RetryLater("this run has taken so long that another one may be at it: not sent to EC2")
+            raise RetryLater("this run took too long and another may have taken over: nothing more is sent to EC2")
 
     @cache  # noqa: B019
     def autoscaling(self) -> AutoScalingClient:
@@ -154,7 +154,7 @@ class Clients:
         return self._client("s3")
 
     def pricing(self, region: str) -> Any:
-        """The price list's API is in a few regions only, whatever region is asked about."""
+        """A client for the price list, whose API exists in a few regions only, whatever region the prices are for."""
         with making():
             return self.session.create_client("pricing", region_name=region, config=self._config)
 
@@ -169,8 +169,8 @@ class Clients:
 
 @contextmanager
 def making() -> Iterator[None]:
-    """Of a client: what is wrong then is wrong in the settings. A region or an endpoint that is none is a bare
-    ValueError to botocore.
+    """A context for creating a client, in which errors mean wrong settings: botocore raises a bare ValueError for an
+    invalid region or endpoint.
     """
     with translated("making a client"):
         try:
@@ -183,7 +183,9 @@ def making() -> Iterator[None]:
 
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
-    """Raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says to what it happened."""
+    """A context that raises RetryLater, Misconfigured or Refused in place of botocore's errors; `doing` says what was
+    being done.
+    """
     try:
         yield
     except NoRegionError as error:
@@ -193,14 +195,14 @@ def translated(doing: str) -> Iterator[None]:
             "no AWS credentials were found; export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or configure a profile"
         ) from error
     except (SSOError, LoginError, TokenRetrievalError) as error:
-        raise Misconfigured(f"the login of the AWS profile does not hold: {error}; run aws sso login") from error
+        raise Misconfigured(f"the login of the AWS profile has expired: {error}; run aws sso login") from error
     except (ConfigParseError, InvalidConfigError, CredentialRetrievalError) as error:
         raise Misconfigured(f"the AWS profile gives no credentials: {error}") from error
     except EndpointConnectionError as error:
         raise RetryLater(f"{doing}: {error}") from error
     except ClientError as error:
         raise _of_client(doing, error) from error
-    except (BotoCoreError, ResponseParserError) as error:  # the latter: an error page of something in between
+    except (BotoCoreError, ResponseParserError) as error:  # a proxy's error page
         raise RetryLater(f"{doing}: {error}") from error
 
 

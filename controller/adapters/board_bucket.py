@@ -1,4 +1,4 @@
-"""TensorBoard's files of a run in S3, as `tensorboard --logdir s3://...` reads them."""
+"""A run's TensorBoard files in S3, for `tensorboard --logdir s3://...`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dyntrain.controller.adapters.aws import Clients, translated
 
 
 class BoardBucket:
-    """Uploads the files of a run that have the `suffix` to `s3://BUCKET/PREFIX/`. Those of an earlier writer stay: a
-    TensorBoard that is open on one stands still for good when it goes, with all its runs, and each writer's file begins
-    with the entry that has TensorBoard drop what it showed before.
+    """Upload the files of a run that have the `suffix` to `s3://BUCKET/PREFIX/`. Files of an earlier writer stay: a
+    TensorBoard that has one open stops updating all its runs when it is deleted, and each writer's file begins with an
+    entry that makes TensorBoard drop what it showed before.
     """
 
     def __init__(self, clients: Clients, bucket: str, prefix: str, folder: Path, suffix: str) -> None:
@@ -19,7 +19,7 @@ class BoardBucket:
         self._sizes: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Uploads what has grown. Safe to repeat after an error. Raises ControllerError."""
+        """Upload files that have grown. Safe to repeat after an error. Raises ControllerError."""
         s3 = self._clients.s3()
         ours = {path.name: path for path in sorted(self._folder.glob(f"*{self._suffix}"))}
         with translated(f"writing s3://{self._bucket}/{self._prefix}"):

@@ -1,7 +1,7 @@
-"""The facts table. Every write but ticks and the audit trail is conditional on the version that was read.
+"""The facts table. Every write except ticks and the audit trail is conditional on the version that was read.
 
-A write that times out after it took effect is repeated by botocore and then loses to itself: the caller reads again and
-finds its own facts.
+A write that times out after it took effect is repeated by botocore and then conflicts with itself: the caller reads
+again and finds its own facts.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ BATCH_ROUNDS = 6
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html: 400 KB an item, names included
 TRAIL_BYTES = 300_000
 TRAIL_SECONDS = 30 * 86_400.0
-SENT_SECONDS = 86_400.0  # of what was sent is kept in mind: longer than SNS and Lambda go on delivering a message
+SENT_SECONDS = 86_400.0  # longer than SNS and Lambda retry a message
 
 
 def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:
-    """In order, each of which an item has room for: a node's last words may be 2,000 characters."""
+    """Split the entries, in order, into parts that fit into an item each: a node's last words may be 2,000
+    characters.
+    """
     parts: list[list[Entry]] = []
     left = 0
     for entry in entries:
@@ -71,7 +73,7 @@ def parts_of_trail(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 class Table:
-    """What the three stores share."""
+    """The common base of the three stores."""
 
     def __init__(self, clients: Clients, table: str) -> None:
         self._clients = clients
@@ -82,7 +84,7 @@ class Table:
             return self._clients.dynamodb().get_item(TableName=self._table, Key=key, ConsistentRead=True).get("Item")
 
     def _put(self, item: Item, version: int) -> None:
-        """Over `version`; 0: there must be no item. Raises Conflict."""
+        """Write the item over `version`; 0: there must be no item. Raises Conflict."""
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
         if version:
             condition = {
@@ -98,7 +100,7 @@ class Table:
                 raise
 
     def _of_cluster(self, cluster: str, kind: str) -> Iterator[Mapping[str, Any]]:
-        """By the index, so a moment old; raises RetryLater rather than leave a page out."""
+        """The cluster's items, by the index, so slightly stale; raises RetryLater rather than leave a page out."""
         with translated(f"listing the {kind}s of {cluster} in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
@@ -121,13 +123,13 @@ class TableNodes(Table):
         return node_of(item) if item is not None else None
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
-        wanted = list(dict.fromkeys(instances))
-        found: dict[str, StoredNode] = {}
-        for start in range(0, len(wanted), BATCH):
-            for item in self._batch([node_key(instance) for instance in wanted[start : start + BATCH]]):
+        ids = list(dict.fromkeys(instances))
+        nodes: dict[str, StoredNode] = {}
+        for start in range(0, len(ids), BATCH):
+            for item in self._batch([node_key(instance) for instance in ids[start : start + BATCH]]):
                 node = node_of(item)
-                found[node.facts.instance] = node
-        return found
+                nodes[node.facts.instance] = node
+        return nodes
 
     def put(self, node: StoredNode, *, wake: bool, expires: float | None) -> None:
         self._put(node_item(node.facts, node.version + 1, wake, expires), node.version)
@@ -136,7 +138,7 @@ class TableNodes(Table):
         return {node.facts.instance: node for node in map(node_of, self._of_cluster(cluster, "node"))}
 
     def _batch(self, keys: list[Item]) -> Iterator[Mapping[str, Any]]:
-        """All of them or RetryLater: DynamoDB may answer only a part, which is never taken for everything."""
+        """All the items, or RetryLater: DynamoDB may answer with only a part."""
         pending: Any = {self._table: {"Keys": keys, "ConsistentRead": True}}
         for attempt in range(BATCH_ROUNDS):
             with translated(f"reading nodes in table {self._table}"):
@@ -196,7 +198,7 @@ class TableClusters(Table):
                 self._clients.dynamodb().put_item(TableName=self._table, Item=item)
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
-        found: list[TrailEntry] = []
+        entries: list[TrailEntry] = []
         moment = datetime.fromtimestamp(max(since, 0.0), UTC).isoformat(timespec="milliseconds")
         with translated(f"reading the audit trail of {cluster} in table {self._table}"):
             pages = (
@@ -210,8 +212,8 @@ class TableClusters(Table):
             )
             for page in pages:
                 for item in page["Items"]:
-                    found += trail_of(item)
-        return found
+                    entries += trail_of(item)
+        return entries
 
     def pointer(self, cluster: str) -> str:
         key = cluster_key(cluster)

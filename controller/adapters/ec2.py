@@ -31,25 +31,27 @@ class Ec2Instances:
         return self._described("tag-key", keys)
 
     def of_templates(self, names: Iterable[str]) -> Mapping[str, Sequence[SeenInstance]]:
-        """By the tag that EC2 itself sets at the launch and that nobody can change: it names the template's id."""
-        wanted = sorted(set(names))
+        """Instances by launch template, by the tag that EC2 itself sets at the launch and that nobody can change: it
+        names the template's id.
+        """
+        unique_names = sorted(set(names))
         template_names: dict[str, str] = {}
         with translated("describing launch templates"):
-            for start in range(0, len(wanted), FILTER_VALUES):
+            for start in range(0, len(unique_names), FILTER_VALUES):
                 filters: list[FilterTypeDef] = [
-                    {"Name": "launch-template-name", "Values": wanted[start : start + FILTER_VALUES]}
+                    {"Name": "launch-template-name", "Values": unique_names[start : start + FILTER_VALUES]}
                 ]
                 for page in self._clients.ec2().get_paginator("describe_launch_templates").paginate(Filters=filters):
                     template_names.update(
                         {entry["LaunchTemplateId"]: entry["LaunchTemplateName"] for entry in page["LaunchTemplates"]}
                     )
-        found: dict[str, list[SeenInstance]] = {}
+        by_template: dict[str, list[SeenInstance]] = {}
         for instance in self._described(f"tag:{TEMPLATE_TAG}", template_names):
-            found.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
-        return found
+            by_template.setdefault(template_names[instance.tags[TEMPLATE_TAG]], []).append(instance)
+        return by_template
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """By a filter: asking by id would fail as a whole for one that EC2 does not show (yet)."""
+        """Instances by a filter: a call with ids fails as a whole for one that EC2 does not show (yet)."""
         return self._described("instance-id", instances)
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
@@ -84,7 +86,7 @@ class Ec2Instances:
         return self.each_batch(instances, call, "stopping")
 
     def reboot(self, instances: Sequence[str]) -> Batch:
-        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-reboot.html"""
+        """Reboot the instances (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-reboot.html)."""
 
         def call(batch: Sequence[str]) -> None:
             self._clients.ec2().reboot_instances(InstanceIds=list(batch))
@@ -92,7 +94,7 @@ class Ec2Instances:
         return self.each_batch(instances, call, "rebooting")
 
     def give_profile(self, instance: str, profile: str) -> None:
-        """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html"""
+        """Set the instance profile (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/replace-iam-role.html)."""
         ec2 = self._clients.ec2()
         with translated(f"giving {instance} the instance profile {profile}"):
             held = ec2.describe_iam_instance_profile_associations(
@@ -109,26 +111,27 @@ class Ec2Instances:
                 ec2.associate_iam_instance_profile(InstanceId=instance, IamInstanceProfile={"Arn": profile})
 
     def _described(self, name: str, values: Iterable[str]) -> list[SeenInstance]:
-        wanted = sorted(set(values))
-        found: dict[str, SeenInstance] = {}
+        unique_values = sorted(set(values))
+        by_id: dict[str, SeenInstance] = {}
         with translated(f"describing instances by {name}"):
-            for start in range(0, len(wanted), FILTER_VALUES):
-                filters: list[FilterTypeDef] = [{"Name": name, "Values": wanted[start : start + FILTER_VALUES]}]
+            for start in range(0, len(unique_values), FILTER_VALUES):
+                filters: list[FilterTypeDef] = [{"Name": name, "Values": unique_values[start : start + FILTER_VALUES]}]
                 for page in self._clients.ec2().get_paginator("describe_instances").paginate(Filters=filters):
                     for reservation in page["Reservations"]:
                         for instance in reservation.get("Instances", []):
-                            found[instance["InstanceId"]] = _seen(instance)
-        return list(found.values())
+                            by_id[instance["InstanceId"]] = _seen(instance)
+        return list(by_id.values())
 
     def each_batch(self, instances: Sequence[str], call: Callable[[Sequence[str]], None], doing: str) -> Batch:
-        """EC2 refuses a whole batch for one instance. Those that it names are set aside and the rest is asked again;
-        when it names none the batch is halved, until those stand alone that it refuses.
+        """Call in batches, around instances that EC2 refuses: it refuses a whole batch for one instance. Those that it
+        names are set aside and the rest is tried again; when it names none the batch is halved until the refused ones
+        are alone.
         """
         missing: set[str] = set()
         refused: dict[str, str] = {}
-        instances = random.sample(list(instances), len(instances))  # else the same ones are reached last each time
+        instances = random.sample(list(instances), len(instances))  # otherwise the same ones come last each time
         pending = [list(instances[start : start + BATCH]) for start in reversed(range(0, len(instances), BATCH))]
-        in_vain = 0  # since a call had an effect: nobody is asked about one by one who may do nothing at all
+        in_vain = 0  # calls since one had an effect: without rights all fail, so not each instance is tried
         while pending:
             batch = pending.pop()
             try:
@@ -139,17 +142,17 @@ class Ec2Instances:
                 unknown = set(_ID.findall(str(error))) & set(batch) if error.code in UNKNOWN else set()
                 missing |= unknown
                 if unknown:
-                    left = [[instance for instance in batch if instance not in unknown]]
+                    batches = [[instance for instance in batch if instance not in unknown]]
                 elif len(batch) > 1 and in_vain < IN_VAIN:
-                    left = [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+                    batches = [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
                 elif error.code in UNKNOWN:
                     missing |= set(batch)
-                    left = []
+                    batches = []
                 else:
                     in_vain += 1
                     refused.update(dict.fromkeys(batch, str(error)))
-                    left = []
-                pending += [part for part in left if part]
+                    batches = []
+                pending += [part for part in batches if part]
         return Batch(frozenset(missing), refused)
 
 
@@ -168,7 +171,7 @@ def _seen(instance: InstanceTypeDef) -> SeenInstance:
 
 
 def _market(instance: InstanceTypeDef) -> Market:
-    lifecycle: str = instance.get("InstanceLifecycle", "")  # absent for what is on demand
+    lifecycle: str = instance.get("InstanceLifecycle", "")  # absent for on-demand instances
     if lifecycle == "spot":
         return "spot"
     if lifecycle == "capacity-block":

@@ -1,8 +1,8 @@
-"""Which format the table's items have, and how older ones are read.
+"""The format of the table's items, and how older ones are read.
 
 An item without `format` is of format 1, from before items carried it: there, acknowledgements were one map from keys
-such as `complete:TOKEN` to a time and a text. A change that an older controller must not pass over takes the next
-number; it then refuses the item, rather than write it back without what it did not know.
+such as `complete:TOKEN` to a time and a text. A change that an older controller must not ignore takes the next number:
+an older controller then refuses the item, rather than write it back without the part that it does not know.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BY_KEY = {
 
 
 def marked() -> dict[str, Any]:
-    """The attribute that says the format."""
+    """The attribute that says the item's format."""
     return {"format": {"N": str(FORMAT)}}
 
 
 def format_of(item: Mapping[str, Any]) -> int:
-    """Raises GiveUp for one that is newer than this version."""
+    """The item's format. Raises GiveUp for one that is newer than this version."""
     number = int(item.get("format", {}).get("N", "1"))
     if number > FORMAT:
         name = item.get("pk", {}).get("S", "an item")
@@ -41,11 +41,11 @@ def format_of(item: Mapping[str, Any]) -> int:
 
 
 def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
-    """Node facts as they are now."""
+    """Node facts of format 1 in the current form."""
     acks: dict[str, Any] = {}
-    for key, told in facts.get("acks", {}).items():
+    for key, ack in facts.get("acks", {}).items():
         kind, colon, name = key.partition(":")
-        at, value = told["at"], told.get("value", "")
+        at, value = ack["at"], ack.get("value", "")
         if kind in _BY_KEY and colon:
             fields = {"at": at, "result": value} if kind == "complete" else {"at": at, "value": value}
             acks.setdefault(_BY_KEY[kind], {})[name] = fields
@@ -57,5 +57,5 @@ def facts_of_format_1(facts: dict[str, Any]) -> dict[str, Any]:
             acks[kind] = {"at": at, "value": value}
     status, named = facts.get("acks", {}).get("status"), facts.get("named")
     if status and named and status.get("value", "").startswith(("ADDED", "REMOVAL_QUEUED")):
-        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before that was written down
+        acks["joined"] = {named["cluster"]: {"at": status["at"]}}  # it trained before such acknowledgements existed
     return {**facts, "acks": acks}

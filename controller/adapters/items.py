@@ -1,7 +1,7 @@
-"""The layout of the table's items, and how they read in a stream record, which has the same shape.
+"""The layout of the table's items, and of stream records, which have the same shape.
 
-Facts are one JSON string (DynamoDB has no floats), beside it the few attributes that indexes, filters and conditions
-need.
+Facts are one JSON string (DynamoDB has no floats); beside it are the few attributes that indexes, filters and
+conditions need.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def job_of(item: Mapping[str, Any]) -> tuple[JobFacts, int]:
 
 
 def membership_item(cluster: str, stored: StoredMembership, version: int) -> Item:
-    """`members` is the full ordered list: what `Target.pointer` leads the coordinator to."""
+    """The item of a membership. `members` is the full ordered list, to which `Target.pointer` leads the coordinator."""
     membership = stored.membership
     return {
         **cluster_key(cluster),
@@ -132,7 +132,7 @@ def turn_of(item: Mapping[str, Any]) -> StoredTurn:
 
 
 def trail_item(cluster: str, at: float, name: str, entries: Sequence[Entry], expires: float) -> Item:
-    """`name` tells it from others of the same moment."""
+    """An item of the audit trail. `name` distinguishes it from others of the same moment."""
     moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     return {
         **trail_key(cluster),
@@ -160,9 +160,10 @@ def tick_item(cluster: str, at: float, surveyed: bool) -> Item:
 
 
 def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
-    """What stream records (`dynamodb` of each, as they come) ask for; of several images of a node the newest counts.
+    """What to look at after a batch of stream records (`dynamodb` of each, as they come); of several images of a node
+    the newest counts.
 
-    Raises Quarantined for the first record that cannot be read; `readable` sets those aside.
+    Raises Quarantined for the first record that cannot be read; `readable` filters those out.
     """
     nodes: dict[str, StoredNode] = {}
     clusters, ticked, groups, surveyed = set(), set(), set(), set()
@@ -187,9 +188,7 @@ def wake_of(records: Sequence[Mapping[str, Any]]) -> Wake:
 
 
 def readable(records: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The records that can be read, and what is wrong with the others: one poison record must not keep a batch from
-    being handled.
-    """
+    """The readable records, and what is wrong with the others: one poison record must not block a batch."""
     good, problems = [], []
     for record in records:
         try:

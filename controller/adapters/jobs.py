@@ -1,4 +1,4 @@
-"""Jobs on AWS: their records in the controller's table, their machines, and what those leave in the bucket."""
+"""Jobs on AWS: their records in the controller's table, their machines, and their files in the bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dyntrain.controller.jobs.verdict import Machine
 
 log = logging.getLogger("dyntrain.jobs")
 
-LIVE = "-jobs-"  # no cluster's name begins so: where the index finds what is to be looked at
+LIVE = "-jobs-"  # the index's key for live jobs; no cluster's name begins so
 UNREADABLE = ("NoSuchKey", "NoSuchBucket", "AccessDenied")
 
 
@@ -44,16 +44,16 @@ class TableJobRecords(Table):
         self._put(item, stored.version)
 
     def live(self) -> Sequence[StoredJob]:
-        found: list[StoredJob] = []
+        jobs: list[StoredJob] = []
         for item in self._of_cluster(LIVE, "run"):
             try:
-                found.append(_stored(item))
+                jobs.append(_stored(item))
             except GiveUp as error:
                 log.error("a job's record is passed over", extra={"problem": str(error)})
-        return found
+        return jobs
 
     def all(self) -> Sequence[StoredJob]:
-        found: list[StoredJob] = []
+        jobs: list[StoredJob] = []
         with translated(f"looking for jobs in table {self._table}"):
             pages = (
                 self._clients.dynamodb()
@@ -65,8 +65,8 @@ class TableJobRecords(Table):
                 )
             )
             for page in pages:
-                found += map(_stored, page["Items"])
-        return found
+                jobs += map(_stored, page["Items"])
+        return jobs
 
     def delete(self, stored: StoredJob) -> None:
         with translated(f"deleting the job {stored.record.name}"):
@@ -88,19 +88,21 @@ class Ec2JobMachines:
         self._clients = clients
 
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
-        wanted = sorted(set(tokens))
-        found: list[Machine] = []
+        unique_tokens = sorted(set(tokens))
+        machines: list[Machine] = []
         with translated("describing the machines of jobs"):
-            for start in range(0, len(wanted), FILTER_VALUES):
+            for start in range(0, len(unique_tokens), FILTER_VALUES):
                 pages = (
                     self._clients.ec2()
                     .get_paginator("describe_instances")
-                    .paginate(Filters=[{"Name": "client-token", "Values": wanted[start : start + FILTER_VALUES]}])
+                    .paginate(
+                        Filters=[{"Name": "client-token", "Values": unique_tokens[start : start + FILTER_VALUES]}]
+                    )
                 )
                 for page in pages:
                     for reservation in page["Reservations"]:
-                        found += map(machine_of, reservation.get("Instances", []))
-        return found
+                        machines += map(machine_of, reservation.get("Instances", []))
+        return machines
 
     def terminate(self, instances: Sequence[str]) -> Any:
         return Ec2Instances(self._clients).terminate(instances)
@@ -114,8 +116,8 @@ class BucketResults:
         return self._read(record.bucket, verdict_key(record.name, record.run))
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
-        found = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
-        return {rank: ended.code for rank, ended in found.items() if ended is not None}
+        exits = {rank: self._read(record.bucket, rank_exit_key(record.name, record.run, rank)) for rank in ranks}
+        return {rank: ended.code for rank, ended in exits.items() if ended is not None}
 
     def _read(self, bucket: str, key: str) -> Exit | None:
         with translated(f"reading s3://{bucket}/{key}"):

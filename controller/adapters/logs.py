@@ -1,4 +1,4 @@
-"""CloudWatch Logs: what the nodes' agents sent, also of machines that are gone."""
+"""CloudWatch Logs: what the nodes' agents sent, also of terminated machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = 100  # streams of one FilterLogEvents
 
 @dataclass(frozen=True)
 class LogLine:
-    """`id` is the same each time that it is read."""
+    """One log event. `id` stays the same however often it is read."""
 
     at: float
     stream: str
@@ -27,7 +27,7 @@ class CloudWatchLogs:
         self._client: Any = clients.logs()
 
     def streams(self, group: str, prefix: str) -> list[str]:
-        """None of a group that does not exist."""
+        """The names of the streams; empty for a group that does not exist."""
         with translated(f"listing the log streams of {group}"):
             try:
                 pages = self._client.get_paginator("describe_log_streams").paginate(
@@ -40,7 +40,7 @@ class CloudWatchLogs:
                 raise
 
     def lines(self, group: str, streams: Sequence[str], since: float) -> Iterator[LogLine]:
-        """From `since` on, of each hundred streams oldest first."""
+        """The lines since `since`; within each hundred streams oldest first."""
         for start in range(0, len(streams), NAMES):
             with translated(f"reading the logs of {group}"):
                 pages = self._client.get_paginator("filter_log_events").paginate(

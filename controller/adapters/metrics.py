@@ -1,4 +1,4 @@
-"""Metrics as lines of the log, in CloudWatch's embedded metric format: no call, no permission, no wait.
+"""Metrics as log lines in CloudWatch's embedded metric format: no call, no permission, no wait.
 
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
@@ -15,8 +15,8 @@ GAUGES = {"Workers": "Count", "SamplesPerSecond": "Count/Second", "PercentDone":
 
 
 class EmbeddedMetrics:
-    """Each count goes to two metrics: of the deployment, which its table names and its alarms watch, and of the cluster
-    in it.
+    """Write metrics into the log. Each count goes to two: one of the deployment, named by its table and watched by
+    alarms, and one of the cluster.
     """
 
     def __init__(self, table: str) -> None:
@@ -26,7 +26,7 @@ class EmbeddedMetrics:
         self._write(cluster, [["table"], ["table", "cluster"]], {name: "Count"}, {name: value})
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """Of the cluster alone: a sum over clusters would mean nothing."""
+        """Write the cluster's gauges. There are none of the deployment: a sum over clusters would mean nothing."""
         self._write(cluster, [["table", "cluster"]], {name: GAUGES[name] for name in values}, values)
 
     def _write(

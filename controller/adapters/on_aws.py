@@ -1,5 +1,5 @@
-"""The ports on AWS, for Lambda and the command line alike. Nothing of AWS is imported before it is asked for: the
-cold start of each function has only what that function needs.
+"""Build the ports on AWS, for Lambda and the command line alike. AWS's libraries are imported on first use: each
+function's cold start loads only what it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None) -> Ports:
-    """Ports on AWS, over `clients` or ones of their own. Makes no client and calls nothing yet."""
+    """Ports on AWS, with `clients` or new ones. Creates no client and calls nothing yet."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.autoscaling import AutoScalingGroups
     from dyntrain.controller.adapters.dynamodb import TableClusters, TableGroups, TableJobs, TableNodes
@@ -41,7 +41,7 @@ def aws_ports(table: str, attempts: int = 6, clients: Clients | None = None, sta
 def aws_pool_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> PoolPorts:
-    """As `aws_ports`, with what the reserved pool needs besides."""
+    """The ports of `aws_ports`, and those of the reserved pool."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.reservations import Ec2Reservations, TableLedger
     from dyntrain.controller.pool.ports import PoolPorts
@@ -53,7 +53,7 @@ def aws_pool_ports(
 def aws_notify_ports(
     table: str, attempts: int = 6, clients: Clients | None = None, stage: str | None = None
 ) -> NotifyPorts:
-    """What sending alarms on needs, and no more."""
+    """The ports that sending alarms needs."""
     from dyntrain.controller.adapters import aws
     from dyntrain.controller.adapters.dynamodb import TableNotices
     from dyntrain.controller.adapters.ssm import SsmSecrets

@@ -1,4 +1,4 @@
-"""Reservations, and all instances that could use them; and the ledger of the pools' claims."""
+"""Capacity reservations, all instances that could use them, and the ledger of the pools' claims."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Ec2Reservations:
             return [_capacity(entry) for page in pages for entry in page["CapacityReservations"]]
 
     def machines(self) -> Sequence[SeenMachine]:
-        found: list[SeenMachine] = []
+        machines: list[SeenMachine] = []
         with translated("describing all instances"):
             pages = self._clients.ec2().get_paginator("describe_instances").paginate()
             for page in pages:
                 for reservation in page["Reservations"]:
-                    found += [_machine(instance) for instance in reservation.get("Instances", [])]
-        return found
+                    machines += [_machine(instance) for instance in reservation.get("Instances", [])]
+        return machines
 
 
 class TableLedger(Table):
-    """One item for all clusters, written on the version that was read."""
+    """The ledger: one item for all clusters, written over the version that was read."""
 
     def get(self) -> StoredLedger:
         item = self._get(_KEY)
@@ -84,7 +84,7 @@ class TableLedger(Table):
 
 
 def _reserved(entry: ReservedInstancesTypeDef) -> Reserved:
-    """A regional reservation has no zone, whatever the key may hold."""
+    """Parse a reservation. A regional one has no zone, whatever the key may hold."""
     zonal = entry.get("Scope", "Availability Zone" if "AvailabilityZone" in entry else "Region") == "Availability Zone"
     return Reserved(
         id=entry["ReservedInstancesId"],

@@ -17,14 +17,14 @@ DELETED = 10  # names of one DeleteParameters
 
 
 class SsmParameters:
-    """`stage` is written into each target, so that a coordinator knows whose it is."""
+    """The clusters' parameters. `stage` is written into each target, so that a coordinator knows whose it is."""
 
     def __init__(self, clients: Clients, stage: str | None = None) -> None:
         self._clients, self._stage = clients, stage
 
     def policies(self) -> Mapping[str, str]:
-        """Secrets under the path come back encrypted, and are not looked at."""
-        found = {}
+        """The policies by cluster. Secrets under the path come back encrypted and are ignored."""
+        policies = {}
         with translated(f"reading the parameters under {ROOT}"):
             pages = (
                 self._clients.ssm()
@@ -35,8 +35,8 @@ class SsmParameters:
                 for entry in page["Parameters"]:
                     cluster, _, leaf = entry["Name"].removeprefix(ROOT).partition("/")
                     if leaf == "policy":
-                        found[cluster] = entry["Value"]
-        return found
+                        policies[cluster] = entry["Value"]
+        return policies
 
     def stages(self) -> Mapping[str, str]:
         with translated(f"reading the parameters under {STAGES}"):
@@ -89,7 +89,7 @@ class SsmParameters:
 
 
 class SsmSecrets:
-    """`stage` None: no stage, so no secrets."""
+    """A stage's secrets; none for `stage` None."""
 
     def __init__(self, clients: Clients, stage: str | None) -> None:
         self._clients, self._stage = clients, stage
@@ -100,11 +100,13 @@ class SsmSecrets:
         name = webhook_parameter(self._stage)
         with translated(f"reading {name}"):
             try:
-                found = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
+                parameter = self._clients.ssm().get_parameter(Name=name, WithDecryption=True)["Parameter"]
             except ClientError as error:
                 if error_code(error) == "ParameterNotFound":
                     return None
                 raise
-        if found["Type"] != "SecureString":
-            raise Misconfigured(f"the parameter {name} holds a secret: delete it, and make it anew as a SecureString")
-        return found["Value"]
+        if parameter["Type"] != "SecureString":
+            raise Misconfigured(
+                f"the parameter {name} holds a secret in plain text: delete it, and create it again as a SecureString"
+            )
+        return parameter["Value"]

@@ -1,5 +1,5 @@
-"""CloudFormation's stacks of jobs that are clusters, and what keeps such a stack from being deleted. For people, never
-in Lambda.
+"""CloudFormation stacks of jobs that are clusters, and the resources that block such a stack's deletion. Runs in
+people's commands, never in Lambda.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIVING = ("pending", "running", "shutting-down", "stopping", "stopped")
 
 
 class AwsStacks:
-    """`template` is the text of the cluster's."""
+    """CloudFormation behind the port `Stacks`. `template` is the text of the cluster's template."""
 
     def __init__(self, clients: Clients, template: str) -> None:
         self._clients, self._template = clients, template
@@ -27,10 +27,10 @@ class AwsStacks:
     def hardware(self, instance_type: str) -> Hardware:
         ec2: Any = self._clients.ec2()  # a type is what a person typed, rather than one that the stubs know
         with translated(f"looking up {instance_type}"):
-            found = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
-        makers = [gpu.get("Manufacturer", "") for gpu in found.get("GpuInfo", {}).get("Gpus", ())]
+            description = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
+        makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
         return Hardware(
-            "x86_64" in found.get("ProcessorInfo", {}).get("SupportedArchitectures", ()), "NVIDIA" in makers
+            "x86_64" in description.get("ProcessorInfo", {}).get("SupportedArchitectures", ()), "NVIDIA" in makers
         )
 
     def key_pairs(self) -> Sequence[str]:
@@ -40,7 +40,7 @@ class AwsStacks:
     def stack(self, name: str) -> Stack | None:
         with translated(f"looking at the stack {name}"):
             try:
-                found = self._clients.cloudformation().describe_stacks(StackName=name)["Stacks"][0]
+                description = self._clients.cloudformation().describe_stacks(StackName=name)["Stacks"][0]
             except ClientError as error:
                 if error_code(error) == "ValidationError" and "does not exist" in str(error):
                     return None
@@ -48,13 +48,13 @@ class AwsStacks:
         resources = self._resources(name)
         failed = [one for one in resources if one["ResourceStatus"].endswith("FAILED")]
         why = [f"{one['LogicalResourceId']}: {one.get('ResourceStatusReason', '')}" for one in failed]
-        volumes = _made(resources, FILE_SYSTEM)
-        tags = {tag["Key"]: tag["Value"] for tag in found.get("Tags", ())}
+        volumes = _ids_of(resources, FILE_SYSTEM)
+        tags = {tag["Key"]: tag["Value"] for tag in description.get("Tags", ())}
         return Stack(
-            found["StackId"],
-            found["StackStatus"],
+            description["StackId"],
+            description["StackStatus"],
             tags.get(SUBMISSION_TAG, ""),
-            "; ".join(why) or found.get("StackStatusReason", ""),
+            "; ".join(why) or description.get("StackStatusReason", ""),
             next(iter(volumes), ""),
         )
 
@@ -75,7 +75,7 @@ class AwsStacks:
             self._clients.cloudformation().delete_stack(StackName=name)
 
     def end_machines(self, name: str) -> int:
-        templates = _made(self._resources(name), TEMPLATE)
+        templates = _ids_of(self._resources(name), TEMPLATE)
         self._end_groups([f"{name}-{group}" for group in GROUPS])
         if not templates:
             return 0
@@ -86,19 +86,21 @@ class AwsStacks:
         ec2: Any = self._clients.ec2()
         with translated(f"ending the machines of {name}"):
             pages = ec2.get_paginator("describe_instances").paginate(Filters=filters)
-            found = [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
-            if going := [one["InstanceId"] for one in found if one["State"]["Name"] != "shutting-down"]:
+            machines = [
+                one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]
+            ]
+            if going := [one["InstanceId"] for one in machines if one["State"]["Name"] != "shutting-down"]:
                 ec2.terminate_instances(InstanceIds=going)
-        return len(found)
+        return len(machines)
 
     def _end_groups(self, names: Sequence[str]) -> None:
-        """With their instances, which are protected from scale-in, and for which the stack's deletion would wait.
-        https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html
+        """Delete the groups with their instances, which are protected from scale-in and would block the stack's
+        deletion (https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_DeleteAutoScalingGroup.html).
         """
         client = self._clients.autoscaling()
         with translated(f"deleting the groups {', '.join(names)}"):
             for group in client.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]:
-                if "Status" not in group:  # it is not being deleted
+                if "Status" not in group:  # it is not yet being deleted
                     client.delete_auto_scaling_group(
                         AutoScalingGroupName=group["AutoScalingGroupName"], ForceDelete=True
                     )
@@ -109,7 +111,7 @@ class AwsStacks:
             return [one for page in pages for one in page["StackResourceSummaries"]]
 
 
-def _made(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
-    """The ids of those of a type that are there."""
-    found = [one for one in resources if one["ResourceType"] == kind and one["ResourceStatus"] != "DELETE_COMPLETE"]
-    return [one["PhysicalResourceId"] for one in found if one.get("PhysicalResourceId")]
+def _ids_of(resources: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """The physical ids of the existing resources of a type."""
+    existing = [one for one in resources if one["ResourceType"] == kind and one["ResourceStatus"] != "DELETE_COMPLETE"]
+    return [one["PhysicalResourceId"] for one in existing if one.get("PhysicalResourceId")]

@@ -1,4 +1,4 @@
-"""How jobs are launched on AWS: S3 for code and plan, EC2, and what things cost. For people, never in Lambda."""
+"""Launching jobs on AWS: S3 for code and plan, EC2, and prices. Runs in people's commands, never in Lambda."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ DEFAULTS = "/dyntrain/-jobs-/"  # what the stack of `dyntrain job template` has 
 
 
 def stack_defaults(clients: Clients) -> dict[str, str]:
-    """By bucket, profile and security-group; empty without that stack."""
+    """Defaults from the template of `dyntrain job template`: bucket, profile, security-group; empty without its
+    stack.
+    """
     with translated(f"reading the parameters under {DEFAULTS}"):
-        found = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
-    return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in found}
+        parameters = clients.ssm().get_parameters_by_path(Path=DEFAULTS)["Parameters"]
+    return {entry["Name"].removeprefix(DEFAULTS): entry["Value"] for entry in parameters}
 
 
 class AwsLauncher:
@@ -46,20 +48,22 @@ class AwsLauncher:
 
     def image_for(self, instance_type: str) -> str:
         with translated(f"looking up {instance_type}"):
-            found = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
+            description = self._ec2().describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"][0]
             if why := lacks_driver(instance_type):
                 raise GiveUp(f"{why}; or give --image, one with a driver for them")
-            names = found.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
-            known = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
-            makers = [gpu.get("Manufacturer", "") for gpu in found.get("GpuInfo", {}).get("Gpus", ())]
-            name = GPU_IMAGE.format(known[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[known[0]])
+            names = description.get("ProcessorInfo", {}).get("SupportedArchitectures", [])
+            supported = [name for name in names if name in ARCHITECTURES] or ["x86_64"]
+            makers = [gpu.get("Manufacturer", "") for gpu in description.get("GpuInfo", {}).get("Gpus", ())]
+            name = GPU_IMAGE.format(supported[0]) if "NVIDIA" in makers else IMAGE.format(ARCHITECTURES[supported[0]])
             return str(self._clients.ssm().get_parameter(Name=name)["Parameter"]["Value"])
 
     def root_of(self, image: str) -> Root | None:
         with translated(f"looking at the image {image}"):
-            found = self._ec2().describe_images(ImageIds=[image])["Images"][0]
-        device = found.get("RootDeviceName", "")
-        sizes = {one.get("DeviceName"): one.get("Ebs", {}).get("VolumeSize") for one in found["BlockDeviceMappings"]}
+            description = self._ec2().describe_images(ImageIds=[image])["Images"][0]
+        device = description.get("RootDeviceName", "")
+        sizes = {
+            one.get("DeviceName"): one.get("Ebs", {}).get("VolumeSize") for one in description["BlockDeviceMappings"]
+        }
         return Root(device, int(sizes[device])) if sizes.get(device) else None
 
     def check_bucket(self, bucket: str) -> None:
@@ -69,12 +73,12 @@ class AwsLauncher:
             except ClientError as error:
                 if error_code(error) not in NO_BUCKET:
                     raise
-                told = {
+                messages = {
                     "301": f"the bucket {bucket} is in another region than the machines would be ({self.region})",
                     "403": f"the bucket {bucket} may not be used with these credentials",
                     "404": f"there is no bucket {bucket}; `dyntrain job template` has one",
                 }
-                raise Refused(error_code(error), told[error_code(error)]) from error
+                raise Refused(error_code(error), messages[error_code(error)]) from error
 
     def check_launch(self, fields: Mapping[str, Any]) -> None:
         with translated("asking EC2 whether it would launch these machines"):
@@ -90,10 +94,10 @@ class AwsLauncher:
                 answer = self._clients.ec2().run_instances(**fields)
             except ClientError as error:
                 if error_code(error) in NO_CAPACITY:
-                    told = str(error.response.get("Error", {}).get("Message", ""))
+                    message = str(error.response.get("Error", {}).get("Message", ""))
                     raise NoRoom(
                         error_code(error),
-                        f"not all {fields['MaxCount']} machines can be had, so there are none: {told}",
+                        f"not all {fields['MaxCount']} machines are available, so none was launched: {message}",
                     ) from error
                 raise
         return [machine_of(instance) for instance in answer["Instances"]]
@@ -135,14 +139,14 @@ class AwsLauncher:
             for key in keys:
                 self._clients.s3().delete_object(Bucket=bucket, Key=key)
 
-    def heard(self, record: JobRecord) -> int:
-        wanted = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
-        return len(wanted & {found["Key"] for found in self._left_by(record, record.run)})
+    def alive_count(self, record: JobRecord) -> int:
+        alive_keys = {alive_key(record.name, record.run, rank) for rank in range(record.nodes)}
+        return len(alive_keys & {entry["Key"] for entry in self._left_by(record, record.run)})
 
     def signs(self, record: JobRecord, attempt: int) -> dict[str, float]:
-        """When what an attempt has left in the bucket was last written, by key."""
-        found = self._left_by(record, run_id(record.submission, attempt))
-        return {entry["Key"]: entry["LastModified"].timestamp() for entry in found}
+        """When the attempt's objects in the bucket were last written, by key."""
+        entries = self._left_by(record, run_id(record.submission, attempt))
+        return {entry["Key"]: entry["LastModified"].timestamp() for entry in entries}
 
     def _left_by(self, record: JobRecord, run: str) -> list[dict[str, Any]]:
         with translated(f"looking at s3://{record.bucket}/{record.name}/"):
@@ -151,20 +155,22 @@ class AwsLauncher:
                 .get_paginator("list_objects_v2")
                 .paginate(Bucket=record.bucket, Prefix=run_prefix(record.name, run))
             )
-            return [found for page in pages for found in page.get("Contents", [])]
+            return [entry for page in pages for entry in page.get("Contents", [])]
 
     def price(self, instance_type: str, *, spot: bool) -> float | None:
         try:
             return self._spot_price(instance_type) if spot else self._listed_price(instance_type)
         except (ControllerError, KeyError, ValueError, IndexError, StopIteration):
-            return None  # not allowed, not there, not as documented: then without money
+            return None  # no rights, no entry, or another format: the price is unknown
 
     def price_in(self, instance_type: str, market: str) -> float | None:
-        """As `price`. In a capacity reservation it is the price on demand; a Capacity Block is paid beforehand."""
+        """The price as `price`. A capacity reservation costs the price on demand; a Capacity Block is paid
+        beforehand.
+        """
         return None if market == "capacity-block" else self.price(instance_type, spot=market == "spot")
 
     def _ec2(self) -> Any:
-        """Of which a type is what a person typed, rather than one of those that the stubs know."""
+        """The EC2 client, untyped: an instance type is what a person typed, rather than one that the stubs know."""
         return self._clients.ec2()
 
     def _spot_price(self, instance_type: str) -> float:
@@ -195,6 +201,6 @@ class AwsLauncher:
 
 
 def listed_price(product: Mapping[str, Any]) -> float:
-    """Of an entry of the price list, on demand."""
+    """The price on demand in an entry of the price list."""
     term = next(iter(product["terms"]["OnDemand"].values()))
     return float(next(iter(term["priceDimensions"].values()))["pricePerUnit"]["USD"])

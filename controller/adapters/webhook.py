@@ -1,4 +1,4 @@
-"""Posts JSON to a webhook, over https, to public addresses alone, in bounded time.
+"""Post JSON to a webhook: over https, to public addresses alone, in bounded time.
 
 urllib3 comes with botocore. Its own retries would write the address into the log, so they are made here.
 """
@@ -31,14 +31,16 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Not of this machine, its metadata service, or any network of its own: a name may lead there."""
-    found = ipaddress.ip_address(address)
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    return (inner or found).is_global and not found.is_multicast
+    """Whether the address is public: not of this machine, its metadata service, or any private network. A name may
+    resolve to such.
+    """
+    ip = ipaddress.ip_address(address)
+    inner = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
+    return (inner or ip).is_global and not ip.is_multicast
 
 
 class HttpsSender:
-    """Connects to the very address that was looked at, follows no redirect, and reads no more than the status.
+    """Post to exactly the address that was checked, following no redirect and reading no more than the status.
 
     `allowed`, `resolve` and `authority` (certificates in a file) are for other networks than AWS's.
     """
@@ -65,7 +67,7 @@ class HttpsSender:
                 urllib3.exceptions.HTTPError,
                 OSError,
                 UnicodeError,
-            ) as error:  # whose texts have the address in them
+            ) as error:  # the errors' texts contain the address
                 problem = f"{webhook.host} was not reached: {type(error).__name__}"
                 continue
             if 200 <= status < 300:
@@ -96,10 +98,10 @@ class HttpsSender:
             return answer.status
 
     def _address(self, webhook: Webhook, attempt: int) -> str:
-        """Another one for each attempt. Raises GiveUp when one of the name's addresses is not allowed: then the name
-        is not what it seems.
+        """An address of the host, another one for each attempt. Raises GiveUp when any of them is not allowed: then the
+        name is not what it seems.
         """
-        found = self._resolve(webhook.host, webhook.port)
-        if not all(map(self._allowed, found)):
+        addresses = self._resolve(webhook.host, webhook.port)
+        if not all(map(self._allowed, addresses)):
             raise GiveUp(f"the webhook's host {webhook.host} is no public address")
-        return found[attempt % len(found)]
+        return addresses[attempt % len(addresses)]

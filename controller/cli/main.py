@@ -1,6 +1,5 @@
-"""`dyntrain`: what a cluster is doing and why; and the embedded cloud.
-
-A command is imported when it is given: what the others need costs it no time, and need not be installed.
+"""`dyntrain`: what a cluster is doing and why; and the embedded cloud. A command is imported when it is used: the
+others need not be installed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from dyntrain.missing import one_sentence
 
 @dataclass(frozen=True)
 class Lazy:
-    """`home` is MODULE:NAME of the click command. `help` is its short help, which lists show without importing it."""
+    """A command that is imported on use. `home` is MODULE:NAME of the click command. `help` is its short help, which
+    lists show without importing it.
+    """
 
     home: str
     help: str
@@ -70,7 +71,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it for commands that are there: ours are imported when they are given."""
+        """Resolve as click does, but import the command when it is used."""
         near = get_close_matches(args[0], COMMANDS, n=1)
         if near and args[0] not in COMMANDS:
             raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{near[0]}'?", ctx)

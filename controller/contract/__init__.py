@@ -1,1 +1,1 @@
-"""What the folders share: names, wire models, errors. Of the controller, nodes and training may import this alone."""
+"""What the folders share: names, wire models, errors. Nodes and training import nothing else of the controller."""

@@ -1,4 +1,4 @@
-"""The command that a person typed, word by word. Pure, but for what `exists` looks at."""
+"""Split the command that a person typed into words. Pure, except that `exists` may look at the disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _EXPANDED = frozenset("$`")
 
 
 def command_words(command: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """As it is run. One string in quotes, which is no program, is taken apart as a shell would, as MXNet's own launcher
-    takes it. Raises Misconfigured, where only a shell could run it, or a part alone stands in quotes.
+    """The command's words, ready to run. A single quoted string that is no program is split as a shell would, as
+    MXNet's own launcher does. Raises Misconfigured where only a shell could run it, or where only a part is quoted.
     """
     if not command or not any(sign.isspace() for sign in command[0].strip()) or exists(command[0]):
         return tuple(command)

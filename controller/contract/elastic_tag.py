@@ -1,4 +1,4 @@
-"""The tag by which people ask that an instance join a cluster. Its key alone says it, its value nothing."""
+"""The tag by which people ask that an instance join a cluster. Only its key matters, the value does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ELASTIC_TAG_SUFFIX = "-aws-dl-cfn-elastic-worker"
 
 @dataclass(frozen=True)
 class ElasticTag:
-    """How a stage has these keys end; before that stands the cluster's name."""
+    """The suffix of a stage's tag keys; a key is the cluster's name and this suffix."""
 
     suffix: str = ELASTIC_TAG_SUFFIX
 
@@ -20,7 +20,7 @@ class ElasticTag:
         return key.endswith(self.suffix)
 
     def cluster(self, key: str) -> str:
-        """Empty where nothing stands before the suffix."""
+        """The cluster that a tag key names; "" where nothing stands before the suffix."""
         return key.removesuffix(self.suffix)
 
 

@@ -20,23 +20,23 @@ class ControllerError(Exception):
 
 
 class RetryLater(ControllerError):
-    """Repeat the same call later."""
+    """An error that passes: repeat the same call later."""
 
 
 class Conflict(RetryLater):
-    """A conditional write lost a race; reading the item again shows who won."""
+    """A conditional write that lost a race; reading the item again shows who won."""
 
 
 class GiveUp(ControllerError):
-    """Repeating does not help."""
+    """An error that repeating the call does not mend."""
 
 
 class Misconfigured(GiveUp):
-    """A setting, a policy or the credentials are missing or wrong."""
+    """A setting, a policy or credentials that are missing or wrong."""
 
 
 class Refused(GiveUp):
-    """AWS refused the request; `code` is AWS's own error code."""
+    """A request that AWS refused; `code` is AWS's own error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -44,8 +44,8 @@ class Refused(GiveUp):
 
 
 class Disputed(GiveUp):
-    """A target is not overwritten by another one of its revision: a coordinator obeys whichever it read first."""
+    """Two targets of one revision. Neither overwrites the other: a coordinator obeys whichever it read first."""
 
 
 class Quarantined(GiveUp):
-    """Raised so that Lambda, after its retries, puts the payload into the dead-letter queue with this reason."""
+    """A payload that cannot be read. Lambda, after its retries, puts it into the dead-letter queue with this reason."""

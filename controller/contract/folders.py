@@ -1,4 +1,4 @@
-"""Where a folder or a file of this machine is wanted, an address is a mistake: it would make a folder named `s3:`."""
+"""Refuse addresses where a local folder or file is wanted: the address `s3://x` would make a folder named `s3:`."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def not_local(path: str | Path) -> str:
-    """What is wrong with the path, as the end of a sentence; "": nothing."""
+    """What is wrong with the path, as the end of a sentence; "" when nothing is."""
     return "is an address, and a folder or file of this machine is wanted" if _SCHEME.match(str(path)) else ""

@@ -26,8 +26,9 @@ CARRIED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """`capability` is CUDA's, "" for a GPU of another maker. `driver`: AWS's image with NVIDIA's driver, which the
-    cluster's template and jobs take, has one for it. Of fractions of a GPU and of chips before Turing it has none.
+    """The GPUs of an instance family. `capability` is CUDA's compute capability, "" for a GPU of another maker.
+    `driver`: whether AWS's image with NVIDIA's driver, which the cluster's template and jobs use, supports it; it does
+    not support fractions of a GPU or chips before Turing.
     """
 
     gpu: str
@@ -69,12 +70,12 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(instance_type: str) -> Family | None:
-    """None: it has no GPU, or one that nobody here knows yet."""
+    """The GPU family of the instance type; None when it has no GPU, or one that this table does not know."""
     return FAMILIES.get(instance_type.partition(".")[0])
 
 
 def runs_on(capability: str, build: str) -> bool:
-    """Whether the build has code for a chip of this compute capability. A build that is not known has."""
+    """Whether the build has code for a chip of this compute capability. An unknown build is assumed to have it."""
     carried = CARRIED.get(distribution(build))
     if carried is None:
         return True
@@ -83,8 +84,8 @@ def runs_on(capability: str, build: str) -> bool:
 
 
 def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
-    """ "" when its GPUs can train with the build, or the family is not known; else why not, and what to take instead.
-    `build` as pip names it, with or without its version.
+    """Why the type's GPUs cannot train with the build, and what to take instead; "" when they can, or when the family
+    is unknown. `build` is a name as pip takes it, with or without a version.
     """
     family, name = family_of(instance_type), distribution(build)
     if family is None:
@@ -103,21 +104,23 @@ def cannot_train(instance_type: str, build: str = GPU_BUILD) -> str:
 
 
 def lacks_driver(instance_type: str) -> str:
-    """ "" when AWS's image with NVIDIA's driver drives its GPUs, or the family is not known; else what to do."""
+    """What to do about GPUs that AWS's image with NVIDIA's driver does not drive; "" when it does, or when the family
+    is unknown.
+    """
     family = family_of(instance_type)
     if family is None or family.driver:
         return ""
-    said = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
-    return f"{said}: take {better(GPU_BUILD)}"
+    problem = f"AWS's image with NVIDIA's driver has none for the {family.gpu} GPUs of {instance_type}"
+    return f"{problem}: take {better(GPU_BUILD)}"
 
 
 def cannot_be_a_node(instance_type: str, build: str = GPU_BUILD) -> str:
-    """As `cannot_train`, of a node that the cluster's template makes with Accelerator=Nvidia."""
+    """Why the type cannot be a node of the cluster's template with Accelerator=Nvidia; "" as for `cannot_train`."""
     return cannot_train(instance_type, build) or lacks_driver(instance_type)
 
 
 def doubt(instance_type: str) -> str:
-    """ "" for a family that the table has; else a warning for a type that has GPUs. Newer ones are let through."""
+    """A warning for a type with GPUs that the table does not know; "" for the others. Such types are let through."""
     if family_of(instance_type) is not None:
         return ""
     return (
@@ -126,13 +129,13 @@ def doubt(instance_type: str) -> str:
 
 
 def better(build: str = GPU_BUILD) -> str:
-    """The families that the template's nodes can be of, in words; "" for a build without code for GPUs."""
+    """The families that the template's nodes can be of, in words; "" for a build without GPU code."""
     names = [name for name, family in FAMILIES.items() if _fits(family, build)]
     return " or ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def distribution(build: str) -> str:
-    """`mxnet-cu112` of `mxnet-cu112==1.9.1`; of "" what the template takes then."""
+    """The package's name without its version: `mxnet-cu112` for `mxnet-cu112==1.9.1`; the template's default for ""."""
     return build.partition("==")[0] or GPU_BUILD
 
 

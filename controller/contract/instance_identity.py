@@ -44,7 +44,7 @@ class PublicKey:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return (self.modulus.bit_length() + 7) // 8
 
 
@@ -71,28 +71,28 @@ def judge(signed: SignedDocument | None, instance: str, address: str, keys: Keys
     if not any(_signed_by(key, document, signed.signature) for key in keys):
         return Verification.FORGED
     try:
-        said = json.loads(document)
-        named = (said["instanceId"], said["privateIp"], said["accountId"])
+        identity = json.loads(document)
+        named = (identity["instanceId"], identity["privateIp"], identity["accountId"])
     except (ValueError, KeyError, TypeError):
         return Verification.UNREADABLE
-    for known, wanted, verdict in zip(
+    for known, expected, verdict in zip(
         named,
         (instance, address, account or named[2]),
         (Verification.OTHER_INSTANCE, Verification.OTHER_ADDRESS, Verification.OTHER_ACCOUNT),
         strict=True,
     ):
-        if known != wanted:
+        if known != expected:
             return verdict
     return Verification.GENUINE
 
 
 def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
     try:
-        given = base64.b64decode("".join(signature.split()), validate=True)
+        signature_bytes = base64.b64decode("".join(signature.split()), validate=True)
     except (binascii.Error, ValueError):
         return False
-    number = int.from_bytes(given)
-    if len(given) != key.size or number >= key.modulus:
+    number = int.from_bytes(signature_bytes)
+    if len(signature_bytes) != key.size or number >= key.modulus:
         return False
     tail = _SHA256 + hashlib.sha256(document).digest()
     expected = b"\x00\x01" + b"\xff" * (key.size - len(tail) - 3) + b"\x00" + tail
@@ -100,7 +100,7 @@ def _signed_by(key: PublicKey, document: bytes, signature: str) -> bool:
 
 
 def _parse_key(body: str) -> PublicKey:
-    """SubjectPublicKeyInfo of RFC 5280, DER in base64."""
+    """Parse SubjectPublicKeyInfo (RFC 5280): DER in base64."""
     try:
         outer = _Der(base64.b64decode(body, validate=True)).take(0x30)
         algorithm, bits = outer.take(0x30), outer.take(0x03)
@@ -122,7 +122,7 @@ class _Der:
         self.data, self._at = data, 0
 
     def take(self, tag: int) -> _Der:
-        """Raises IndexError or ValueError when the next element is not whole or of another kind."""
+        """The next element's content. Raises IndexError or ValueError when it is incomplete or of another kind."""
         if self.data[self._at] != tag:
             raise ValueError("unexpected element")
         length, start = self.data[self._at + 1], self._at + 2

@@ -1,5 +1,5 @@
-"""Where a job's things lie in its bucket, and what its nodes' reports say: the part of a job that its machines, the
-command line and the resync agree on.
+"""The keys of a job's files in its bucket, and the format of its nodes' reports: what its machines, the command line
+and the resync agree on.
 
 The nodes' program takes this file along to machines as they come, so it is Python 3.9 and imports the standard library
 only.
@@ -20,12 +20,12 @@ TAIL_CHARACTERS = 4000
 
 
 def run_id(submission: str, attempt: int) -> str:
-    """One launch of a job's machines."""
+    """The name of one launch of a job's machines."""
     return f"{submission}-{attempt}"
 
 
 def client_token(run: str) -> str:
-    """Of the RunInstances call. Nobody can change it afterwards, so it shows whose an instance is."""
+    """The client token of the RunInstances call. Nobody can change it afterwards, so it proves whose an instance is."""
     return f"dyntrain-job-{run}"
 
 
@@ -34,7 +34,7 @@ def code_key(name: str) -> str:
 
 
 def request_key(name: str) -> str:
-    """What was asked for, so that the job can be launched again."""
+    """The key of the request, by which the job can be launched again."""
     return f"{name}/job.json"
 
 
@@ -51,7 +51,7 @@ def plan_key(name: str, run: str) -> str:
 
 
 def verdict_key(name: str, run: str) -> str:
-    """How the run ended. Written once: whoever comes second finds it there."""
+    """The key of the run's verdict. It is written once: a second writer finds it there."""
     return f"{run_prefix(name, run)}exit.json"
 
 
@@ -60,12 +60,12 @@ def rank_exit_key(name: str, run: str, rank: int) -> str:
 
 
 def alive_key(name: str, run: str, rank: int) -> str:
-    """Written again every minute while the node lives."""
+    """The key of the rank's sign of life, written every minute while the node lives."""
     return f"{run_prefix(name, run)}{rank}/alive"
 
 
 def output_key(name: str, run: str, rank: int) -> str:
-    """What the node's command wrote, kept besides CloudWatch."""
+    """The key of what the node's command wrote, kept besides CloudWatch."""
     return f"{run_prefix(name, run)}{rank}/output.log"
 
 
@@ -74,7 +74,7 @@ def log_stream(name: str, rank: int) -> str:
 
 
 class Exit(NamedTuple):
-    """An exit.json. `code` is None where no command ended: the machine was taken back, or fell silent."""
+    """The content of exit.json. `code` is None where no command ended: the machine was taken back, or fell silent."""
 
     verdict: str
     rank: int
@@ -88,11 +88,11 @@ class Exit(NamedTuple):
 
 
 def exit_of(text: str) -> Exit:
-    """Raises ValueError for what is none: the bucket is the person's, who may write anything there."""
+    """Parse an exit.json. Raises ValueError when it is none: people may write anything into their bucket."""
     try:
         fields = json.loads(text)
         code = fields["code"]
-        found = Exit(
+        ending = Exit(
             str(fields["verdict"]),
             int(fields["rank"]),
             None if code is None else int(code),
@@ -102,6 +102,6 @@ def exit_of(text: str) -> Exit:
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"no exit.json: {error!r}") from error
-    if found.verdict not in VERDICTS:
-        raise ValueError(f"no exit.json: verdict {found.verdict!r}")
-    return found
+    if ending.verdict not in VERDICTS:
+        raise ValueError(f"no exit.json: verdict {ending.verdict!r}")
+    return ending

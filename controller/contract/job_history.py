@@ -1,4 +1,4 @@
-"""How far a job is and how it got there, as its reports carry it: enough for curves without the shared volume.
+"""A job's progress and history, as its reports carry it: enough for curves without the shared volume.
 
 Nothing here decides anything. A reader that cannot make sense of it passes it over (`readable_or_none`): a curve must
 never cost the membership that stands beside it.
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from dyntrain.controller.contract.wire import Wire
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler
 
-VERSION = 1  # of both models; a later one is passed over
+VERSION = 1  # format of both models; readers skip a later one
 HISTORY_BYTES = 16_000  # of JSON: a report is written every few seconds, into an item that is billed by the kilobyte
 METRICS_SHOWN = 8
 
@@ -22,12 +22,12 @@ Metrics = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """What `Metrics` hold for a value: JSON has neither NaN nor infinity, and a curve has a gap there."""
+    """The value as `Metrics` hold it: JSON has neither NaN nor infinity, so those are a gap in the curve."""
     return value if value is not None and isfinite(value) else None
 
 
 class JobProgress(Wire):
-    """Where the job stands, between 0 and 1, and when it will probably be over."""
+    """How far the job is, between 0 and 1, and its expected end."""
 
     version: int = Field(VERSION, ge=1, le=VERSION)
     fraction: float | None = Field(None, ge=0, le=1, description="of all samples of all epochs; null: not known yet")
@@ -41,7 +41,7 @@ class JobProgress(Wire):
 
 
 class HistoryPoint(Wire):
-    """What was trained up to `at`, since the point before."""
+    """What was trained between the point before and `at`."""
 
     at: float
     epoch: int
@@ -52,7 +52,7 @@ class HistoryPoint(Wire):
 
 
 class HistoryMark(Wire):
-    """Something that happened; `event` is its name in `events.jsonl`."""
+    """An event of the job; `event` is its name in `events.jsonl`."""
 
     at: float
     event: str
@@ -64,9 +64,8 @@ class HistoryMark(Wire):
 
 
 class JobHistory(Wire):
-    """The whole job, the coarser the longer it lasts; of marks the newest, and how many there were of each kind.
-
-    At most `HISTORY_BYTES` of JSON.
+    """The whole job, coarser the longer it lasts; the newest marks, and how many there were of each kind. At most
+    `HISTORY_BYTES` of JSON.
     """
 
     version: int = Field(VERSION, ge=1, le=VERSION)

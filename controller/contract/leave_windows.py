@@ -19,9 +19,9 @@ _ANY_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class LeaveWindow(BaseModel):
-    """Opens at each time of `schedule` and stays open for `duration`, by the clock that no zone puts forward or back.
-
-    A time that a zone leaves out opens when its clocks have gone forward, one that it has twice at the first of them.
+    """A window that opens at each time of `schedule` and stays open for `duration`, in elapsed time whatever the clocks
+    of the zone do. A time that does not exist (clocks go forward) opens when they have gone forward; one that exists
+    twice opens at the first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -37,7 +37,7 @@ class LeaveWindow(BaseModel):
     @field_validator("schedule")
     @classmethod
     def _comes(cls, value: str) -> str:
-        from cronsim import CronSim, CronSimError  # nodes, and clusters without windows, need it not
+        from cronsim import CronSim, CronSimError  # not needed on nodes, nor for clusters without windows
 
         if len(value.split()) != 5:
             raise ValueError("must have five fields: minute, hour, day of month, month, weekday")
@@ -67,12 +67,12 @@ class LeaveWindow(BaseModel):
 
 
 def zone(name: str) -> tzinfo:
-    """Raises what zoneinfo does. UTC needs no database of zones."""
+    """The time zone of that name. Raises what zoneinfo raises. UTC needs no database of zones."""
     from zoneinfo import ZoneInfo
 
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def _length(text: str) -> timedelta:
-    found = _DURATION.fullmatch(text)
-    return timedelta(hours=int(found[1] or 0), minutes=int(found[2] or 0)) if found else timedelta()
+    match = _DURATION.fullmatch(text)
+    return timedelta(hours=int(match[1] or 0), minutes=int(match[2] or 0)) if match else timedelta()

@@ -31,15 +31,17 @@ IDENTITY_VARIABLE = "DYNTRAIN_IDENTITY"  # the node's `SignedDocument`, for the 
 
 
 def source_of(source: str, cluster: str) -> str:
-    """Under what name a node of `cluster` sends its events: IAM allows its role this one and no other cluster's."""
+    """The event source under which a node of `cluster` sends: IAM allows its role this one and no other cluster's."""
     return f"{source}.{cluster}"
 
 
 def sender(source: str) -> tuple[str, str | None]:
-    """`NODE_SOURCE` or `COORDINATOR_SOURCE` without the cluster for which the sender may speak; None: for any."""
-    for known in (NODE_SOURCE, COORDINATOR_SOURCE):
-        if source.startswith(f"{known}."):
-            return known, source.removeprefix(f"{known}.")
+    """Split an event source into `NODE_SOURCE` or `COORDINATOR_SOURCE` and the cluster for which the sender may speak;
+    None for any cluster.
+    """
+    for prefix in (NODE_SOURCE, COORDINATOR_SOURCE):
+        if source.startswith(f"{prefix}."):
+            return prefix, source.removeprefix(f"{prefix}.")
     return source, None
 
 
@@ -47,7 +49,7 @@ CLUSTER_NAME = (
     r"^[A-Za-z][A-Za-z0-9-]{0,63}$"  # what CloudFormation takes as a stack name, shortened to leave room in a tag key
 )
 CODE_SOURCE = r"^s3://[a-z0-9.-]+/[^\s'\"\\]+$"
-S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: rights are given by it
+S3_LOCATION = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)*$"  # no wildcard: IAM policies contain it
 S3_FOLDER = r"^s3://[a-z0-9.-]{3,63}(/[A-Za-z0-9._-]+)+$"  # TensorBoard shows nothing of a bucket's root
 MOST_WORKERS = 1024  # of one job: the sums by which workers know that they are at one step are exact up to here
 INSTANCE_ID = r"^i-[0-9a-f]{8}([0-9a-f]{9})?$"
@@ -58,7 +60,7 @@ Status = Literal["WAITING", "PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVAL_QU
 
 
 def is_base_value(value: str | None) -> bool:
-    """What the tag `dyntrain:base` says; None: the instance does not carry it."""
+    """Whether the value of the tag `dyntrain:base` makes a base node; None when the instance does not carry the tag."""
     return value is not None and value.strip().lower() not in ("false", "no", "0")
 
 
@@ -227,8 +229,8 @@ class NodeConfig(Wire):
     )
     servers: Literal["base", "all"] = Field(
         "base",
-        description="which nodes run ps-lite servers; all: the traffic of many workers is shared by all, and the loss "
-        "of any machine costs what that of a base node costs, a restart of the workers from the safe state",
+        description="which nodes run ps-lite servers; all: the traffic is spread over all nodes, but losing any one "
+        "restarts the workers from the safe state",
     )
     servers_per_base: int = Field(1, ge=1)
     warm_spares: int = Field(
@@ -316,7 +318,7 @@ class Target(Wire):
         )
 
     def contradicts(self, other: Target) -> bool:
-        """Both are of one revision, and want different things. Deadlines do not count: a long target has none."""
+        """Whether both have one revision and different content. Deadlines do not count: a long target has none."""
         return self.revision == other.revision and self._wants() != other._wants()
 
     def _wants(self) -> object:
@@ -329,8 +331,7 @@ def members_digest(members: tuple[str, ...]) -> str:
 
 
 class SignedDocument(Wire):
-    """An instance's identity document as its metadata service gives it, and the signature over its very bytes, in
-    base64.
+    """An instance's identity document as its metadata service gives it, and the base64 signature over those bytes.
 
     Whoever has both can pass for the instance: they go to the coordinator and to the controller, and into no log.
     """
@@ -372,5 +373,5 @@ class ControlFile(Wire):
     progress_seconds: float = Field(600.0, gt=0)
 
     def to_json(self) -> str:
-        """The token in the clear, for the 0600 file only."""
+        """JSON with the token in plain text, for the file of mode 0600 only."""
         return json.dumps({**self.model_dump(mode="json"), "token": self.token.get_secret_value()})

@@ -1,5 +1,4 @@
-"""Notices that a machine may or will be taken, as the node that reads them and the controller that hears of them
-understand them alike. Pure.
+"""Notices that EC2 may or will take a machine, as nodes read and the controller receives them. Pure. Pure.
 
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
@@ -18,14 +17,14 @@ GROUP_ENDS = "autoscaling-terminated"  # the node's Auto Scaling group does
 
 @dataclass(frozen=True)
 class Rebalance:
-    """What a cluster makes of a rebalance recommendation, after which EC2 may leave the machine for hours."""
+    """How a cluster reacts to a rebalance recommendation, after which EC2 may still leave the machine for hours."""
 
     choice: Literal["leave", "ignore"] = "leave"
     grace_seconds: float = NOTICE_SECONDS
 
     def deadline(self, kind: str, noted: float) -> float | None:
-        """By when the machine is left on a notice of that kind; None: it stays. A recommendation has no deadline of
-        AWS's: it is noted with NOTICE_SECONDS, and the policy knows better.
+        """When to leave the machine after a notice of that kind; None: it stays. AWS sets no deadline for a
+        recommendation: the notice carries NOTICE_SECONDS, and the policy decides.
         """
         if kind != RECOMMENDED:
             return noted

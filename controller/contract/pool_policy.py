@@ -13,13 +13,10 @@ POOL_TAG = (
 
 
 class PoolPolicy(BaseModel):
-    """Idle reserved instances join the cluster, and leave it when somebody else needs them.
-
-    Either `group` (default: the cluster's only registered group), whose desired capacity the pool then decides alone,
-    or `instances`: machines that it starts and tags, untags and stops, if they also carry the tag `dyntrain:pool`.
-    `zone` None: reservations of one zone do not count, for nobody can say in which zone the next instance starts. Name
-    a zone only if the group launches there and nowhere else. To end a pool set `max` to 0 and wait until it holds
-    nothing: without the policy nobody gives back what it holds.
+    """Let idle reserved instances join the cluster, and leave it when somebody else needs them. Give either `group`
+    (default: the cluster's only registered group), whose desired capacity the pool then decides alone, or `instances`:
+    machines that it starts and tags, untags and stops, if they also carry the tag `dyntrain:pool`. `zone` None:
+    reservations of one zone do not count, because nobody can say in which zone the next instance starts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -84,7 +81,9 @@ class PoolPolicy(BaseModel):
         return value
 
     def check(self, groups: Collection[str], *, waits: bool) -> None:
-        """Raises ValueError when it does not fit a cluster of these groups, whose nodes wait for windows to leave."""
+        """Raise ValueError when the policy does not fit a cluster of these groups, or nodes that wait for windows to
+        leave.
+        """
         if not self.instances and (self.group not in groups if self.group is not None else len(groups) != 1):
             raise ValueError(
                 f"group: name one of the cluster's groups ({', '.join(groups) or 'it has none'}), or list instances"

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dyntrain.controller.contract.instance_identity import Keys, parse_keys
 
-REGION = "region"  # in place of keys: those of the region
-UNVERIFIED = "unverified"  # in place of keys: whoever speaks is taken at its word
+REGION = "region"  # in place of keys: AWS's key of the region
+UNVERIFIED = "unverified"  # in place of keys: senders are not verified
 
 # as `openssl x509 -pubkey -noout` prints them, without their frames
 _KEYS: tuple[tuple[str, str], ...] = (
@@ -128,27 +128,27 @@ _KEYS: tuple[tuple[str, str], ...] = (
 
 
 def keys_text(region: str) -> str:
-    """AWS's key of the region, as `parse_keys` reads it; empty where none is known."""
+    """AWS's key of the region, in the format of `parse_keys`; "" where none is known."""
     return next((key for regions, key in _KEYS if region in regions.split()), "")
 
 
 def trusted(setting: str, region: str) -> Keys:
-    """By whose signature an instance is believed; empty: by none. `setting` is keys, or one of the two words above; an
-    empty one is the first. Raises ValueError.
+    """The keys whose signature proves an instance's identity; empty: nothing is verified. `setting` holds keys, or one
+    of the two words above; "" counts as the first word. Raises ValueError.
     """
-    said = setting.strip()
-    text = keys_text(region) if said in ("", REGION) else "" if said == UNVERIFIED else said
+    word = setting.strip()
+    text = keys_text(region) if word in ("", REGION) else "" if word == UNVERIFIED else word
     return parse_keys(text) if text else ()
 
 
 def kind_of(setting: str) -> str:
-    """The setting in a word: one of the two above, or `keys`."""
-    said = setting.strip()
-    return said if said in (REGION, UNVERIFIED) else "keys" if said else REGION
+    """The setting as one word: one of the two above, or `keys`."""
+    word = setting.strip()
+    return word if word in (REGION, UNVERIFIED) else "keys" if word else REGION
 
 
 def unverified(setting: str, region: str) -> str:
-    """Why nobody has to prove which instance it is; empty where one has to. `setting` as above, or in a word."""
+    """Why instances need not prove their identity; "" where they must. `setting` as above, or one word."""
     kind = kind_of(setting)
     if kind == UNVERIFIED:
         return "it was set so"

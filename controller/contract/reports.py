@@ -1,6 +1,5 @@
-"""What nodes and coordinators say of themselves, on the event bus: the latest word of each counts.
-
-Times are seconds since the epoch (float, UTC).
+"""Reports of nodes and coordinators on the event bus; the latest of each sender counts. Times are seconds since the
+epoch (float, UTC).
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ MOST_TOLD = 2000  # characters of a sentence or a traceback in a report
 
 
 class NodeReport(Wire):
-    """A node's latest word on its own preparation: the highest `attempt` counts, then the latest `at`; a word of a
-    later hour counts in any case. Repeated until the node is listed. `alive` says nothing of the preparation: `reason`
-    is what the node does meanwhile.
+    """A node's report on its own preparation: the highest `attempt` counts, then the latest `at`; a report of a later
+    hour counts in any case. Repeated until the node is listed. `alive` says nothing about the preparation: `reason` is
+    what the node does meanwhile.
     """
 
     cluster: ClusterName
@@ -52,7 +51,7 @@ NODE_DETAIL_TYPES = {
 
 
 class JobMember(Wire):
-    """One worker as the coordinator sees it. `active` once it took part in a step of the generation: until then it is
+    """One worker as the coordinator sees it. `active` after its first step in this generation; until then it is
     forming.
     """
 
@@ -71,7 +70,7 @@ class JobMember(Wire):
 
 
 class Unreachable(Wire):
-    """What the coordinator asks for again and again without an answer: a target that it does not see is not obeyed."""
+    """A request that the coordinator repeats without an answer: it cannot read the target, and so cannot obey it."""
 
     what: str = Field(max_length=100, description='completes "it cannot reach ..."')
     since: float
@@ -79,8 +78,8 @@ class Unreachable(Wire):
 
 
 class JobReport(Wire):
-    """The coordinator's latest word; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as
-    its lease.
+    """The coordinator's report; the highest (`started_at`, `sequence`) counts. Repeated often enough to serve as its
+    lease.
 
     `members` are all that train or are being formed. An instance that is neither here nor in the target of `revision`
     will not be admitted before a later target lists it: that is what makes it safe to terminate.

@@ -1,4 +1,4 @@
-"""What a deployed stage is told through its environment."""
+"""Settings of a deployed stage, from its environment variables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ IDENTITY_KEYS = "DYNTRAIN_IDENTITY_KEYS"
 
 @dataclass(frozen=True)
 class Settings:
-    """`identity_keys`: whose signature on an identity document proves that a report is a node's own; empty: reports are
-    believed as they are. `stage` None: the clusters of all stages are served.
+    """Settings of the controller's functions. `identity_keys`: keys that verify the identity document of a report;
+    empty: reports are believed unverified. `stage` None: the clusters of all stages are served.
     """
 
     table: str | None = None
@@ -27,16 +27,15 @@ class Settings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """From `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and `DYNTRAIN_IDENTITY_KEYS` (public keys,
-        the word unverified, or the word region, which is the default: AWS's key of `AWS_REGION`, if it is known).
-
-        Raises Misconfigured, naming the variable, for an empty one and for keys that are none.
+        """Read `DYNTRAIN_TABLE`, `DYNTRAIN_ELASTIC_SUFFIX`, `DYNTRAIN_STAGE` and `DYNTRAIN_IDENTITY_KEYS` (public keys,
+        the word unverified, or the word region, the default: AWS's key of `AWS_REGION`, if known). Raises
+        Misconfigured, naming the variable, for an empty one and for invalid keys.
         """
         table, stage = environment.get("DYNTRAIN_TABLE"), environment.get("DYNTRAIN_STAGE")
         suffix = environment.get("DYNTRAIN_ELASTIC_SUFFIX", cls.elastic.suffix)
         keys, region = environment.get(IDENTITY_KEYS, REGION), environment.get("AWS_REGION", "")
-        given = {"DYNTRAIN_TABLE": table, "DYNTRAIN_ELASTIC_SUFFIX": suffix, "DYNTRAIN_STAGE": stage}
-        for name, value in {**given, IDENTITY_KEYS: keys}.items():
+        variables = {"DYNTRAIN_TABLE": table, "DYNTRAIN_ELASTIC_SUFFIX": suffix, "DYNTRAIN_STAGE": stage}
+        for name, value in {**variables, IDENTITY_KEYS: keys}.items():
             if value is not None and not value.strip():
                 raise Misconfigured(f"{name} is empty; unset it for the default or give it a value")
         try:
@@ -45,7 +44,7 @@ class Settings:
             raise Misconfigured(f"{IDENTITY_KEYS} {error}; or say {REGION} or {UNVERIFIED}") from error
 
     def of_function(self) -> Stage:
-        """What a Lambda function works on; its stack names the table. Raises Misconfigured without."""
+        """Settings of a Lambda function, whose stack names the table. Raises Misconfigured without one."""
         if self.table is None:
             raise Misconfigured("DYNTRAIN_TABLE is not set: the controller's stack sets it to the table that it made")
         return Stage(self.stage, self.table, self.elastic)

@@ -1,4 +1,5 @@
-"""Where the things of a deployed controller are. Its stack says so; nodes, coordinator and command line read it.
+"""Find the resources of a deployed controller through parameters that its stack writes; nodes, coordinator and command
+line read them.
 
 One account and region may hold several controllers, each a *stage* with a table and a suffix of its own. A cluster
 belongs to one of them, which its policy names.
@@ -21,8 +22,8 @@ StageName = Annotated[str, Field(pattern=STAGE_NAME)]
 
 @dataclass(frozen=True)
 class Stage:
-    """`name` None: the table was named by hand, and every cluster is served. `identity`: whose signatures its functions
-    believe, in a word of `region_keys`; "": it does not say.
+    """A deployed controller. `name` None: the table was named by hand, and every cluster is served. `identity`: how its
+    functions verify senders, a word of `region_keys`; "" when the stage does not say.
     """
 
     name: str | None
@@ -32,18 +33,20 @@ class Stage:
 
 
 def stage_parameter(stage: str, leaf: Literal["table", "tables", "suffix", "identity"]) -> str:
-    """`tables` is a pattern: what CloudFormation calls the stage's tables, the one that is there and its successors."""
+    """The name of a stage's parameter. `tables` is a pattern for the names that CloudFormation gives to the stage's
+    table and its successors.
+    """
     return f"{STAGES}{stage}/{leaf}"
 
 
 def stage_names(parameters: Collection[str]) -> list[str]:
-    """From the names of the parameters below `STAGES`."""
+    """The stages that the names of the parameters below `STAGES` contain."""
     return sorted({name.removeprefix(STAGES).partition("/")[0] for name in parameters if name.startswith(STAGES)})
 
 
-def chosen_stage(parameters: Mapping[str, str], wanted: str | None) -> Stage:
-    """`parameters`: everything below `STAGES`. Raises Misconfigured with what to do, unless one is wanted or there is
-    only one.
+def chosen_stage(parameters: Mapping[str, str], stage_name: str | None) -> Stage:
+    """The stage of that name, or the only one. `parameters`: everything below `STAGES`. Raises Misconfigured, with what
+    to do, when there is none or a name is needed.
     """
     names = stage_names(parameters)
     if not names:
@@ -51,24 +54,24 @@ def chosen_stage(parameters: Mapping[str, str], wanted: str | None) -> Stage:
             f"no controller is deployed in this account and region (there is nothing below {STAGES}): run make deploy, "
             "or look at AWS_PROFILE and AWS_DEFAULT_REGION"
         )
-    if wanted is None and len(names) > 1:
+    if stage_name is None and len(names) > 1:
         raise Misconfigured(
             f"several controllers are deployed here ({', '.join(names)}): say which one, by --stage or DYNTRAIN_STAGE"
         )
-    name = wanted if wanted is not None else names[0]
+    name = stage_name if stage_name is not None else names[0]
     if name not in names:
         raise Misconfigured(f"there is no stage {name!r} in this account and region; there are: {', '.join(names)}")
-    found = {leaf: parameters.get(stage_parameter(name, leaf)) for leaf in ("table", "suffix")}
-    if missing := [leaf for leaf, value in found.items() if not value]:
+    values = {leaf: parameters.get(stage_parameter(name, leaf)) for leaf in ("table", "suffix")}
+    if missing := [leaf for leaf, value in values.items() if not value]:
         raise Misconfigured(
             f"stage {name!r} has no parameter {STAGES}{name}/{missing[0]}: deploy it again, or delete what is left"
         )
     identity = parameters.get(stage_parameter(name, "identity"), "")
-    return Stage(name, str(found["table"]), ElasticTag(str(found["suffix"])), identity)
+    return Stage(name, str(values["table"]), ElasticTag(str(values["suffix"])), identity)
 
 
 def unclear_owner(named: str | None, stages: Collection[str]) -> str:
-    """Why it cannot be said whose a cluster is, whose policy names the stage `named`; empty when it can."""
+    """Why no stage owns a cluster whose policy names the stage `named`; "" when one does."""
     if named is not None or len(stages) < 2:
         return ""
     return f"stage: several controllers are deployed here ({', '.join(sorted(stages))}); the policy has to name its own"

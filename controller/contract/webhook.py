@@ -1,6 +1,5 @@
-"""Where alarms are sent to besides the mail: one secret of a stage, which the operator writes.
-
-Whoever has the address can write into the channel behind it, so it goes into no log and no error.
+"""The webhook for alarms besides the mail: one secret of a stage, which the operator writes. Whoever has the address
+can write into the channel behind it, so it appears in no log and no error.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
 
 
 def webhook_parameter(stage: str) -> str:
-    """Not below /dyntrain/, which nodes and the other functions may read in part."""
+    """The parameter's name. Not below /dyntrain/, which nodes and the other functions may read in part."""
     return f"/dyntrain-webhook/{stage}"
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """`path` is the secret of most services: the whole of the address after its host."""
+    """A webhook's parsed address. `path` is all that follows the host, the secret part for most services."""
 
     host: str
     port: int
@@ -33,15 +32,15 @@ class Webhook:
 
     @classmethod
     def of(cls, text: str) -> Webhook:
-        """From an address, or from {"url": ..., "format": "slack"}. Raises Misconfigured, without the address."""
-        given: Any = {"url": text.strip()}
+        """Parse an address, or {"url": ..., "format": "slack"}. Raises Misconfigured, without the address in it."""
+        fields: Any = {"url": text.strip()}
         if text.lstrip().startswith("{"):
             try:
-                given = json.loads(text)
+                fields = json.loads(text)
             except ValueError:
                 raise Misconfigured("the webhook is no JSON object with url and format") from None
-        url, kind = given.get("url"), given.get("format", "json")
-        if not isinstance(url, str) or set(given) - {"url", "format"}:
+        url, kind = fields.get("url"), fields.get("format", "json")
+        if not isinstance(url, str) or set(fields) - {"url", "format"}:
             raise Misconfigured("the webhook is no JSON object with url and format")
         if kind not in ("json", "slack"):
             raise Misconfigured("the webhook's format is neither json nor slack")

@@ -1,4 +1,4 @@
-"""What every model that crosses a process has in common."""
+"""The base of all models that cross a process boundary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Wire(BaseModel):
-    """Base of everything that crosses a process: immutable, and deaf to fields it does not know, so that versions can
+    """Base of everything that crosses a process boundary: immutable, and ignoring unknown fields, so that versions can
     differ.
 
     Numbers are finite: JSON has no others, and one NaN among the times would spoil every comparison after it.

@@ -1,14 +1,14 @@
-"""How what pydantic refuses is told."""
+"""Pydantic's errors in one sentence."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # commands that only print their help do without
+if TYPE_CHECKING:  # not needed by commands that only print their help
     from pydantic import ValidationError
 
 
 def wrong_fields(error: ValidationError, whole: str) -> str:
-    """Each field with what is wrong with it; `whole` stands for what is about no field."""
-    found = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
-    return "; ".join(f"{field}: {what}" for field, what in found)
+    """Each field with what is wrong with it; `whole` stands for errors that concern no single field."""
+    problems = [(".".join(map(str, one["loc"])) or whole, one["msg"]) for one in error.errors()]
+    return "; ".join(f"{field}: {what}" for field, what in problems)

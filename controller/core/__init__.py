@@ -1,1 +1,1 @@
-"""What is true of a cluster and what follows from it. Pure: no AWS, no clock, no files."""
+"""A cluster's state and the decisions that follow from it. Pure: no AWS, no clock, no files."""

@@ -46,7 +46,7 @@ MIRRORED: tuple[Status, ...] = ("PREPARE_FAILED", "ADD_QUEUED", "ADDED", "REMOVA
 
 @dataclass(frozen=True)
 class Change:
-    """A status or reason that is not the one last remembered."""
+    """A status or reason that differs from the one last remembered."""
 
     instance: str
     before: str
@@ -61,7 +61,7 @@ class Decision:
     actions: tuple[Action, ...]
     changes: tuple[Change, ...]
     alarms: tuple[Alarm, ...] = ()
-    nomination: Nomination | None = None  # when it is another than before
+    nomination: Nomination | None = None  # when it has changed
     metered: tuple[Metered, ...] = ()
     ending: Closing | None = None  # the cluster is being closed, or is
 
@@ -72,19 +72,19 @@ class Decision:
 
 
 def decide(
-    facts: Iterable[NodeFacts], old: Membership, heard: JobFacts | None, rules: Rules, now: float, published: int
+    facts: Iterable[NodeFacts], old: Membership, job_facts: JobFacts | None, rules: Rules, now: float, published: int
 ) -> Decision:
-    """`published` is the revision known to be in the parameter store; anything else than the new revision has it
-    published again.
+    """Decide on the cluster. `published` is the revision known to be in the parameter store; if it is not the new one,
+    the target is published again.
     """
-    job = job_at(heard, rules.policy.lease_seconds, now, old.finished)
+    job = job_at(job_facts, rules.policy.lease_seconds, now, old.finished)
     views = sorted((view(node, rules, now) for node in facts), key=lambda node: node.instance)
-    replacing = replaced(views, old, heard, rules)
+    replacing = replaced(views, old, job_facts, rules)
     views = given_up(views, replacing)
     waits = waiting(old, views, job, rules, now)
     plan = plan_target(old, views, rules, job.over, replacing, waits)
-    ending = closing(views, old, job, heard, rules, now)
-    nomination = nominate(old, views, heard, rules, now) if ending is None else stands(old)
+    ending = closing(views, old, job, job_facts, rules, now)
+    nomination = nominate(old, views, job_facts, rules, now) if ending is None else stands(old)
     membership = succeed(old, ended_at(old, plan.membership, now), nomination)
     nodes = tuple(
         NodeStatus(
@@ -105,15 +105,15 @@ def decide(
     if membership.revision > 0 and membership.revision != published:
         actions = (PublishTarget(membership), *actions)
     news = nomination if nomination.term != old.term else None
-    told = alarms_of(nodes, rules, now, stopped)
+    alarms = alarms_of(nodes, rules, now, stopped)
     changes, bill = tuple(_changes(nodes)), metered(views, rules, now)
-    return Decision(membership, job, nodes, actions, changes, told, news, bill, ending)
+    return Decision(membership, job, nodes, actions, changes, alarms, news, bill, ending)
 
 
 def plan_actions(
     nodes: Iterable[NodeStatus], rules: Rules, now: float, ending: Closing | None = None
 ) -> tuple[Action, ...]:
-    """In the order in which they are to be done: the tag REMOVED is written before the instance is terminated."""
+    """The actions in order: the tag REMOVED is written before the instance is terminated."""
     nodes = list(nodes)
     living = [node for node in nodes if not node.view.terminated]
     return (
@@ -137,8 +137,8 @@ def without(decision: Decision, others: AbstractSet[str]) -> Decision:
     return replace(decision, actions=tuple(_left(decision.actions, others)), changes=changes, metered=metered)
 
 
-def told_of(decision: Decision) -> set[str]:
-    """The instances of which people are told something."""
+def news_of(decision: Decision) -> set[str]:
+    """The instances with something to announce."""
     tagged = (action.instances for action in decision.actions if isinstance(action, SetStatusTag))
     return {change.instance for change in decision.changes}.union(*tagged)
 
@@ -146,23 +146,25 @@ def told_of(decision: Decision) -> set[str]:
 def _left(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
     for action in actions:
         about = instances(action)
-        left = tuple(instance for instance in about if instance not in others)
-        if left == about:
+        rest = tuple(instance for instance in about if instance not in others)
+        if rest == about:
             yield action
-        elif left and isinstance(action, _DIVISIBLE):
-            yield replace(action, instances=left)
+        elif rest and isinstance(action, _DIVISIBLE):
+            yield replace(action, instances=rest)
 
 
 def _changes(nodes: Iterable[NodeStatus]) -> Iterator[Change]:
     for node in nodes:
-        known = node.view.facts.acks.status
-        before = known.value if known is not None else ""
+        ack = node.view.facts.acks.status
+        before = ack.value if ack is not None else ""
         if before != node.standing.line:
             yield Change(node.view.instance, before, node.standing)
 
 
 def _stamps(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
-    """Members of the cluster's groups, at first sight; an instance that another cluster owns is left alone."""
+    """Ownership tags for members of the cluster's groups, at first sight; an instance that another cluster owns is left
+    alone.
+    """
     new = tuple(node.view.instance for node in nodes if _to_stamp(node.view, rules))
     if new:
         yield StampOwner(new, rules.policy.cluster)
@@ -174,19 +176,19 @@ def _to_stamp(node: View, rules: Rules) -> bool:
 
 
 def _tags(nodes: list[NodeStatus]) -> Iterator[Action]:
-    wanted: Mapping[Status, list[str]] = {status: [] for status in MIRRORED}
+    to_tag: Mapping[Status, list[str]] = {status: [] for status in MIRRORED}
     for node in nodes:
         standing = node.standing
         foreign = node.view.base or standing.reason is Reason.NEVER_ASKED or node.view.unseen > 0
-        if standing.status in wanted and not foreign and node.view.mirror != standing.status:
-            wanted[standing.status].append(node.view.instance)
-    for status, which in wanted.items():
+        if standing.status in to_tag and not foreign and node.view.mirror != standing.status:
+            to_tag[standing.status].append(node.view.instance)
+    for status, which in to_tag.items():
         if which:
             yield SetStatusTag(tuple(which), status)
 
 
 def _last_tags(terminated: Iterable[View]) -> Iterator[Action]:
-    """An instance that EC2 took does not say for ever that it is in the job."""
+    """Last statuses of terminated instances: one that EC2 took must not say for ever that it is in the job."""
     stale = tuple(node.instance for node in terminated if node.mirror in ("ADD_QUEUED", "ADDED", "REMOVAL_QUEUED"))
     if stale:
         yield SetStatusTag(stale, "REMOVED", gone=True)
@@ -205,7 +207,9 @@ def _protections(nodes: list[NodeStatus], rules: Rules) -> Iterator[Action]:
 
 
 def _protected(node: View, group: str, rules: Rules) -> bool:
-    """As we set it, unless a settled read found that somebody has taken it away."""
+    """Whether the member is protected as the controller set it, unless a settled read shows that somebody
+    removed it.
+    """
     done, read = node.facts.acks.protections.get(group), node.facts.group_read
     if (
         read is not None
@@ -217,26 +221,30 @@ def _protected(node: View, group: str, rules: Rules) -> bool:
 
 
 def _lifecycle(node: NodeStatus, rules: Rules, now: float) -> Iterator[Action]:
-    status, seen = node.standing.status, node.view
-    if seen.group is not None and seen.group not in rules.groups:
+    status, node_view = node.standing.status, node.view
+    if node_view.group is not None and node_view.group not in rules.groups:
         return
-    if seen.phase in ("warm", "launching"):
-        for key, hook in seen.waiting_hooks("launch"):
-            if seen.preparation is not None and seen.preparation.outcome == "prepared" and status != "REMOVED":
-                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif seen.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
-                # it stays, for people to mend what is wrong; whoever is logged in there would lose it
-                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "PREPARE_FAILED" and seen.asked and seen.settles_at is None:
-                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
-            elif status == "WAITING" and seen.alive and _due(seen, key, hook.at, rules, now):
-                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
-    if seen.phase == "terminating":
-        for key, hook in seen.waiting_hooks("terminate"):
+    if node_view.phase in ("warm", "launching"):
+        for key, hook in node_view.waiting_hooks("launch"):
+            if (
+                node_view.preparation is not None
+                and node_view.preparation.outcome == "prepared"
+                and status != "REMOVED"
+            ):
+                yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif node_view.base and (status == "PREPARE_FAILED" or node.standing.reason is Reason.NEVER_HEARD):
+                # it stays, so that people can log in and fix what is wrong
+                yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "PREPARE_FAILED" and node_view.requested and node_view.settles_at is None:
+                yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "ABANDON")
+            elif status == "WAITING" and node_view.alive and _due(node_view, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token)
+    if node_view.phase == "terminating":
+        for key, hook in node_view.waiting_hooks("terminate"):
             if status in ("REMOVED", "PREPARE_FAILED") or now - hook.at >= rules.policy.hook_cap_seconds:
-                yield CompleteLifecycle(seen.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
-            elif status == "REMOVAL_QUEUED" and _due(seen, key, hook.at, rules, now):
-                yield HeartbeatLifecycle(seen.instance, key, hook.group, hook.hook, hook.token)
+                yield CompleteLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token, "CONTINUE")
+            elif status == "REMOVAL_QUEUED" and _due(node_view, key, hook.at, rules, now):
+                yield HeartbeatLifecycle(node_view.instance, key, hook.group, hook.hook, hook.token)
 
 
 def _due(node: View, key: str, asked_at: float, rules: Rules, now: float) -> bool:
@@ -267,19 +275,26 @@ def _asked_for(node: NodeStatus) -> bool:
 
 
 def _to_terminate(node: NodeStatus, rules: Rules, now: float) -> bool:
-    """Only what the cluster launched, and what somebody asked for as an elastic node or what took part in its job:
-    neither the ownership tag alone, which people can set, nor the group ends anything. What a person merely stopped,
-    with its tag still on it, may be started again."""
-    seen = node.view
-    if seen.base or seen.terminate_issued or seen.tags is None or seen.state == "shutting-down" or seen.unseen:
+    """Whether to terminate the node: only what the cluster launched, and only what was requested as an elastic node or
+    took part in its job. Neither the ownership tag alone, which people can set, nor the group ends anything. A machine
+    that a person stopped, with its tag still on it, may be started again.
+    """
+    node_view = node.view
+    if (
+        node_view.base
+        or node_view.terminate_issued
+        or node_view.tags is None
+        or node_view.state == "shutting-down"
+        or node_view.unseen
+    ):
         return False
-    orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, seen, rules, now) is not None
+    orphan = rules.policy.terminate_orphans and orphaned_since(node.standing, node_view, rules, now) is not None
     if node.standing.status != "REMOVED" and not orphan:
         return False
-    if node.standing.reason is Reason.STOPPED and seen.elastic:
+    if node.standing.reason is Reason.STOPPED and node_view.elastic:
         return False
-    if node.standing.reason is Reason.ABANDONED and seen.group is not None:
+    if node.standing.reason is Reason.ABANDONED and node_view.group is not None:
         return False
-    if refused_lately(seen, now):
+    if refused_lately(node_view, now):
         return False
-    return seen.asked and seen.proven and (seen.owned or _to_stamp(seen, rules))
+    return node_view.requested and node_view.proven and (node_view.owned or _to_stamp(node_view, rules))

@@ -1,5 +1,5 @@
-"""What somebody asks from the page: planned as the command line plans it, shown, and done only once that very sentence
-was agreed to.
+"""Changes requested from the page: planned as by the command line, shown, and done only once that very sentence was
+agreed to.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from dyntrain.controller.cli.changing.requests import Request
 from dyntrain.controller.contract.messages import ClusterName, InstanceId
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST = 10_000  # nobody means more workers than this
+MOST = 10_000  # a larger number is a typing mistake
 
 
-class _Asked(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Scale(_Asked):
+class Scale(_Strict):
     change: Literal["scale"]
     cluster: ClusterName
     n: int = Field(ge=0, le=MOST)
     group: str | None = None
 
 
-class Add(_Asked):
+class Add(_Strict):
     change: Literal["add"]
     cluster: ClusterName
     count: int = Field(ge=1, le=MOST)
     group: str | None = None
 
 
-class Take(_Asked):
-    """A machine that runs."""
+class Take(_Strict):
+    """A request to tag a running machine."""
 
     change: Literal["take"]
     cluster: ClusterName
     instance: InstanceId
 
 
-class Remove(_Asked):
+class Remove(_Strict):
     change: Literal["remove"]
     instance: InstanceId
     now: bool = False
 
 
-class Replacing(_Asked):
+class Replacing(_Strict):
     change: Literal["replace"]
     old: InstanceId
     new: InstanceId
@@ -64,18 +64,18 @@ class Replacing(_Asked):
 Change = Scale | Add | Take | Remove | Replacing
 
 
-class Wish(_Asked):
-    """`agreed` is the sentence that was shown and agreed to; "": it is only to be shown."""
+class Wish(_Strict):
+    """A request from the page. `agreed` is the sentence that was shown and agreed to; "": only show it."""
 
-    asked: Annotated[Change, Field(discriminator="change")]
+    change: Annotated[Change, Field(alias="asked", discriminator="change")]
     agreed: str = ""
 
 
 def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
-    """Raises ControllerError for what cannot be. Things may have changed since the sentence was shown: then nothing is
-    done, and the new one is shown.
+    """Plan the change, and do it if it was agreed to. If it would be another one by now, nothing is done, and the new
+    sentence is shown. Raises ControllerError when it is impossible.
     """
-    request = _planned(connection, wish.asked)
+    request = _planned(connection, wish.change)
     done = wish.agreed == request.sentence
     if done:
         carry_out(connection.ports, request)
@@ -84,25 +84,25 @@ def answer(connection: Connection, wish: Wish) -> dict[str, Any]:
 
 
 def groups(connection: Connection, cluster: str) -> dict[str, Any]:
-    """Those that can be asked for. Raises ControllerError."""
-    found = [
+    """The groups that can be resized. Raises ControllerError."""
+    sizes = [
         {"group": group, "desired": size.desired, "minimum": size.minimum, "maximum": size.maximum}
         for group, size in to_choose(connection, cluster).items()
     ]
-    return {"problem": "", "groups": found}
+    return {"problem": "", "groups": sizes}
 
 
-def _planned(connection: Connection, asked: Change) -> Request:
-    match asked:
+def _planned(connection: Connection, change: Change) -> Request:
+    match change:
         case Scale():
-            return to_scale(connection, asked.cluster, asked.n, asked.group)
+            return to_scale(connection, change.cluster, change.n, change.group)
         case Add():
-            return to_launch(connection, asked.cluster, asked.count, asked.group)
+            return to_launch(connection, change.cluster, change.count, change.group)
         case Take():
-            return to_take(connection, asked.cluster, [asked.instance])
+            return to_take(connection, change.cluster, [change.instance])
         case Remove():
-            return to_remove(connection, [asked.instance], now=asked.now)
+            return to_remove(connection, [change.instance], now=change.now)
         case Replacing():
-            return to_replace(connection, asked.old, asked.new)
+            return to_replace(connection, change.old, change.new)
         case _:
-            assert_never(asked)
+            assert_never(change)

@@ -73,7 +73,7 @@ def dashboard(port: int, every: float, token_file: Path | None, directory: Path 
 
 
 def listen(port: int) -> socket.socket:
-    """Raises Misconfigured when the port is taken: before anything that takes long."""
+    """Listen on the port. Raises Misconfigured when it is taken, before anything slow begins."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -85,7 +85,7 @@ def listen(port: int) -> socket.socket:
 
 
 def kept_token(path: Path) -> str:
-    """The file's, which is made when it is not there, readable by its owner only. Raises Misconfigured."""
+    """The file's token; a missing file is created, readable by its owner only. Raises Misconfigured."""
     try:
         with (
             suppress(FileExistsError),
@@ -105,7 +105,7 @@ def kept_token(path: Path) -> str:
 def serve(
     listening: socket.socket, token: str, every: float, directory: Path | None, *, allow_changes: bool = False
 ) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM."""
     from dyntrain.controller.cli.answers.pool import inputs_from_aws
     from dyntrain.controller.dashboard.readings import Readings, log_of
     from dyntrain.controller.dashboard.server import Page, Server

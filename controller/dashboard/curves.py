@@ -1,4 +1,4 @@
-"""The curves of a job as they grow while it is watched. Pure."""
+"""A job's curves, which grow while it is watched. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Curves:
-    """Of the job `job` alone: another one begins anew."""
+    """The curves of the job `job` alone: another one begins anew."""
 
     job: str = ""
     points: tuple[Point, ...] = ()
 
-    def heard(self, job: Mapping[str, Any] | None) -> Curves:
-        """With the job's latest word, unless that was heard before."""
+    def with_job(self, job: Mapping[str, Any] | None) -> Curves:
+        """The curves with the job's latest report, unless it is the same as before."""
         if job is None or (job["job"] == self.job and self.points and self.points[-1].at >= job["heard_at"]):
             return self
         metrics = (job.get("progress") or {}).get("metrics") or {}
@@ -37,13 +37,14 @@ class Curves:
         return Curves(job["job"], thinned((*had, point)))
 
     def columns(self, reported: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """For a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name: [...]}}`.
+        """Columns for a chart: `{"at": [...], "workers": [...], "samples_per_second": [...], "metrics": {name:
+        [...]}}`.
 
         `reported` are the points of the job's own history, which knows what was before anybody watched.
         """
-        told = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
-        last = told[-1].at if told else -math.inf
-        points = [*told, *(point for point in self.points if point.at > last)]
+        past = [Point(one["at"], one["workers"], one["samples_per_second"], one["metrics"]) for one in reported]
+        last = past[-1].at if past else -math.inf
+        points = [*past, *(point for point in self.points if point.at > last)]
         names = sorted({name for point in points for name in point.metrics})
         return {
             "at": [point.at for point in points],
@@ -54,7 +55,9 @@ class Curves:
 
 
 def thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The older half loses every second point once there are too many; one at which the workers changed stays."""
+    """The points, of which the older half loses every second one once there are too many; changes of the
+    workers stay.
+    """
     if len(points) <= POINTS:
         return points
     half = len(points) // 2

@@ -1,8 +1,8 @@
-"""Who may talk to the page: those who know the token that its address begins with.
+"""Access to the page: only with the token in its address.
 
 The token is in the path, not in a cookie: cookies of 127.0.0.1 go to every port, so every other local server would get
-it. The Host check refuses pages of elsewhere whose name was made to resolve to 127.0.0.1. What may change
-something has to come from this page besides: the browser says so by Origin, which no page can forge.
+it. The Host check refuses foreign pages whose name was made to resolve to 127.0.0.1. Requests that change something
+must come from this page as well: the browser says so by Origin, which no page can forge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _ADDED = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
-    """Around the page's application, which sees paths without the token. Wrong tokens and paths get the same answer."""
+    """A wrapper around the page's application, which sees paths without the token. Wrong tokens and paths get the same
+    answer.
+    """
 
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self._app, self._token = app, token
@@ -53,12 +55,12 @@ class Guard:
         if headers.get(b"host", b"").decode("latin-1") not in self._hosts:
             await PlainTextResponse("this page is at 127.0.0.1 only\n", 421)(scope, receive, sealed)
             return
-        given, slash, rest = scope["path"][1:].partition("/")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        token, slash, rest = scope["path"][1:].partition("/")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
             await PlainTextResponse("not found\n", 404)(scope, receive, sealed)
             return
         if scope["method"] not in SAFE and headers.get(b"origin", b"").decode("latin-1") not in self._origins:
-            await PlainTextResponse("this was not asked by the page\n", 403)(scope, receive, sealed)
+            await PlainTextResponse("this request does not come from the page\n", 403)(scope, receive, sealed)
             return
         if not slash:  # the page's addresses are relative to the folder
             await RedirectResponse(f"/{self._token}/")(scope, receive, sealed)

@@ -1,4 +1,4 @@
-"""The audit trail as the page lists it: bounded, newest first, filtered, a page at a time. Pure."""
+"""The audit trail as the page lists it: bounded, newest first, filtered, page by page. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from dyntrain.controller.cli.text.trail import told
+from dyntrain.controller.cli.text.trail import entry_text
 from dyntrain.controller.loops.ports import TrailEntry
 
 KEPT = 100_000
-OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: what is read again is known by its text
+OVERLAP_SECONDS = 10.0  # writers' clocks differ a little: entries read again are recognised by their text
 
 
 @dataclass(frozen=True)
 class Happening:
-    """`number` grows by one with each that became known, and orders them for paging."""
+    """An event on the page. `number` grows by one with each, and orders them for paging."""
 
     number: int
     at: float
@@ -35,7 +35,7 @@ class Happening:
 
 @dataclass(frozen=True)
 class Happenings:
-    """Oldest first, `KEPT` of them at most."""
+    """Events, oldest first, `KEPT` of them at most."""
 
     entries: tuple[Happening, ...] = ()
 
@@ -44,11 +44,11 @@ class Happenings:
         return self.entries[-1].number if self.entries else 0
 
     def since(self, otherwise: float) -> float:
-        """From when on to read: `otherwise` before there is any."""
+        """The time to read from: `otherwise` before there is any."""
         return self.entries[-1].at - OVERLAP_SECONDS if self.entries else otherwise
 
     def with_new(self, read: Iterable[TrailEntry]) -> Happenings:
-        """What was read from `since` on, without what was known already."""
+        """The events with those among `read` that are new."""
         edge = self.since(0.0)
         known = {(one.at, one.kind, one.instance, one.what, one.detail) for one in self._backwards(edge)}
         number, new = self.latest, []
@@ -61,7 +61,7 @@ class Happenings:
         return Happenings((*self.entries, *new)[-KEPT:]) if new else self
 
     def page(self, text: str, before: int | None, limit: int) -> dict[str, Any]:
-        """Newest first: those that have all words of `text` and a number below `before`."""
+        """One page, newest first: events that have all words of `text` and a number below `before`."""
         words = text.casefold().split()
         fitting = (one for one in reversed(self.entries) if (before is None or one.number < before) and one.has(words))
         rows = [one.row() for one in islice(fitting, limit + 1)]
@@ -75,5 +75,5 @@ class Happenings:
 
 
 def _fields(stored: TrailEntry) -> tuple[float, str, str, str, str]:
-    said = told(stored.entry)
-    return stored.at, said.kind, said.instance, said.what, said.detail
+    text = entry_text(stored.entry)
+    return stored.at, text.kind, text.instance, text.what, text.detail

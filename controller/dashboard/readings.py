@@ -1,5 +1,5 @@
-"""What the page shows, read through the command line's ports. What AWS refuses is a sentence in its place: the other
-parts are shown all the same.
+"""Read what the page shows, through the command line's ports. An error of AWS becomes a sentence in its place: the
+other parts are shown all the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ TAILS = 8
 
 
 class Readings:
-    """Safe to call from any thread: one reads at a time, since the registry and the trail are remembered between."""
+    """The page's readings. Safe to call from any thread: one reads at a time, since the registry and the trail are
+    cached.
+    """
 
     def __init__(self, connection: Connection, history: float = HISTORY_SECONDS) -> None:
         self._connection, self._history = connection, history
@@ -48,20 +50,20 @@ class Readings:
         return {"problem": "", "clusters": [card(self._standing(name)[0]) for name in names], "invalid": invalid}
 
     def cluster(self, name: str) -> dict[str, Any]:
-        """A cluster with its curves and what happened on them, and the number of the latest event known of it."""
-        state, seen = self._standing(name)
-        told = (history(seen) if seen is not None else None) or {}
+        """A cluster with its curves and their events, and the number of its latest event."""
+        state, latest = self._standing(name)
+        past = (history(latest) if latest is not None else None) or {}
         trail = self._read_trail(name)
         with self._lock:
-            curves = self._curves[name] = self._curves.get(name, Curves()).heard(state.get("job"))
-        columns = curves.columns(told.get("points", ()))
-        return {**state, "curves": columns, "marks": told.get("marks", []), "trail": trail}
+            curves = self._curves[name] = self._curves.get(name, Curves()).with_job(state.get("job"))
+        columns = curves.columns(past.get("points", ()))
+        return {**state, "curves": columns, "marks": past.get("marks", []), "trail": trail}
 
     def events(self, name: str, text: str, before: int | None, limit: int) -> dict[str, Any]:
         trail = self._read_trail(name) if name not in self._happenings else {"problem": ""}
         with self._lock:
-            known = self._happenings.get(name, Happenings())
-        return {"problem": trail["problem"], **known.page(text, before, limit)}
+            happenings = self._happenings.get(name, Happenings())
+        return {"problem": trail["problem"], **happenings.page(text, before, limit)}
 
     def explained(self, name: str, instance: str) -> dict[str, Any]:
         try:
@@ -90,24 +92,24 @@ class Readings:
     def _standing(self, name: str) -> tuple[dict[str, Any], Snapshot | None]:
         try:
             with self._lock:
-                seen = snapshot(self._ports, self._registry, name, self._elastic)
+                latest = snapshot(self._ports, self._registry, name, self._elastic)
         except ControllerError as error:
             return unread_state(name, sentence(error)), None
-        return cluster_state(summary(seen)), seen
+        return cluster_state(summary(latest)), latest
 
     def _read_trail(self, name: str) -> dict[str, Any]:
         with self._lock:
-            known = self._happenings.get(name, Happenings())
+            happenings = self._happenings.get(name, Happenings())
             try:
-                read = self._ports.clusters.trail(name, known.since(self._ports.clock() - self._history))
+                read = self._ports.clusters.trail(name, happenings.since(self._ports.clock() - self._history))
             except ControllerError as error:
-                return {"problem": sentence(error), "latest": known.latest}
-            known = self._happenings[name] = known.with_new(read)
-        return {"problem": "", "latest": known.latest}
+                return {"problem": sentence(error), "latest": happenings.latest}
+            happenings = self._happenings[name] = happenings.with_new(read)
+        return {"problem": "", "latest": happenings.latest}
 
 
 def pools(read: Callable[[], Inputs]) -> dict[str, Any]:
-    """What `dyntrain pool plan --json` prints, without the inputs."""
+    """The data of `dyntrain pool plan --json`, without the inputs."""
     try:
         inputs = read()
     except ControllerError as error:
@@ -117,7 +119,7 @@ def pools(read: Callable[[], Inputs]) -> dict[str, Any]:
 
 
 class Tails:
-    """The newest lines of logs. Those that were looked at last are kept open: of them only what is new is read."""
+    """The newest lines of logs. Those viewed last stay open: of them only new lines are read."""
 
     def __init__(self, source_of: Callable[[str, str, str], Source]) -> None:
         self._source_of = source_of
@@ -149,16 +151,16 @@ class _Tail:
 
 
 def log_of(cluster: str, instance: str, kind: str, now: float, directory: Path | None) -> Source:
-    """In CloudWatch, or below an embedded cloud's `directory`. Raises ControllerError."""
-    wanted = Wanted(cluster, None, frozenset([instance]), frozenset([kind]))
+    """A log in CloudWatch, or below an embedded cloud's `directory`. Raises ControllerError."""
+    query = Wanted(cluster, None, frozenset([instance]), frozenset([kind]))
     if directory is not None:
-        return FromFiles(directory, wanted, now - LOG_SECONDS)
+        return FromFiles(directory, query, now - LOG_SECONDS)
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.logs import CloudWatchLogs
 
-    return FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), wanted, now - LOG_SECONDS)
+    return FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, now - LOG_SECONDS)
 
 
 def sentence(error: ControllerError) -> str:
-    told = " ".join(str(error).split())
-    return f"AWS cannot be reached or is busy: {told}" if isinstance(error, RetryLater) else told
+    text = " ".join(str(error).split())
+    return f"AWS cannot be reached or is busy: {text}" if isinstance(error, RetryLater) else text

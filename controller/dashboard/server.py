@@ -1,4 +1,4 @@
-"""The page's application: its files, what it asks for, and the stream of changes."""
+"""The page's application: its files, its requests, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
-PING_SECONDS = 5  # by their absence the page knows that the server is gone, though nobody said so
+PING_SECONDS = 5  # without them the page notices that the server is gone
 EVENTS_A_PAGE = 500
 STOP_SECONDS = 2
 BODY_BYTES = 10_000
 
 
 class Page:
-    """`every` is the pause between two looks at a cluster; all clusters together are looked at less often."""
+    """The page. `every` is the pause between two looks at a cluster; the list of clusters is read less often."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class Page:
         return EventSourceResponse(self._stream(cluster), ping=PING_SECONDS, ping_message_factory=_ping)
 
     async def events(self, request: Request) -> Response:
-        given = request.query_params
-        before = _number(given.get("before"))
-        limit = min(_number(given.get("limit")) or EVENTS_A_PAGE, EVENTS_A_PAGE)
+        query = request.query_params
+        before = _number(query.get("before"))
+        limit = min(_number(query.get("limit")) or EVENTS_A_PAGE, EVENTS_A_PAGE)
         name = request.path_params["cluster"]
-        return await _answer(lambda: self._readings.events(name, given.get("text", ""), before, limit))
+        return await _answer(lambda: self._readings.events(name, query.get("text", ""), before, limit))
 
     async def explain(self, request: Request) -> Response:
-        asked = request.path_params
-        return await _answer(lambda: self._readings.explained(asked["cluster"], asked["instance"]))
+        path = request.path_params
+        return await _answer(lambda: self._readings.explained(path["cluster"], path["instance"]))
 
     async def logs(self, request: Request) -> Response:
-        asked = request.path_params
-        if not re.fullmatch(INSTANCE_ID, asked["instance"]) or asked["kind"] not in KINDS:
+        path = request.path_params
+        if not re.fullmatch(INSTANCE_ID, path["instance"]) or path["kind"] not in KINDS:
             return JSONResponse({"problem": "there is no such log", "lines": []})
-        return await _answer(lambda: self._tails.lines(asked["cluster"], asked["instance"], asked["kind"]))
+        return await _answer(lambda: self._tails.lines(path["cluster"], path["instance"], path["kind"]))
 
     async def pools(self, _request: Request) -> Response:
         return await _answer(lambda: pools(self._pool_inputs))
@@ -111,9 +111,9 @@ class Page:
         return await _answer(lambda: self._readings.groups(request.path_params["cluster"]))
 
     async def change(self, request: Request) -> Response:
-        """Only as JSON, which no form of another page can send; where it comes from the guard has seen."""
+        """Handle a change, sent as JSON, which no form of another page can send; the guard has checked its origin."""
         if request.headers.get("content-type") != "application/json":
-            raise HTTPException(415, "a change is asked for as application/json")
+            raise HTTPException(415, "send a change as application/json")
         try:
             wish = Wish.model_validate_json(await _body(request))
         except ValidationError as error:
@@ -121,7 +121,7 @@ class Page:
         return await _answer(lambda: self._readings.ask(wish))
 
     async def _stream(self, cluster: str | None) -> AsyncIterator[ServerSentEvent]:
-        """First everything, then what has changed."""
+        """The stream: first everything, then each change."""
         before = None
         async for state in self._watch(cluster).states():
             yield ServerSentEvent(text(changes(before, state)), event="changes")
@@ -136,7 +136,9 @@ class Page:
 
 
 class Server(uvicorn.Server):
-    """Serves the page on a socket that listens, until SIGINT or SIGTERM. Its streams end first: they would keep it."""
+    """A server on a listening socket, until SIGINT or SIGTERM. It ends its streams first, which would keep it
+    running.
+    """
 
     def __init__(self, page: Page, token: str, listening: socket.socket) -> None:
         self._page, self._listening = page, listening
@@ -158,7 +160,7 @@ class Server(uvicorn.Server):
 
 
 def _number(text: str | None) -> int | None:
-    """Raises HTTPException for what is none: to Python "²" is a digit, and no number."""
+    """Parse a number. Raises HTTPException for anything else: to Python "²" is a digit, and no number."""
     if not text:
         return None
     if not re.fullmatch("[0-9]{1,9}", text):
@@ -171,7 +173,7 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > BODY_BYTES:
-            raise HTTPException(413, "too much for a change")
+            raise HTTPException(413, "the request is too large for a change")
     return body
 
 

@@ -1,4 +1,4 @@
-"""What a page shows of a cluster, and what it needs to get from one state to the next. Pure."""
+"""What a page shows of a cluster, and the changes from one state to the next. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = Mapping[str, Any]  # JSON: part by part, so that a part that did not cha
 
 
 def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
-    """Of what `dyntrain status` shows, with its sentences. Nothing in it changes by the passing of time alone."""
+    """The state from what `dyntrain status` shows, with its sentences. Nothing in it changes with time alone."""
     job = summary["job"]
     if job is not None:
         job = {name: value for name, value in job.items() if name != "heard_seconds_ago"}
@@ -27,7 +27,7 @@ def cluster_state(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def unread_state(name: str, problem: str) -> dict[str, Any]:
-    """Of a cluster that cannot be looked at."""
+    """The state of a cluster that cannot be read."""
     known = {"job": None, "target": None, "nodes": dict[str, Any]()}
     return {"problem": problem, "cluster": name, "told": [], "failure": [], **known}
 
@@ -51,7 +51,7 @@ def _rows(had: Mapping[str, Any], after: State) -> dict[str, Any]:
 
 
 def card(state: State) -> dict[str, Any]:
-    """What the list of clusters shows of one."""
+    """The cluster's entry in the list of clusters."""
     counts: dict[str, int] = {}
     for row in state["nodes"].values():
         counts[row["status"]] = counts.get(row["status"], 0) + 1

@@ -1,4 +1,4 @@
-"""Reads again and again while somebody looks, however many look, and not otherwise."""
+"""Read again and again while somebody looks, however many look, and not otherwise."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ State = Mapping[str, Any]
 
 
 class Watch:
-    """`read` is called in a thread, again `every` seconds after it returned. What it raises ends all views: their pages
-    come back, and it is tried anew.
+    """A shared reading. `read` is called in a thread, again `every` seconds after it returned. An error of it ends all
+    views: their pages reconnect, and reading starts again.
     """
 
     def __init__(self, read: Callable[[], State], every: float) -> None:
         self._read, self._every = read, every
         self._viewers, self._number = 0, 0
         self._state: State = {}
-        self._changed = asyncio.Event()  # set once, for those who wait now; the next are given another
+        self._changed = asyncio.Event()  # set once, for the present waiters; later ones get another
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
     def end(self) -> None:
-        """All views end."""
+        """End all views."""
         self._ended = True
         self._wake()
 
     async def states(self) -> AsyncIterator[State]:
-        """The state now, then the latest each time that it has changed: who is slow misses those between."""
+        """The state now, then the latest after each change: a slow view misses those in between."""
         self._viewers += 1
         if self._task is None or self._task.done():
-            self._number = 0  # what the last viewer saw is old
+            self._number = 0  # the last viewer's state is old
             self._task = asyncio.create_task(self._poll())
             self._task.add_done_callback(lambda _task: self._wake())
         task = self._task
-        seen = 0
+        last_number = 0
         try:
             while True:
-                while self._number <= seen and not self._ended:
+                while self._number <= last_number and not self._ended:
                     if task.done():
                         task.result()
                     await self._changed.wait()
                 if self._ended:
                     return
-                seen, state = self._number, self._state
+                last_number, state = self._number, self._state
                 yield state
         finally:
             self._viewers -= 1

@@ -1,4 +1,4 @@
-"""What jobs need of the world. Errors are those of `loops.ports`."""
+"""Ports to the world for jobs. Errors are those of `loops.ports`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dyntrain.controller.loops.ports import Batch
 
 @dataclass(frozen=True)
 class StoredJob:
-    """`version` is what a conditional write must still find; 0: there is no item yet."""
+    """A job's record with its `version`, which a conditional write must still find; 0: there is no item yet."""
 
     record: JobRecord
     version: int
@@ -22,36 +22,36 @@ class StoredJob:
 
 class JobRecords(Protocol):
     def get(self, name: str) -> StoredJob | None:
-        """A consistent read."""
+        """Read one record, consistently."""
 
     def put(self, stored: StoredJob, *, over: bool) -> None:
-        """Write over `stored.version`. `over`: it is not looked at any more; an elastic job never is. Raises
+        """Write over `stored.version`. `over`: the job needs no more attention; an elastic job never does. Raises
         Conflict.
         """
 
     def live(self) -> Sequence[StoredJob]:
-        """Those that are to be looked at; by the index, so a moment old. One that cannot be read is passed over."""
+        """The jobs that need attention; by the index, so slightly stale. A record that cannot be read is skipped."""
 
     def all(self) -> Sequence[StoredJob]:
-        """Ended ones too; for people, since it reads the whole table."""
+        """All jobs, ended ones too; for people, because it reads the whole table."""
 
     def delete(self, stored: StoredJob) -> None:
-        """Of a job that never had a machine: its name is free again. Raises Conflict."""
+        """Delete the record of a job that never had a machine, so that its name is free again. Raises Conflict."""
 
 
 class JobMachines(Protocol):
     def of_runs(self, tokens: Iterable[str]) -> Sequence[Machine]:
-        """All instances that were launched with one of the client tokens, as far as EC2 still shows them."""
+        """All instances launched with one of the client tokens, as far as EC2 still shows them."""
 
     def terminate(self, instances: Sequence[str]) -> Batch: ...
 
 
 class JobResults(Protocol):
     def verdict(self, record: JobRecord) -> Exit | None:
-        """None also where it cannot be read."""
+        """The run's exit; None when there is none, or it cannot be read."""
 
     def codes(self, record: JobRecord, ranks: Iterable[int]) -> Mapping[int, int | None]:
-        """Of those ranks that have ended."""
+        """Exit codes by rank, of the ranks that have ended."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is remembered of a job. Its record is written before anything is launched, so that nothing can be launched that
+"""The stored record of a job. Its record is written before anything is launched, so that nothing can be launched that
 nobody would find.
 """
 

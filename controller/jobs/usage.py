@@ -1,4 +1,4 @@
-"""How long a job's machines ran, by what they left in the bucket and what EC2 still shows of them. Pure."""
+"""How long a job's machines ran, from what they left in the bucket and what EC2 still shows. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dyntrain.controller.jobs.verdict import Machine
 
 @dataclass(frozen=True)
 class Usage:
-    """`silent`: what was launched, as far as anybody knows, and left nothing behind, as (attempt, rank)."""
+    """The machine hours of a job. `silent`: launches that probably happened and left no trace, as (attempt, rank)."""
 
     spans: tuple[Span, ...]
     silent: tuple[tuple[int, int], ...]
 
 
 def usage(record: JobRecord, signs: Mapping[int, Mapping[str, float]], machines: Iterable[Machine]) -> Usage:
-    """`signs` tells of each attempt when its objects were last written. EC2 shows a machine for about an hour after its
-    end; then the last that it wrote counts, which is a minute before its end at most, unless it hung.
+    """The usage. `signs` has for each attempt when its objects were last written. EC2 shows a machine for about an hour
+    after its end; after that its last write counts, at most a minute before its end, unless it hung.
     """
     shown = {(machine.token, machine.rank): machine for machine in machines}
     spans: list[Span] = []

@@ -1,4 +1,4 @@
-"""How a job stands, and which of its machines are to be ended. Pure."""
+"""A job's state, and which of its machines to end. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal, get_args
 from dyntrain.controller.contract.job_files import Exit
 from dyntrain.controller.jobs.record import LAUNCH_SECONDS, JobRecord, State
 
-GRACE_SECONDS = 600.0  # for machines of a job that is over to save their things and switch themselves off
-DRAIN_SECONDS = 3600.0  # EC2 shows what was launched late: an ended job is looked at for so long
-# The nodes look at the clock themselves, from their own start on, and tell better what was going on
+GRACE_SECONDS = 600.0  # for a finished job's machines to save their artifacts and switch themselves off
+DRAIN_SECONDS = 3600.0  # EC2 may show a launch late: an ended job is checked for this long
+# Nodes enforce the time limit themselves, from their own start, and report more about it
 OVERTIME_SECONDS = 1800.0
 SPOT_ENDED = ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown")
 _LIVING = ("pending", "running", "stopping", "stopped")
@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Decision:
-    """`record` is the one given if nothing is to be written. `over`: nothing can come of the job any more."""
+    """A new record, or the same one if nothing changed. `over`: the job cannot change any more."""
 
     record: JobRecord
     terminate: tuple[str, ...] = ()
@@ -46,7 +46,9 @@ class Decision:
 def decide(
     record: JobRecord, machines: Sequence[Machine], verdict: Exit | None, codes: Mapping[int, int | None], now: float
 ) -> Decision:
-    """`verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were read."""
+    """Decide. `verdict` is the run's exit.json, `codes` those of its ranks that have ended, as far as they were
+    read.
+    """
     machines = [machine for machine in machines if machine.token == record.token]
     living = tuple(machine.instance for machine in machines if machine.living)
     if record.ended:
@@ -66,19 +68,21 @@ def decide(
     if not there and not silent:
         return Decision(record.into("SUCCEEDED", f"all {record.nodes} ranks ended with exit code 0", now))
     if not silent:
-        return Decision(_found(record))
+        return Decision(_not_lost(record))
     if record.lost_since is None:
         return Decision(record.model_copy(update={"lost_since": now}))
     if now - record.lost_since < GRACE_SECONDS:
         return Decision(record)
     gone = {machine.rank: machine for machine in machines if not machine.living}
-    if taken := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
-        return Decision(record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {taken[0]}", now), living)
+    if interrupted := [rank for rank in silent if rank in gone and gone[rank].why in SPOT_ENDED]:
+        return Decision(
+            record.into("INTERRUPTED", f"EC2 took back the Spot instance of rank {interrupted[0]}", now), living
+        )
     what = f"the machine of rank {silent[0]} ended without a word; its console output may say why"
     return Decision(record.into("FAILED", what, now), living)
 
 
-def _found(record: JobRecord) -> JobRecord:
+def _not_lost(record: JobRecord) -> JobRecord:
     return record if record.lost_since is None else record.model_copy(update={"lost_since": None})
 
 
@@ -90,10 +94,12 @@ def _state(verdict: Exit) -> State:
 Phase = Literal["LAUNCHING", "STARTING", "RUNNING", "ENDING", "SUCCEEDED", "FAILED", "INTERRUPTED", "STOPPED"]
 
 
-def phase(record: JobRecord, machines: Sequence[Machine], heard: int) -> Phase:
-    """What people are told, of a record that was decided on: `heard` nodes have given signs of life."""
+def phase(record: JobRecord, machines: Sequence[Machine], alive: int) -> Phase:
+    """The phase to show for a record that `decide` returned; `alive` is the number of nodes that gave a sign of
+    life.
+    """
     if record.ended:
         return "ENDING" if any(machine.living for machine in machines) and record.state == "SUCCEEDED" else record.state
     if record.state == "LAUNCHING":
         return "LAUNCHING"
-    return "RUNNING" if heard >= record.nodes else "STARTING"
+    return "RUNNING" if alive >= record.nodes else "STARTING"

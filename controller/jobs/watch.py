@@ -1,4 +1,4 @@
-"""The periodic look at all jobs: what the machines themselves should have done, and for some reason did not.
+"""The periodic look at all jobs: do what their machines should have done themselves and did not.
 
 1. gather: the live records, the instances of their runs, what the nodes have left in the bucket
 2. decide: `verdict.decide`
@@ -18,7 +18,7 @@ log = logging.getLogger("dyntrain.jobs")
 
 
 def watch(ports: JobPorts) -> dict[str, int]:
-    """Raises ControllerError only when nothing could be looked at."""
+    """Look at all jobs. Raises ControllerError only when none could be looked at."""
     live = ports.records.live()
     machines = ports.machines.of_runs([stored.record.token for stored in live]) if live else ()
     ended = 0
@@ -33,7 +33,7 @@ def watch(ports: JobPorts) -> dict[str, int]:
 
 
 def judged(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> Decision:
-    """By the record, EC2 and the bucket. Nothing is written."""
+    """Judge the job by its record, EC2 and the bucket. Writes nothing."""
     record, now = stored.record, ports.clock()
     if record.ended:
         return decide(record, machines, None, {}, now)
@@ -47,7 +47,7 @@ def judged(ports: JobPorts, stored: StoredJob, machines: Sequence[Machine]) -> D
 def _apply(ports: JobPorts, stored: StoredJob, decision: Decision) -> None:
     if decision.terminate:
         batch = ports.machines.terminate(decision.terminate)
-        told = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
-        log.warning("machines of a job are ended: %s", decision.record.reason, extra=told)
+        context = {"job": stored.record.name, "instances": list(decision.terminate), "refused": dict(batch.refused)}
+        log.warning("machines of a job are ended: %s", decision.record.reason, extra=context)
     if decision.record != stored.record or decision.over:
         ports.records.put(StoredJob(decision.record, stored.version), over=decision.over)

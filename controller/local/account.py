@@ -1,8 +1,8 @@
 """The AWS account that moto keeps for one cloud, and the one lock around it.
 
-moto's backends are global to a process, apart from each other by account number; every cloud takes a number of its own,
-so that several clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many
-threads, so every call that touches them, and every change the cloud itself makes, holds `lock`.
+Backends of moto are global to a process, separate by account number; every cloud takes a number of its own, so that
+several clouds (and other uses of moto) in one process do not see each other. moto changes plain dicts from many
+threads, so every call that touches them, and every change by the cloud itself, holds `lock`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.sqs.models import sqs_backends
 
-_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is of moto's other uses
+_numbers = itertools.count(int(DEFAULT_ACCOUNT_ID) + 1)  # that one is for other uses of moto
 
 
 class Account:
@@ -59,6 +59,6 @@ class Account:
         return self.arn("ec2", f"instance/{instance_id}")
 
     def instance_tags(self, instance_id: str) -> dict[str, str]:
-        """A copy of the tags as they are now; empty for an unknown instance."""
+        """A copy of the instance's present tags; empty for an unknown instance."""
         with self.lock:
             return dict(self.ec2.tags.get(instance_id, {}))

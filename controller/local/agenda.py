@@ -1,4 +1,4 @@
-"""What the cloud does later: one thread that runs due actions in order of time."""
+"""Delayed actions of the cloud: one thread that runs due ones in order of time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class Agenda:
-    """Actions must be short; one that raises is written down and does not stop the others."""
+    """Delayed actions, which must be short; one that raises is logged and does not stop the others."""
 
     def __init__(self, complain: Callable[[str], None]) -> None:
         self._complain = complain
@@ -27,7 +27,7 @@ class Agenda:
         self._thread.start()
 
     def stop(self) -> None:
-        """What is still due is dropped. The action that runs now is waited for."""
+        """Drop pending actions, and wait for the one that runs."""
         with self._changed:
             self._stopped = True
             self._due.clear()
@@ -35,7 +35,7 @@ class Agenda:
         self._thread.join(10.0)
 
     def after(self, seconds: float, action: Action) -> None:
-        """Runs `action` once, `seconds` from now; never when the agenda has been stopped."""
+        """Run `action` once, `seconds` from now; never after `stop`."""
         with self._changed:
             if not self._stopped:
                 heapq.heappush(self._due, (time.monotonic() + max(0.0, seconds), next(self._order), action))

@@ -1,4 +1,4 @@
-"""API calls as they come over HTTP: which service and action, with which parameters; and answers in AWS's forms.
+"""API calls over HTTP: their service, action and parameters; and answers in AWS's formats.
 
 EC2, Auto Scaling and SQS's older form are query requests (form-encoded, XML answers); SSM, DynamoDB and Events are
 JSON.
@@ -22,8 +22,8 @@ AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 
 @dataclass(frozen=True)
 class Call:
-    """`service` is the signing name (ec2, autoscaling, ssm, dynamodb, events); `form` is flat, `document` the JSON
-    body.
+    """An API call. `service` is the signing name (ec2, autoscaling, ssm, dynamodb, events); `form` is flat, `document`
+    the JSON body.
     """
 
     service: str
@@ -34,12 +34,12 @@ class Call:
 
     def values(self, prefix: str) -> list[str]:
         """A query list: `prefix.1`, `prefix.2`, ... or `prefix.member.1`, ..., in order."""
-        found = []
+        numbered = []
         for key, value in self.form.items():
             name, _, number = key.rpartition(".")
             if number.isdecimal() and name in (prefix, f"{prefix}.member"):
-                found.append((int(number), value))
-        return [value for _, value in sorted(found)]
+                numbered.append((int(number), value))
+        return [value for _, value in sorted(numbered)]
 
     def number(self, name: str) -> int | None:
         value = self.form.get(name)
@@ -55,7 +55,7 @@ class Answer:
 
 
 def parse(authorization: str, target: str, content_type: str, body: bytes) -> Call:
-    """Never fails: what cannot be understood has empty fields and goes to moto as it is."""
+    """Parse a request. Never fails: what cannot be parsed has empty fields and is passed to moto unchanged."""
     scope = _SCOPE.search(authorization)
     region, service = (scope[1], scope[2]) if scope else ("", "")
     if target:

@@ -1,5 +1,5 @@
-"""What the cloud does worse than usual while somebody asks for it: events lost, doubled and late, calls throttled,
-describe calls further behind. It keeps count.
+"""Disturbances of the cloud on request: events lost, doubled and late, calls throttled, describe calls further behind;
+with counts of each.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ THROTTLED = {
 
 @dataclass(frozen=True)
 class Disorder:
-    """`lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the second of two, comes up
-    to `late_seconds` later.
+    """The amount of disorder. `lost`, `doubled` and `late` are fractions of an event's deliveries; a late one, or the
+    second of two, comes up to `late_seconds` later.
     """
 
     lost: float = 0.0
     doubled: float = 0.0
     late: float = 0.0
     late_seconds: float = 5.0
-    behind_seconds: float = 0.0  # what describe calls show is so old at most, another time each call
+    behind_seconds: float = 0.0  # the greatest age of describe calls' answers; random for each call
     throttled: Mapping[str, float] = field(default_factory=dict)  # fraction of a service's calls, by signing name
 
 
 class Disturbance:
-    """Thread-safe. Without disorder it changes nothing."""
+    """The present disturbance. Thread-safe. Without disorder it changes nothing."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -69,12 +69,12 @@ class Disturbance:
             return delays
 
     def age(self) -> float:
-        """By how much what a describe call shows is older than on other days."""
+        """By how much answers of describe calls are older than usual."""
         with self._lock:
             return self._ages.uniform(0.0, self.disorder.behind_seconds)
 
     def check(self, call: Call) -> None:
-        """Raises ApiError when the call is throttled."""
+        """Raise ApiError when the call is throttled."""
         with self._lock:
             if self._happens(f"throttled {call.service}", self.disorder.throttled.get(call.service, 0.0)):
                 raise THROTTLED[call.service]

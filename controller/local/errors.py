@@ -1,7 +1,7 @@
-"""What can go wrong with the embedded cloud itself, and what it refuses to its clients.
+"""Errors of the embedded cloud itself, and refusals to its clients.
 
-`LocalCloudError` is for the person who starts the cloud: its message says what to do. `ApiError` goes back to an API
-client as AWS would say it.
+`LocalCloudError` is for the person who starts the cloud: its message says what to do. `ApiError` goes to an API client
+in AWS's words.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ class LocalCloudError(Exception):
 
 
 class InstallationFailed(LocalCloudError):
-    """The environment that machines run their programs from could not be made."""
+    """The environment from which machines run their programs could not be built."""
 
 
 class PortInUse(LocalCloudError):
-    """A wanted port cannot be had: another program listens there, or it is not ours to take."""
+    """A port cannot be taken: another program listens there, or it needs other rights."""
 
 
 class AppNotLoaded(LocalCloudError):
@@ -32,7 +32,7 @@ class ProvisionFailed(LocalCloudError):
 
 
 class ApiError(Exception):
-    """An API call is answered with this error; `code` and `message` are worded as AWS words them."""
+    """An error answer to an API call; `code` and `message` are worded as AWS words them."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")

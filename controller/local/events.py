@@ -22,7 +22,7 @@ TERMINATING: Transition = "autoscaling:EC2_INSTANCE_TERMINATING"
 
 
 def timestamp(seconds: float) -> str:
-    """ISO 8601 in UTC without a fraction, as EventBridge writes it."""
+    """The time as EventBridge writes it: ISO 8601 in UTC without a fraction."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -55,8 +55,8 @@ def instance_arn(origin: Origin, instance_id: str) -> str:
 
 
 def tag_change(origin: Origin, instance_id: str, changed: list[str], version: int, tags: dict[str, str]) -> Event:
-    """`tags` is the full set after the change; a deleted key is in `changed` only. `version` grows with each change of
-    the resource.
+    """A tag change. `tags` is the full set after it; a deleted key is in `changed` only. `version` grows with each
+    change of the resource.
     """
     detail = {
         "changed-tag-keys": changed,
@@ -108,8 +108,8 @@ def lifecycle_action(
 
 
 def test_notification(origin: Origin, group_arn: str, group: str, transition: Transition) -> Event:
-    """What Auto Scaling sends when a hook is put, to see whether somebody hears; it names no transition:
-    https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html
+    """The test event that Auto Scaling sends when a hook is put; it names no transition
+    (https://docs.aws.amazon.com/autoscaling/ec2/userguide/prepare-for-lifecycle-notifications.html).
     """
     word = "launch" if transition == LAUNCHING else "terminate"
     detail = {

@@ -17,18 +17,18 @@ NAME = "dyntrain"
 
 
 def folder_of_commands(started_as: str, interpreter: str) -> Path:
-    """Where the `dyntrain` that runs is, so that a shell finds it: beside its interpreter when a module was run."""
+    """The folder of the running `dyntrain`, for a shell's PATH: beside its interpreter when a module was run."""
     program = Path(started_as)
     return (program if program.name == NAME and program.is_file() else Path(interpreter)).absolute().parent
 
 
 def path_line(folder: Path) -> str:
-    """For bash, zsh and sh."""
+    """The line that extends PATH, for bash, zsh and sh."""
     return f'export PATH={shlex.quote(str(folder))}:"$PATH"'
 
 
 def guide(cloud: Cloud, cluster: Cluster, runs: str) -> str:
-    """`runs`: what the job is."""
+    """The lines to print. `runs`: what the job is."""
     from dyntrain.controller.contract.messages import parameter
 
     variables = cloud.environment

@@ -1,4 +1,4 @@
-"""What a child process of this one says, line by line, waited for within bounds."""
+"""Read a child process's output line by line, with time limits."""
 
 from __future__ import annotations
 

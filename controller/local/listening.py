@@ -1,4 +1,4 @@
-"""Ports of this machine: who takes one says by which option another is chosen."""
+"""Ports of this machine, with errors that name the option for choosing another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.controller.local.errors import PortInUse
 
 
 def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """Listens; 0 is any free one. Raises PortInUse with what to do."""
+    """Listen; 0 is any free port. Raises PortInUse with what to do."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -19,14 +19,14 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         listening.listen(128)
     except OSError as error:
         listening.close()
-        taken = error.errno == errno.EADDRINUSE
-        why = "is in use; stop what listens there or" if taken else f"cannot be had ({error.strerror});"
+        in_use = error.errno == errno.EADDRINUSE
+        why = "is in use; stop what listens there or" if in_use else f"cannot be had ({error.strerror});"
         raise PortInUse(f"port {port} on {host} {why} choose another with {option}") from error
     return listening
 
 
 def must_be_free(host: str, ports: Mapping[str, int]) -> None:
-    """By option, all at once: two options may name one port. Raises PortInUse."""
+    """Check the ports of all options at once: two options may name one port. Raises PortInUse."""
     with ExitStack() as stack:
         for option, port in ports.items():
             stack.enter_context(listen(host, port, option))

@@ -1,4 +1,4 @@
-"""Every knob of the embedded cloud. The defaults do not flatter: duplicates, disorder and lag are on."""
+"""All options of the embedded cloud. The defaults are pessimistic: duplicates, disorder and lag are on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""A person's own command in the embedded cloud: where it runs, and what of it has to be there before anything starts.
-
-Nobody waits half a minute for a cluster to hear of a typing mistake.
+"""A person's own command in the embedded cloud: where it runs, and checks before anything starts, so that a typing
+mistake shows at once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MOUNT, PYTHON = "/myEFSvolume", "/opt/dyntrain/bin/python"  # of the template, o
 PYTHONS = re.compile(r"python(\d(\.\d+)?)?")
 SHELLS = re.compile(r"(ba|da|z|k)?sh")
 WITH_A_VALUE = {PYTHONS: "XW", SHELLS: "oO"}  # short options whose value may be the next word
-NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # what is run stands in the command, or is a module
+NO_SCRIPT = {PYTHONS: "cm", SHELLS: "cs"}  # the code is in the command, or is a module
 
 
 class CommandNotThere(LocalCloudError):
@@ -24,7 +23,7 @@ class CommandNotThere(LocalCloudError):
 
 
 def current_folder() -> Path:
-    """Raises CommandNotThere."""
+    """The current folder. Raises CommandNotThere."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -34,7 +33,7 @@ def current_folder() -> Path:
 
 
 def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
-    """The program, looked for on `path`, and the script that it is to run. Relative ones are of `folder`, where the
+    """Check that the program, looked for on `path`, and its script exist. Relative ones are of `folder`, where the
     command will run. Raises CommandNotThere, which names what is missing.
     """
     program, script = command[0], script_of(command)
@@ -52,7 +51,7 @@ def must_be_there(command: Sequence[str], folder: Path, path: str) -> None:
 
 
 def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, ...]:
-    """The command as bare machines run it: in the shared volume, for of this host they see nothing else, with their
+    """The command as bare machines run it: in the shared volume, the only folder of this host that they see, with their
     Python for `python`. `volume`: this host's folder behind it, where the person named one. Raises CommandNotThere.
     """
     script = script_of(command)
@@ -68,7 +67,7 @@ def on_bare_machines(command: Sequence[str], volume: Path | None) -> tuple[str, 
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The file that an interpreter is told to run; None where the command names none, or is no interpreter's."""
+    """The script that an interpreter is to run; None where the command names none, or is no interpreter's."""
     name = PurePath(command[0]).name
     kind = next((kind for kind in WITH_A_VALUE if kind.fullmatch(name)), None)
     if kind is None:
@@ -78,7 +77,7 @@ def script_of(command: Sequence[str]) -> str | None:
         if word == "--":
             return next(words, None)
         if word == "-":
-            return None  # what comes on its standard input
+            return None  # code from standard input
         if not word.startswith(("-", "+")):
             return word
         if word.startswith("--"):

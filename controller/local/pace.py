@@ -1,11 +1,11 @@
-"""How slow this host is at the moment, for bounds on what runs on it: a cloud's machines are never as busy as a laptop
-or a shared builder can be.
+"""How slow this host is at the moment, for time limits: a cloud's machines are never as busy as a laptop or a shared
+builder can be.
 
-Every bound in the tests goes by it too: written for an idle host, generously, and stretched by how slow this one is. A
-bound is there to end a hang; none is a verdict on speed.
+Every limit in the tests uses it too: written for an idle host, generously, and stretched by how slow this one is. A
+limit ends a hang; none is a verdict on speed.
 
-Measured is how long a process takes that starts and imports a little, against what it took on the idle host for which
-the bounds are written. It runs behind others, as the machines of the embedded cloud do.
+The measure is how long a process takes to start and import a little, against the idle host for which the limits are
+written. It runs at low priority, as the machines of the embedded cloud do.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from collections.abc import Callable
 BEHIND_THE_CLOUD = 5  # niceness of machines: AWS has processors of its own, so training must not hold up the handlers
 WORK = (sys.executable, "-S", "-c", f"import os; os.nice({BEHIND_THE_CLOUD}); import asyncio, ssl, email.message")
 REFERENCE = 0.15  # seconds, of WORK on that host
-HEADROOM = 2.0  # load comes and goes within what is waited for
-FRESH = 20.0  # a measurement is the present for so long
-RECENT = 180.0  # and is remembered for so long: what is waited for began then
+HEADROOM = 2.0  # load changes during a wait
+FRESH = 20.0  # a measurement counts as current this long
+RECENT = 180.0  # and is remembered this long: a wait may have begun then
 LONGEST = 60.0  # a host on which WORK takes longer is as good as hung
 
 
@@ -38,8 +38,8 @@ class Pace:
         self._lock = threading.Lock()
 
     def slowness(self, look: bool = True) -> float:
-        """How many times slower than the reference this host was at its slowest of late; never less than 1. `look`
-        false never measures, which takes a moment.
+        """How many times slower than the reference this host was at its slowest recently; at least 1. With `look` false
+        it does not measure, which takes a moment.
         """
         with self._lock:
             if look and (not self._measured or self.clock() - self._measured[-1][0] > FRESH):
@@ -49,25 +49,25 @@ class Pace:
             return max([1.0, *(factor for _, factor in (*self._measured, *self._noted))])
 
     def note(self, factor: float) -> None:
-        """How slow somebody else found this host to be; it is measured here all the same."""
+        """Note how slow another process measured this host; it is measured here all the same."""
         with self._lock:
             self._noted = [*self._recent(self._noted), (self.clock(), factor)]
 
-    def _recent(self, found: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        return [(at, factor) for at, factor in found if self.clock() - at < RECENT]
+    def _recent(self, readings: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(at, factor) for at, factor in readings if self.clock() - at < RECENT]
 
     def patient(self, seconds: float) -> float:
-        """An upper bound, which costs nothing when all is well."""
+        """An upper bound for waiting; it costs nothing when all is well."""
         return seconds * HEADROOM * self.slowness()
 
     def paced(self, seconds: float) -> float:
-        """A duration that is waited out."""
+        """A duration to wait in full."""
         return seconds * self.slowness()
 
 
 def seconds_of_work() -> float:
     began = time.monotonic()
-    with contextlib.suppress(subprocess.TimeoutExpired):  # what it took so far says enough
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the time so far is measure enough
         subprocess.run(WORK, stdin=subprocess.DEVNULL, timeout=LONGEST, check=False)
     return time.monotonic() - began
 
@@ -77,7 +77,9 @@ slowness, patient, paced = HERE.slowness, HERE.patient, HERE.paced
 
 
 class Deadline:
-    """`passed` looks at the host once more before it says so: the load may have come after the bound was set."""
+    """A deadline. `passed` measures the host once more before it returns true: the load may have come after the
+    deadline was set.
+    """
 
     def __init__(self, seconds: float, pace: Pace = HERE, headroom: float = HEADROOM) -> None:
         self._pace, self._seconds, self._began = pace, seconds * headroom, pace.clock()

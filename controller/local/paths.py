@@ -1,4 +1,4 @@
-"""For options that name a folder or file of this machine."""
+"""Options that name a folder or file of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyntrain.controller.contract.folders import not_local
 
 
 def local_path(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Raises click.BadParameter for an address."""
+    """The option's path. Raises click.BadParameter for an address."""
     if path is not None and (problem := not_local(path)):
         raise click.BadParameter(f"{path} {problem}", param=parameter)
     return path

@@ -20,7 +20,7 @@ SAMPLES = 1797
 
 
 def is_whole(path: Path) -> bool:
-    """Whether the file is there with all samples in it."""
+    """Whether the file exists with all samples in it."""
     try:
         with np.load(path, allow_pickle=False) as data:
             return bool(data["images"].shape == (SAMPLES, 64) and data["labels"].shape == (SAMPLES,))
@@ -29,7 +29,7 @@ def is_whole(path: Path) -> bool:
 
 
 def build(path: Path) -> None:
-    """Written aside and renamed: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole
+    """Write beside and rename: a node that reads meanwhile sees nothing or all of it, and two writers leave one whole
     file.
     """
     from sklearn.datasets import load_digits

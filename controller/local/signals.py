@@ -16,7 +16,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """One of `ENDING` came. Not an Exception, so that nothing on the way out takes it for an error."""
+    """Raised when one of `ENDING` came. Not an Exception, so that nothing on the way out takes it for an error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -24,18 +24,18 @@ class Ended(BaseException):
 
 
 class Ending:
-    """Where the main thread waits. `signal.pause` would wait for ever for a signal that the kernel gave to another
+    """A wait for the main thread. `signal.pause` would wait for ever for a signal that the kernel gave to another
     thread, and for one whose Ended was raised where Python drops exceptions, as in a `__del__`.
     """
 
-    def __init__(self, came: socket.socket) -> None:
-        self._came = came
+    def __init__(self, receiver: socket.socket) -> None:
+        self._receiver = receiver
 
     def wait(self) -> NoReturn:
-        """Raises Ended, also when the signal came before."""
+        """Wait until Ended is raised, also when the signal came before."""
         while True:
-            select.select([self._came], [], [])
-            for number in self._came.recv(4096):
+            select.select([self._receiver], [], [])
+            for number in self._receiver.recv(4096):
                 if number in ENDING:
                     raise Ended(number)
 
@@ -48,17 +48,18 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[Ending]:
-    """Inside, the first ending signal raises Ended in the main thread, and further ones are ignored until the block is
-    left. A SIGHUP that was ignored before, as by nohup, stays so.
+    """A context in which the first ending signal raises Ended in the main thread, and further ones are ignored until
+    the block is left. A SIGHUP that was ignored before, as by nohup, stays so.
     """
-    came, told = socket.socketpair()
-    with closing(came), closing(told):
-        told.setblocking(False)
-        woken = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)  # written to by whichever thread it is
+    read_end, write_end = socket.socketpair()
+    with closing(read_end), closing(write_end):
+        write_end.setblocking(False)
+        # Python writes to it whichever thread is interrupted
+        woken = signal.set_wakeup_fd(write_end.fileno(), warn_on_full_buffer=False)
         unheard = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         before = {number: signal.signal(number, _end) for number in ENDING if number not in unheard}
         try:
-            yield Ending(came)
+            yield Ending(read_end)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -18,7 +18,7 @@ Popen = subprocess.Popen[bytes]
 
 
 class Spawner:
-    """Starts processes in sessions of their own, so that a terminal's Ctrl-C reaches the cloud only, which then stops
+    """Start processes in sessions of their own, so that a terminal's Ctrl-C reaches the cloud only, which then stops
     them in order.
     """
 
@@ -30,7 +30,7 @@ class Spawner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Children that still run die now."""
+        """Kill children that still run."""
         self._requests.put(None)
         self._thread.join(SPAWN_SECONDS)
 
@@ -44,7 +44,9 @@ class Spawner:
         output: int | IO[Any],
         keep: tuple[int, ...] = (),
     ) -> Popen:
-        """Raises OSError when the program cannot be started. `keep` are descriptors that the child inherits."""
+        """Start a process. Raises OSError when the program cannot be started. `keep` are descriptors that the child
+        inherits.
+        """
 
         def launch() -> Popen:
             return subprocess.Popen(

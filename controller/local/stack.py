@@ -1,4 +1,4 @@
-"""A cluster in the embedded cloud: the stack of the template that people deploy, made through CloudFormation."""
+"""Create a cluster in the embedded cloud through CloudFormation, from the template that people deploy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PYTHON = own_command.PYTHON
 BUCKET = "dyntrain-packages-{}"  # of an account: bucket names are of all accounts
 KEY_PAIR = "anybody"
 JOBS_STACK = "dyntrain-jobs"
-WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # what is named when nobody will install it
+WHEEL = "dyntrain-0.1.0-py3-none-any.whl"  # the wheel's name where nobody installs it
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What was made. `workers` are the base nodes besides the master."""
+    """The created cluster. `workers` are the base nodes besides the master."""
 
     name: str
     launch_template: str
@@ -44,12 +44,12 @@ def create_stack(
     cloud: Cloud,
     name: str,
     command: Sequence[str],
-    given: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
     policy: Mapping[str, Any] | None = None,
     wheel: Path | None = None,
 ) -> Cluster:
-    """`given` are more of the template's parameters, `policy` more fields of the cluster's policy. `wheel` is what
-    machines that run their user data install from S3. Raises ProvisionFailed with what AWS said.
+    """Create the stack. `extra` are more parameters of the template, `policy` more fields of the cluster's policy.
+    `wheel` is what machines that run their user data install from S3. Raises ProvisionFailed with AWS's message.
     """
     bucket = BUCKET.format(cloud.account.number)
     parameters = {
@@ -59,7 +59,7 @@ def create_stack(
         "TrainingCommand": json.dumps(list(command)),
         "IdentityKeys": cloud.identity_keys,
         "PolicyFields": ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in (policy or {}).items()),
-        **(given or {}),
+        **(extra or {}),
     }
     try:
         ec2 = cloud.client("ec2")
@@ -81,8 +81,8 @@ def create_stack(
 
 
 def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
-    """Where machines and `doctor` look for it. Machines that do not run their user data install nothing: for them an
-    empty one has its name.
+    """Upload the wheel to where machines and `doctor` look for it. Machines that do not run their user data install
+    nothing: for them an empty one has its name.
     """
     s3 = cloud.client("s3")
     if bucket not in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
@@ -94,7 +94,9 @@ def _put_wheel(cloud: Cloud, bucket: str, wheel: Path | None) -> None:
 
 
 def create_jobs_stack(cloud: Cloud) -> None:
-    """What `dyntrain job submit` takes when no bucket, role or security group is named. Raises ProvisionFailed."""
+    """Create the stack that `dyntrain job submit` uses when no bucket, role or security group is named. Raises
+    ProvisionFailed.
+    """
     text = files("dyntrain.node_bootstrap").joinpath("job.template.yaml").read_text(encoding="utf-8")
     try:
         cloud.client("cloudformation").create_stack(
@@ -107,13 +109,15 @@ def create_jobs_stack(cloud: Cloud) -> None:
 
 
 def digits_command(epochs: int, *more: str, python: str = "python") -> tuple[str, ...]:
-    """Trains on the data that the prepare script leaves on the volume, where the command runs. 0 epochs: on and on."""
+    """The command that trains on the data that the prepare script leaves on the volume, where the command runs. 0
+    epochs: without end.
+    """
     words = ("-m", "dyntrain.training.examples.digits", "--epochs", str(epochs), "--data", prepare_digits.NAME)
     return (python, *words, *more)
 
 
 def write_prepare_script(shared: Path) -> Path:
-    """Puts the digits' prepare-data.py on the volume."""
+    """Write the digits' prepare-data.py to the volume."""
     target = shared / "prepare-data.py"
     aside = shared / ".prepare-data.py"
     shutil.copyfile(Path(prepare_digits.__file__), aside)
@@ -122,6 +126,6 @@ def write_prepare_script(shared: Path) -> Path:
 
 
 def fill_volume(shared: Path) -> None:
-    """With the digits and the script that looks for them, for nodes without scikit-learn, from which they come."""
+    """Put the digits and a script that looks for them on the volume, for nodes without scikit-learn, their source."""
     write_prepare_script(shared)
     prepare_digits.build(shared / prepare_digits.NAME)

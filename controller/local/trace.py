@@ -1,5 +1,5 @@
-"""What happened in the cloud, as JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states,
-internal errors.
+"""The cloud's trace, as JSON lines in `logs/trace.jsonl`: events, handler invocations, instance states, internal
+errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Trace:
                 self._file.flush()
 
     def complain(self, text: str) -> None:
-        """An error inside the cloud itself: never expected, never fatal."""
+        """Trace an error inside the cloud itself: never expected, never fatal."""
         self.write("internal-error", traceback=text)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`dyntrain local up`: the embedded cloud with a cluster in it, and what its terminal shows until Ctrl-C."""
+"""`dyntrain local up`: the embedded cloud with a cluster in it, and the output in its terminal until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 BARE = Path("build/bare")
 BARE_STOP_SECONDS = 90.0  # systemd's own patience with a unit that does not stop
-EPOCH_SECONDS = 5.0  # else those of a small job take what is to be pasted out of sight within a minute
+EPOCH_SECONDS = 5.0  # otherwise a small job's lines scroll the lines to paste away within a minute
 LOOK_SECONDS = 0.5  # between looks at the cluster, for hours
 LOG = "var/log/dyntrain/worker.log"
 
 
 @dataclass(frozen=True)
 class Up:
-    """The options of `up`, as click names them."""
+    """The options of `up`, named as click names them."""
 
     port: int
     name: str
@@ -66,7 +66,7 @@ class Up:
 
 
 def serve(chosen: Up) -> None:
-    """Until Ctrl-C, or another signal: raises Ended then. Raises LocalCloudError for what cannot be started."""
+    """Serve until Ctrl-C, or another signal: raises Ended then. Raises LocalCloudError for what cannot be started."""
     own, folder = chosen.own_command()
     if chosen.machines == "bare":
         _serve_bare(chosen, own)
@@ -84,8 +84,8 @@ def serve(chosen: Up) -> None:
         _doing(f"it listens at {cloud.endpoint}; setting up the cluster {chosen.name}")
         write_prepare_script(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0)
-        given = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
-        cluster = create_stack(cloud, chosen.name, command, given, {"resync_seconds": resync_seconds})
+        parameters = {"WorkerCount": str(chosen.base_workers)} | runs_in(folder, chosen.workers_per_node)
+        cluster = create_stack(cloud, chosen.name, command, parameters, {"resync_seconds": resync_seconds})
         create_jobs_stack(cloud)
         wait(chosen, cloud, cluster, ending)
 
@@ -110,15 +110,15 @@ def _serve_bare(chosen: Up, own: tuple[str, ...]) -> None:
         _doing(f"the cloud listens at {cloud.endpoint}; creating the stack {chosen.name}")
         fill_volume(cloud.state_dir / "shared")
         command = own or digits_command(chosen.epochs or 0, python=PYTHON)
-        given = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
+        parameters = {"WorkerCount": str(chosen.base_workers), "ImageType": "Ubuntu"} | runs_in(
             None, chosen.workers_per_node
         )
-        cluster = create_stack(cloud, chosen.name, command, given, wheel=chosen.wheel)
+        cluster = create_stack(cloud, chosen.name, command, parameters, wheel=chosen.wheel)
         wait(chosen, cloud, cluster, ending)
 
 
 def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
-    """Parameters of the cluster's template for a command that runs there, so many times on each node."""
+    """Parameters of the cluster's template for a command that runs in that folder, so many times on each node."""
     # the emulator would take ${...} for the template's own
     place = {} if folder is None else {"working_directory": json.dumps(str(folder)).replace("$", "\\u0024")}
     many = {} if workers_per_node == 1 else {"workers_per_node": str(workers_per_node)}
@@ -127,7 +127,7 @@ def runs_in(folder: Path | None, workers_per_node: int = 1) -> dict[str, str]:
 
 
 def wait(chosen: Up, cloud: Cloud, cluster: Cluster, ending: Ending) -> None:
-    """Shows what a person needs, then what becomes of the job, and raises Ended."""
+    """Show what a person needs, then the job's events, until Ended."""
     with ExitStack() as stack:
         if chosen.dashboard:
             from dyntrain.controller.local.viewer import dashboard
@@ -156,7 +156,9 @@ def _what_runs(chosen: Up) -> str:
 
 
 def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
-    """Tells what becomes of the cluster and its job, as the demo does, below what is to be pasted; returns its end."""
+    """Show the cluster's and the job's events as the demo does, below the lines to paste; returns the function that
+    ends it.
+    """
     from dyntrain.controller.local.demo.display import PlainDisplay
     from dyntrain.controller.local.demo.observer import Observer
     from dyntrain.controller.local.demo.telling import Telling
@@ -171,7 +173,7 @@ def _story(cloud: Cloud, cluster: Cluster) -> Callable[[], None]:
 
 
 def log_of(state_dir: Path, instance: str) -> Path | None:
-    """Where the machine's worker writes, or one of several; None where it has not."""
+    """The log of the machine's worker, or of one of several; None where there is none."""
     machine, slot = state_dir / "machines" / node_of(instance), slot_of(instance)
     log = LOG.replace(".log", f"-{slot}.log") if slot else LOG
     places = (machine / log, machine / "disk" / "upper" / log)  # plain, bare
@@ -179,5 +181,5 @@ def log_of(state_dir: Path, instance: str) -> Path | None:
 
 
 def _doing(what: str) -> None:
-    """On stderr: what takes longer than a moment."""
+    """Print progress on stderr, for anything slow."""
     click.echo(f"{what} ...", err=True)

@@ -22,8 +22,9 @@ STOP_SECONDS = 10.0
 
 @contextmanager
 def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_changes: bool = False) -> Iterator[str]:
-    """Its address; it ends with the block, and with this process. `files` is the cloud's directory. Enter it on a
-    thread that lives as long. Raises LocalCloudError with what the command said when it does not come up.
+    """A context with the dashboard's address; it ends with the block, and with this process. `files` is the cloud's
+    directory. Enter it on a thread that lives as long. Raises LocalCloudError with the command's output when it does
+    not start.
     """
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DYNTRAIN_"))}
     command = (
@@ -39,7 +40,7 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         *(("--allow-changes",) if allow_changes else ()),
     )
     argv = (sys.executable, exec_child.__file__, str(os.getpid()), "0", sys.executable, *command)
-    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads what it may say later
+    log = files / "logs" / "dashboard.log"  # not a pipe: nobody reads its later output
     log.parent.mkdir(exist_ok=True)
     with (
         log.open("w") as complaints,
@@ -55,13 +56,13 @@ def dashboard(environment: Mapping[str, str], files: Path, port: int, *, allow_c
         try:
             assert process.stdout is not None
             try:
-                said, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
+                line, _ = read_line(process.stdout.fileno(), Deadline(START_SECONDS))
             except (TimeoutError, EOFError):
-                said = b""
-            found = re.search(r"http://\S+", said.decode())
-            if found is None:
+                line = b""
+            match = re.search(r"http://\S+", line.decode())
+            if match is None:
                 raise LocalCloudError(f"the dashboard did not start: {log.read_text().strip() or 'it said nothing'}")
-            yield found[0]
+            yield match[0]
         finally:
             process.terminate()
             try:

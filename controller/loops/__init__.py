@@ -1,1 +1,1 @@
-"""What the handlers run: gather, decide, apply. AWS is reached through `ports`."""
+"""The handlers' loops: gather, decide, apply. AWS is reached through `ports`."""

@@ -1,4 +1,4 @@
-"""What a pass reads once more before it acts: the index that it began with may be a moment old, a reading partial."""
+"""Read again, before acting, what may be stale: the index may lag, and a reading may be partial."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 from dyntrain.controller.loops.resync import facts_of_instance
 
 
-def critical(decision: Decision, old: Membership) -> set[str]:
-    """Nodes whose facts must not be a moment old: those that join or leave the target, lose or take the coordinator,
-    and those that are ended.
+def to_confirm(decision: Decision, old: Membership) -> set[str]:
+    """Nodes whose facts must be current: those that join or leave the target, gain or lose the coordinator, or are
+    ended.
     """
     coordinators = {old.coordinator, decision.membership.coordinator} if decision.nomination is not None else set()
     return (
@@ -33,19 +33,19 @@ def ended(decision: Decision) -> set[str]:
 def read_again(
     ports: Ports, rules: Rules, nodes: Mapping[str, StoredNode], ends: Iterable[str]
 ) -> dict[str, StoredNode]:
-    """Those whose facts a fresh look at EC2 changes: nothing is ended on a reading that may have been partial."""
+    """Nodes whose facts change by reading EC2 again: nothing is ended on a reading that may have been partial."""
     started = ports.clock()
-    found = {}
-    for seen in ports.instances.by_id(sorted(ends)):
-        node = nodes[seen.instance]
-        facts = node.facts.join(facts_of_instance(seen, started, rules.elastic))
+    changed = {}
+    for instance in ports.instances.by_id(sorted(ends)):
+        node = nodes[instance.instance]
+        facts = node.facts.join(facts_of_instance(instance, started, rules.elastic))
         if facts != node.facts:
-            found[seen.instance] = replace(node, facts=facts)
-    return found
+            changed[instance.instance] = replace(node, facts=facts)
+    return changed
 
 
-def confirm(ports: Ports, nodes: Mapping[str, StoredNode], wanted: Iterable[str]) -> dict[str, StoredNode]:
-    latest = ports.nodes.get_many(sorted(wanted))
+def confirm(ports: Ports, nodes: Mapping[str, StoredNode], ids: Iterable[str]) -> dict[str, StoredNode]:
+    latest = ports.nodes.get_many(sorted(ids))
     return {
         instance: replace(node, facts=node.facts.join(nodes[instance].facts) if instance in nodes else node.facts)
         for instance, node in latest.items()

@@ -1,4 +1,4 @@
-"""Makes AWS and the job agree with the facts of one cluster. Runs on the table's stream; two runs may overlap.
+"""Make AWS and the job agree with the facts of one cluster. Runs on the table's stream; two runs may overlap.
 
 1. gather: the cluster's nodes (by the index, joined with the records' own images), the job, the membership
 2. decide: pure; what would change the membership or end an instance is first confirmed by consistent reads
@@ -21,10 +21,10 @@ from dyntrain.controller.core.decisions.alarms import GIVEN_UP, TARGET_DISPUTED
 from dyntrain.controller.core.history.trail import AlarmRaised
 from dyntrain.controller.core.known.acks import NONE
 from dyntrain.controller.core.known.facts import Named, NodeFacts
-from dyntrain.controller.core.planning import Decision, decide, told_of, without
+from dyntrain.controller.core.planning import Decision, decide, news_of, without
 from dyntrain.controller.core.views.target import Membership, above
 from dyntrain.controller.core.views.view import Rules, ask_again_at
-from dyntrain.controller.loops.confirming import confirm, critical, ended, read_again
+from dyntrain.controller.loops.confirming import confirm, ended, read_again, to_confirm
 from dyntrain.controller.loops.execute import perform
 from dyntrain.controller.loops.holding import settle_holds
 from dyntrain.controller.loops.intake import merge
@@ -43,9 +43,7 @@ ATTEMPTS = 10
 
 
 def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) -> list[Decision]:
-    """Every cluster concerned, each on its own: what fails for one is raised (RetryLater) after the others had their
-    turn.
-    """
+    """Handle every cluster concerned. An error in one is raised (RetryLater) after the others were handled."""
     decisions, failures = [], []
     for cluster, nodes in _concerned(ports, registry, wake).items():
         policy = registry.policy(cluster)
@@ -76,9 +74,9 @@ def converge(ports: Ports, registry: Registry, wake: Wake, elastic: ElasticTag) 
 
 
 def found_groups(ports: Ports, registry: Registry, cluster: str) -> tuple[str, ...]:
-    """Groups that the cluster's own stack made; what another cluster has registered is that one's."""
-    found = sorted(ports.group_records.of_cluster(cluster))
-    return tuple(group for group in found if registry.of_group(group) in (None, cluster))
+    """Groups of the cluster's own stack, except those that another cluster has registered."""
+    groups = sorted(ports.group_records.of_cluster(cluster))
+    return tuple(group for group in groups if registry.of_group(group) in (None, cluster))
 
 
 def _concerned(ports: Ports, registry: Registry, wake: Wake) -> dict[str, dict[str, StoredNode]]:
@@ -95,14 +93,14 @@ def _concerned(ports: Ports, registry: Registry, wake: Wake) -> dict[str, dict[s
 
 
 def cluster_of(ports: Ports, facts: NodeFacts, registry: Registry) -> str | None:
-    """By the name somebody gave, else by the group the instance is in."""
+    """The node's cluster: by the name in its tags or reports, else by its group."""
     if facts.named is not None:
         return facts.named.cluster
     return _owner_of(ports, registry, facts.group_event.group) if facts.group_event is not None else None
 
 
 def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
-    """By registration, else by the stack that made the group, as the resync found."""
+    """The group's cluster: by registration, else by the stack that created the group, as the resync recorded it."""
     registered = registry.of_group(group)
     if registered is not None:
         return registered
@@ -114,9 +112,8 @@ def _owner_of(ports: Ports, registry: Registry, group: str) -> str | None:
 def _converge(
     ports: Ports, rules: Rules, images: Mapping[str, StoredNode], repair: bool, every: bool, surveyed: bool
 ) -> Decision | None:
-    """A pass, and one more for the instances that other runs left to it, as long as there are any.
-
-    None: the table has lost what the controller knew of the cluster, and it is not known again yet.
+    """One pass, and further ones while other runs leave instances to this one. None: the table has lost the cluster's
+    state, and it is not restored yet.
     """
     cluster = rules.policy.cluster
     done: tuple[Action, ...] = ()
@@ -148,19 +145,21 @@ def _pass(
     every: bool,
     surveyed: bool,
 ) -> Decision | None:
-    """`every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on.
+    """One pass: gather, decide, apply.
 
-    So a thousand events cost one acknowledgement a node, though several passes see most of the nodes. A record that was
+    `every` False: nodes whose own records are still to be handled are counted, and left for that pass to act on. So a
+    thousand events cost one acknowledgement per node, though several passes see most of the nodes. A record that was
     never handled leaves its node without a status; the next tick acts on all of them.
 
-    What people are told is decided once it is this run's turn, by what is read then; until then nothing is written.
+    Statuses are decided again once it is this run's turn to announce them, by what is read then; until then none is
+    written.
     """
     cluster = rules.policy.cluster
     nodes: dict[str, StoredNode] = {}
     seen_again: set[str] = set()
     for _ in range(ATTEMPTS):
         nodes = nodes or _gather(ports, rules, images, every)
-        now = ports.clock()  # before the reads: who reports while this run is slow was not silent
+        now = ports.clock()  # before the reads: a node that reports during a slow run was not silent
         job, _version = ports.jobs.get(cluster)
         stored = membership_of(ports, cluster, surveyed=surveyed)
         if stored is None or awaits_job(stored.membership, job, rules.policy, now):
@@ -173,50 +172,50 @@ def _pass(
             continue
         decision = decide((node.facts for node in nodes.values()), old, job, rules, now, published)
         own = decision if every else without(decision, _of_others(nodes, images))
-        newer = confirm(ports, nodes, critical(decision, old) | (told_of(own) if turn.mine else set()))
+        newer = confirm(ports, nodes, to_confirm(decision, old) | (news_of(own) if turn.mine else set()))
         ends = ended(decision) - seen_again
         if ends:
             newer = {**newer, **read_again(ports, rules, {**nodes, **newer}, ends)}
             seen_again |= ends
-        if newer:  # with the job and the membership, which may have gone on as well
+        if newer:  # together with the job and the membership, which may have changed as well
             nodes.update(newer)
             continue
-        told = told_of(own)
+        news = news_of(own)
         if not turn.mine:
-            if turn.take(nodes if every else images, wanted=bool(told)):
+            if turn.take(nodes if every else images, wanted=bool(news)):
                 if turn.left:
                     images = {**images, **ports.nodes.get_many(sorted(turn.left))}
                     nodes, seen_again = {}, set()
                 continue
-            own = without(own, told)
+            own = without(own, news)
         if decision.membership is not stored.membership:
             try:
                 ports.clusters.put(cluster, replace(stored, membership=decision.membership))
             except Conflict:
                 nodes, seen_again = {}, set()
                 continue
-        if foreign:  # known for sure only now: nobody had moved the membership on meanwhile
+        if foreign:  # certain only now: no other run has changed the membership meanwhile
             _tell_foreign(ports, cluster, foreign)
         settle_holds(ports, rules, decision, every=repair)
         _apply(ports, rules, own, nodes, turn)
         return own
-    raise RetryLater(f"what is known of {cluster} was changed by others {ATTEMPTS} times in a row")
+    raise RetryLater(f"the facts of {cluster} were changed by other runs {ATTEMPTS} times in a row")
 
 
 def _parameter(ports: Ports, cluster: str, membership: Membership) -> tuple[int, str, Membership]:
-    """The revision that the parameter holds; why it cannot be ours; and the membership to go on from, which is above
-    it then, as a coordinator refuses what is below or contradicts.
+    """The revision in the parameter; why it cannot be ours; and the membership to continue with. That one is above the
+    parameter's then, because a coordinator refuses a lower or contradicting revision.
     """
-    found = parameter_target(ports, cluster)
-    if found is None:
+    published = parameter_target(ports, cluster)
+    if published is None:
         return -1, "", membership
-    foreign = disputed(cluster, found, membership)
-    if not foreign and found.revision > membership.revision:
+    foreign = disputed(cluster, published, membership)
+    if not foreign and published.revision > membership.revision:
         foreign = (
-            f"the parameter target of {cluster} holds revision {found.revision}, and the table knows of "
+            f"the parameter target of {cluster} holds revision {published.revision}, and the table knows of "
             f"{membership.revision}: the table is of a backup, or another controller serves this cluster"
         )
-    return found.revision, foreign, above(membership, found) if foreign else membership
+    return published.revision, foreign, above(membership, published) if foreign else membership
 
 
 def _tell_foreign(ports: Ports, cluster: str, problem: str) -> None:
@@ -243,9 +242,11 @@ def _gather(ports: Ports, rules: Rules, images: Mapping[str, StoredNode], every:
         if ask_again_at(node.facts, rules.policy.resync_seconds) <= started
     ]
     if bare:
-        for seen in ports.instances.by_id(bare):
-            node = nodes[seen.instance]
-            nodes[seen.instance] = replace(node, facts=node.facts.join(facts_of_instance(seen, started, rules.elastic)))
+        for described in ports.instances.by_id(bare):
+            node = nodes[described.instance]
+            nodes[described.instance] = replace(
+                node, facts=node.facts.join(facts_of_instance(described, started, rules.elastic))
+            )
     return {
         instance: node
         for instance, node in nodes.items()
@@ -266,7 +267,7 @@ def _bare(facts: NodeFacts) -> bool:
 
 
 def _named(node: StoredNode, cluster: str) -> StoredNode:
-    """A member of a registered group that nobody has named gets its cluster's name, which the index goes by."""
+    """Facts that name the cluster of a group's member that has no name yet; the index needs it."""
     if node.facts.named is not None or node.facts.group_event is None:
         return node
     naming = NodeFacts(instance=node.facts.instance, named=Named(at=node.facts.group_event.at, cluster=cluster))
@@ -276,7 +277,7 @@ def _named(node: StoredNode, cluster: str) -> StoredNode:
 def _apply(ports: Ports, rules: Rules, decision: Decision, nodes: Mapping[str, StoredNode], turn: Turn) -> None:
     cluster, at = rules.policy.cluster, ports.clock()
     if turn.mine and at > turn.until:
-        raise RetryLater(f"this run has come to its turn at {cluster} too late, and leaves it to the next one")
+        raise RetryLater(f"this run got its turn at {cluster} too late; the next run takes it")
     trail, acks = tell(ports, rules, decision)
     performed = perform(ports, cluster, decision.actions, until=turn.until if turn.mine else None)
     for instance, effects in performed.acks.items():

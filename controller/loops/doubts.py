@@ -1,5 +1,5 @@
-"""A breaker: a reading that would take away more than half of a cluster's members waits until a second reading says the
-same.
+"""A breaker: a reading that would remove more than half of a cluster's members waits until a second reading confirms
+it.
 
 A mistake of ours or of AWS's (a describe call that shows no tags, a wrong account) then costs a period, not the job.
 """
@@ -19,12 +19,14 @@ from dyntrain.controller.loops.ports import Ports, StoredNode
 
 log = logging.getLogger("dyntrain.resync")
 
-REMEMBERED_PERIODS = 3.5  # a first reading older than this is none
+REMEMBERED_PERIODS = 3.5  # an older first reading does not count
 
 
 @dataclass(frozen=True)
 class Doubts:
-    """`instances` are not to be written this time; `notes` is what to remember of each node: whether it was lost."""
+    """Losses that wait. `instances` are not written this time; `notes` is what to remember of each node: whether it was
+    lost.
+    """
 
     instances: frozenset[str]
     notes: Mapping[str, bool]
@@ -40,14 +42,14 @@ def doubted(
     now: float,
 ) -> Doubts:
     losses: dict[str, list[str]] = {}
-    for said, known in news:
+    for reading, known in news:
         named = known.facts.named if known is not None else None
         if known is None or named is None or named.cluster not in policies:
             continue
         rules = Rules(policies[named.cluster], elastic)
         before = view(known.facts, rules, now)
-        if before.closed is None and before.wanted and not view(known.facts.join(said), rules, now).wanted:
-            losses.setdefault(named.cluster, []).append(said.instance)
+        if before.closed is None and before.wanted and not view(known.facts.join(reading), rules, now).wanted:
+            losses.setdefault(named.cluster, []).append(reading.instance)
     held: set[str] = set()
     notes = {
         instance: False
@@ -75,6 +77,6 @@ def doubted(
 
 
 def _read_before(node: StoredNode, policy: ClusterPolicy, now: float) -> bool:
-    """Whether the reading before this one lost the node as well."""
+    """Whether the previous reading lost the node as well."""
     doubt = node.facts.acks.doubt
     return doubt is not None and doubt.lost and 0 < now - doubt.at <= REMEMBERED_PERIODS * policy.resync_seconds

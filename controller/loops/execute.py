@@ -1,4 +1,4 @@
-"""Does planned actions one after the other, and says what took effect. Decides nothing.
+"""Carry out planned actions one after the other, and report what took effect. Decides nothing.
 
 Every action of the controller is done here, whoever planned it: converge, the answer to failed launches, the reserved
 pool.
@@ -45,15 +45,15 @@ from dyntrain.controller.loops.publish import publish
 
 log = logging.getLogger("dyntrain.execute")
 
-# what must have taken effect on an instance before the others may be done to it
+# effects that an instance needs before the other actions
 _CONDITIONS = (StampOwner, SetStatusTag, StartInstances, SuspendReplacement)
 _CONDITIONAL = (Terminate, TerminateInGroup, CompleteLifecycle, TagElastic, StopBase)
 
 
 @dataclass
 class Performed:
-    """`acks` by instance; `trail` for the audit; `failures` are worth a retry, what was `refused` is not; `done` took
-    effect.
+    """The results of all actions. `acks` by instance; `trail` for the audit; `failures` are worth a retry, `refused`
+    actions are not; `done` took effect.
     """
 
     acks: dict[str, Acks] = field(default_factory=dict)
@@ -70,7 +70,9 @@ class Performed:
 
 @dataclass(frozen=True)
 class _Effect:
-    """On which `instances` it took effect; `acks` is what each remembers, `entries` what the audit does."""
+    """The result of one action: the `instances` on which it took effect, `acks` for each of them, `entries` for the
+    audit trail.
+    """
 
     instances: tuple[str, ...] = ()
     acks: Acks = NONE
@@ -81,10 +83,9 @@ class _Effect:
 def perform(
     ports: Ports, cluster: str, actions: Sequence[Action], why: str = "", until: float | None = None
 ) -> Performed:
-    """One failing action does not keep the others from being done, except those that it is a condition of: nothing is
-    ended whose tags could not be written first, nothing is asked to join that could not be started.
-
-    `why` goes into the audit trail. Status tags are not written after `until`.
+    """Carry out the actions. A failure stops only the actions that depend on it: nothing is ended whose tags could not
+    be written first, nothing is asked to join that could not be started. `why` goes into the audit trail. Status tags
+    are not written after `until`.
     """
     performed = Performed()
     for planned in actions:
@@ -136,7 +137,7 @@ def _one(ports: Ports, cluster: str, action: Action, why: str, until: float | No
 
 
 def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float | None) -> _Effect:
-    """Raises what the ports raise."""
+    """Carry out one action. Raises what the ports raise."""
     match action:
         case PublishTarget():
             return _published(ports, cluster, action)
@@ -153,7 +154,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
         case StampOwner():
             return _effect(ports, action, why, ports.instances.tag(action.instances, OWNER_TAG, action.cluster))
         case SetStatusTag():
-            began = ports.clock()  # a run that stands still now has not written what another one writes meanwhile
+            began = ports.clock()  # a run that hangs here has not overwritten what another one writes meanwhile
             tagged = ports.instances.tag(action.instances, STATUS_TAG, action.status, until)
             tagged = replace(tagged, missing=frozenset()) if action.gone else tagged
             return _effect(ports, action, why, tagged, began)
@@ -167,7 +168,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
                 return _over(ports, action)
         case TerminateInGroup():
             if not ports.groups.terminate(action.instance, action.group, decrement=action.decrement):
-                # The group has let it go: whether it ended or was detached, the next reading of groups will tell.
+                # It left the group: the next reading of groups shows whether it ended or was detached.
                 return _Effect()
         case Terminate():
             return _effect(ports, action, why, ports.instances.terminate(action.instances))
@@ -193,7 +194,7 @@ def _execute(ports: Ports, cluster: str, action: Action, why: str, until: float 
 def _published(ports: Ports, cluster: str, action: PublishTarget) -> _Effect:
     try:
         membership = publish(ports, cluster, action.membership.revision)
-    except Refused as error:  # a target that nobody can read is asked for until it is there
+    except Refused as error:  # publishing is repeated until the target is readable
         raise ControllerError(str(error)) from error
     if membership is None:
         return _Effect()

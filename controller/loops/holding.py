@@ -1,4 +1,4 @@
-"""Keeps elastic groups whose nodes fail alike from launching, and lets them go on (the decisions are in `holding` of
+"""Hold the launches of elastic groups whose nodes fail alike, and release them later (the decisions are in `holding` of
 the core).
 
 1. gather: the group's facts; whether it launches, only when something may have to be decided
@@ -26,8 +26,9 @@ log = logging.getLogger("dyntrain.holding")
 
 
 def settle_holds(ports: Ports, rules: Rules, decision: Decision, *, every: bool) -> None:
-    """Groups whose nodes have just failed alike, or `every` group of the cluster. To be called before their launches
-    are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left to its winner.
+    """Handle groups whose nodes have just failed alike, or with `every` all groups of the cluster. To be called before
+    their launches are given up, since a group launches the next machine at once. Raises RetryLater; a lost race is left
+    to its winner.
     """
     for group in rules.groups:
         failing = streak(decision.nodes, group)
@@ -64,13 +65,15 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: HoldPlan) -> N
         after = before.facts.model_copy(update={"hold": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
     except Conflict:
-        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return
-    told = [*performed.trail]
+    entries = [*performed.trail]
     if plan.do == "hold":
         ports.metrics.count(LAUNCHES_HELD, cluster)
-        told.append(AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}"))
-    ports.clusters.record(cluster, ports.clock(), told)
+        entries.append(
+            AlarmRaised(kind=LAUNCHES_HELD, detail=f"{group}: {plan.memory.times} alike: {plan.memory.reason}")
+        )
+    ports.clusters.record(cluster, ports.clock(), entries)
     log.error(
         f"a group is {'kept from launching' if plan.do == 'hold' else 'let go on'}",
         extra={"cluster": cluster, "group": group, "why": plan.why, "problem": plan.memory.reason},

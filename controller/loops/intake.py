@@ -1,8 +1,8 @@
-"""Events only write facts: parse, read one item, merge, write it once if anything is new.
+"""Turn events into facts, and nothing else: parse, read one item, merge, write it once if anything is new.
 
-1. observe: what does the payload say (pure)
-2. gather: the item it is about
-3. merge and write on the version that was read; a lost race starts over
+1. observe: parse the payload into facts (pure)
+2. gather: read the item it is about
+3. merge, and write over the version that was read; a lost race starts over
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class IntakeOutcome:
 
 
 def take_in(ports: Ports, event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> IntakeOutcome:
-    """`keys` as for `observe`. Raises RetryLater when the table cannot be written, for the event to be delivered
-    again.
+    """Handle one event. `keys` as for `observe`. Raises RetryLater when the table cannot be written, so that the event
+    is delivered again.
     """
     outcome = _take_in(ports, observe(event, elastic, keys), elastic, proven=bool(keys))
     level = logging.ERROR if outcome.kind == "quarantined" else logging.INFO
@@ -87,10 +87,10 @@ def _together(outcomes: list[IntakeOutcome]) -> IntakeOutcome:
 
 def _node(ports: Ports, news: NodeFacts) -> IntakeOutcome:
     cluster = news.named.cluster if news.named is not None else ""
-    known = ports.nodes.get(news.instance) if news.preparation is not None else None
-    if known is not None and news.preparation is not None and (reason := unlikely(known.facts, news.preparation)):
+    stored = ports.nodes.get(news.instance) if news.preparation is not None else None
+    if stored is not None and news.preparation is not None and (reason := unlikely(stored.facts, news.preparation)):
         return IntakeOutcome("quarantined", reason, news.instance, cluster)
-    before = merge(ports, news, wake=True, known=known)
+    before = merge(ports, news, wake=True, known=stored)
     if before is None:
         return IntakeOutcome("applied", instance=news.instance, cluster=cluster)
     if before.supersedes(news):
@@ -124,7 +124,9 @@ def merge(ports: Ports, news: NodeFacts, *, wake: bool, known: StoredNode | None
 
 
 def merge_group(ports: Ports, news: GroupFacts, *, wake: bool) -> bool:
-    """Whether it was news. Raises RetryLater after too many lost races."""
+    """Join the facts into the group's item; returns whether anything was new. Raises RetryLater after too many lost
+    races.
+    """
     for _ in range(ATTEMPTS):
         stored = ports.group_records.get(news.group) or StoredGroup(GroupFacts(group=news.group), 0)
         merged = stored.facts.join(news)
@@ -147,13 +149,16 @@ def _expires(facts: NodeFacts, now: float) -> float | None:
 
 
 def _not_the_coordinators(ports: Ports, report: JobReport, elastic: ElasticTag) -> str:
-    """Why a report that is genuine does not count; empty when it does. One that does is repeated until it is heard."""
+    """Why an authentic report does not count; "" when it does. A real coordinator repeats it until it is received."""
     membership = ports.clusters.get(report.cluster).membership
     if membership.coordinator is not None:
         if membership.coordinator == report.instance_id:
             return ""
-        heard, _ = ports.jobs.get(report.cluster)
-        if heard is not None and (heard.report.job, heard.report.instance_id) == (report.job, report.instance_id):
+        job_facts, _ = ports.jobs.get(report.cluster)
+        if job_facts is not None and (job_facts.report.job, job_facts.report.instance_id) == (
+            report.job,
+            report.instance_id,
+        ):
             return ""  # nobody has taken the job over yet: a nomination alone moves nothing
         return "another node is nominated to run the coordinator"
     node = ports.nodes.get(report.instance_id)
@@ -163,12 +168,12 @@ def _not_the_coordinators(ports: Ports, report: JobReport, elastic: ElasticTag) 
 def _job(ports: Ports, news: JobFacts) -> IntakeOutcome:
     cluster = news.report.cluster
     for _ in range(ATTEMPTS):
-        known, version = ports.jobs.get(cluster)
-        merged = known.join(news) if known is not None else news
-        if merged == known:
-            return IntakeOutcome("unchanged" if known == news else "stale", cluster=cluster)
+        stored, version = ports.jobs.get(cluster)
+        merged = stored.join(news) if stored is not None else news
+        if merged == stored:
+            return IntakeOutcome("unchanged" if stored == news else "stale", cluster=cluster)
         try:
-            ports.jobs.put(cluster, merged, version, wake=matters(known, merged))
+            ports.jobs.put(cluster, merged, version, wake=matters(stored, merged))
         except Conflict:
             continue
         ports.metrics.gauges(cluster, gauges_of(merged.report))

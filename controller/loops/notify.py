@@ -1,4 +1,4 @@
-"""Sends alarms to the stage's webhook. On its own: no decision waits for it, or fails with it.
+"""Send alarms to the stage's webhook, separately: no decision waits for it, or fails with it.
 
 1. gather: the webhook, if there is one, and whether the message was sent before
 2. claim it, so that of two deliveries at once one sends
@@ -33,10 +33,10 @@ class StoredNotice:
 
 
 class Notices(Protocol):
-    """Which messages were sent, for a day."""
+    """Which messages were sent, kept for a day."""
 
     def get(self, message: str) -> StoredNotice | None:
-        """A consistent read."""
+        """Read one notice, consistently."""
 
     def put(self, message: str, notice: StoredNotice) -> None:
         """Write over `notice.version`; 0: there is none. Raises Conflict."""
@@ -44,12 +44,12 @@ class Notices(Protocol):
 
 class Secrets(Protocol):
     def webhook(self) -> str | None:
-        """Raises Misconfigured when it is not kept as a secret."""
+        """The webhook's setting. Raises Misconfigured when it is not stored as a secret."""
 
 
 class Sender(Protocol):
     def post(self, webhook: Webhook, payload: Mapping[str, Any]) -> None:
-        """Returns once it was taken. Raises RetryLater or GiveUp, neither of which tells the address."""
+        """Post, and return once it was accepted. Raises RetryLater or GiveUp, neither of which contains the address."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Notified:
 
 
 def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified:
-    """Raises RetryLater or GiveUp for what could not be sent."""
+    """Send the alarm, unless it was sent. Raises RetryLater or GiveUp when it could not be."""
     secret = ports.secrets.webhook()
     if secret is None:
         return Notified(skipped="the stage has no webhook")
@@ -92,12 +92,14 @@ def notify(ports: NotifyPorts, event: Mapping[str, Any], stage: str) -> Notified
 
 
 def _claimed(ports: NotifyPorts, message: str) -> int | None:
-    """The version to remember the outcome over; None: it was sent, or is just being sent."""
+    """The version over which to store the outcome; None: it was sent, or is being sent."""
     now = ports.clock()
-    known = ports.notices.get(message)
-    if known is not None and (known.state == "sent" or (known.state == "claimed" and now - known.at < CLAIM_SECONDS)):
+    stored = ports.notices.get(message)
+    if stored is not None and (
+        stored.state == "sent" or (stored.state == "claimed" and now - stored.at < CLAIM_SECONDS)
+    ):
         return None
-    version = known.version if known is not None else 0
+    version = stored.version if stored is not None else 0
     try:
         ports.notices.put(message, StoredNotice("claimed", now, version))
     except Conflict:
@@ -106,7 +108,7 @@ def _claimed(ports: NotifyPorts, message: str) -> int | None:
 
 
 def _remember(ports: NotifyPorts, message: str, version: int, state: SentState) -> None:
-    """What cannot be remembered costs a repetition at most."""
+    """Store the outcome. A failure costs one repetition at most."""
     try:
         ports.notices.put(message, StoredNotice(state, ports.clock(), version))
     except ControllerError as error:

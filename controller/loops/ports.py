@@ -1,7 +1,7 @@
-"""What the shell needs of the world. Adapters implement these for AWS, the tests' fakes in memory.
+"""Ports to the world; adapters implement them for AWS, the tests' fakes in memory.
 
 Every method may raise errors.RetryLater (throttled, network) or errors.GiveUp (refused, misconfigured). A read that
-returns, returns everything: a failed or missing page is an error, never a shorter answer.
+returns is complete: a failed or missing page is an error, never a shorter answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class StoredNode:
-    """`version` is what a conditional write must still find; 0: the item does not exist yet. `pending`: its last write
-    woke the stream.
+    """A node's facts. `version` is what a conditional write must still find; 0: the item does not exist yet. `pending`:
+    its last write woke the stream.
     """
 
     facts: NodeFacts
@@ -33,7 +33,7 @@ class StoredNode:
 
 @dataclass(frozen=True)
 class StoredMembership:
-    """`published` is the revision that was last seen to be in the parameter store."""
+    """A cluster's membership. `published` is the revision last seen in the parameter store."""
 
     membership: Membership
     published: int
@@ -42,8 +42,8 @@ class StoredMembership:
 
 @dataclass(frozen=True)
 class StoredTurn:
-    """Whose turn it is to tell people of a cluster: that of the run with this `number`, `until` then or until it has
-    ended it. `left`: the instances that other runs left to it.
+    """Which run may announce a cluster's statuses: the one with this `number`, until `until` or until it ends its turn.
+    `left`: instances that other runs left to it.
     """
 
     number: int = 0
@@ -81,7 +81,7 @@ class SeenMember:
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """As `StoredNode`."""
+    """A group's facts, versioned as `StoredNode`."""
 
     facts: GroupFacts
     version: int
@@ -95,8 +95,8 @@ class TrailEntry:
 
 @dataclass(frozen=True)
 class Wake:
-    """What a batch of stream records asks for. `ticked`: look also at what only time or a lost write can have
-    changed. `surveyed`: those of `ticked` of which a complete resync has just written what it saw.
+    """What to look at after a batch of stream records. `ticked`: look also for changes by time alone, or by a lost
+    write. `surveyed`: those of `ticked` whose complete resync has just been written.
     """
 
     nodes: Mapping[str, StoredNode] = field(default_factory=dict)
@@ -107,10 +107,10 @@ class Wake:
 
 
 class Nodes(Protocol):
-    """The facts, one item an instance."""
+    """The node facts, one item per instance."""
 
     def get(self, instance: str) -> StoredNode | None:
-        """A consistent read."""
+        """Read one node, consistently."""
 
     def get_many(self, instances: Iterable[str]) -> Mapping[str, StoredNode]:
         """Consistent reads; instances without facts are left out."""
@@ -119,20 +119,20 @@ class Nodes(Protocol):
         """Write over version `node.version`. Raises Conflict when the item has another one."""
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredNode]:
-        """By the index, so a moment old; consistent reads confirm what matters."""
+        """The cluster's nodes by the index, so slightly stale; consistent reads confirm what matters."""
 
 
 class GroupRecords(Protocol):
-    """The facts about Auto Scaling groups, one item a group."""
+    """The facts about Auto Scaling groups, one item per group."""
 
     def get(self, group: str) -> StoredGroup | None:
-        """A consistent read."""
+        """Read one group, consistently."""
 
     def put(self, stored: StoredGroup, *, wake: bool) -> None:
         """Write over `stored.version`. Raises Conflict."""
 
     def of_cluster(self, cluster: str) -> Mapping[str, StoredGroup]:
-        """The groups that carry the cluster's tag; by the index, so a moment old."""
+        """The groups that carry the cluster's tag; by the index, so slightly stale."""
 
 
 class Jobs(Protocol):
@@ -147,19 +147,19 @@ class Clusters(Protocol):
     """Each cluster's own items: its membership, turn, ticks and audit trail."""
 
     def get(self, cluster: str) -> StoredMembership:
-        """A consistent read; an empty membership of version 0 when there is none."""
+        """Read the membership, consistently; an empty one of version 0 when there is none."""
 
     def put(self, cluster: str, stored: StoredMembership) -> None:
         """Write over `stored.version`. Raises Conflict."""
 
     def turn(self, cluster: str) -> StoredTurn:
-        """A consistent read; one that is over, of version 0, when there is none."""
+        """Read whose turn it is to announce statuses, consistently; an ended turn of version 0 when there is none."""
 
     def put_turn(self, cluster: str, turn: StoredTurn) -> None:
         """Write over `turn.version`. Raises Conflict."""
 
     def tick(self, cluster: str, at: float, *, surveyed: bool) -> None:
-        """Have the cluster looked at, though nothing was seen. `surveyed`: a complete resync was written before."""
+        """Have the cluster looked at, although no event came. `surveyed`: a complete resync was written before."""
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
         """Add to the audit trail."""
@@ -168,7 +168,7 @@ class Clusters(Protocol):
         """The audit trail from `since` on, oldest first."""
 
     def pointer(self, cluster: str) -> str:
-        """Which item holds the full list, as `<pk>/<sk>`, for `Target.pointer`."""
+        """The item with the full member list, as `<pk>/<sk>`, for `Target.pointer`."""
 
 
 class Parameters(Protocol):
@@ -176,7 +176,7 @@ class Parameters(Protocol):
         """The JSON of every cluster's policy parameter, by cluster name."""
 
     def stages(self) -> Mapping[str, str]:
-        """All parameters below `STAGES`, by name: where the controllers of this account have their things."""
+        """All parameters below `STAGES`, by name: where the controllers of this account have their resources."""
 
     def target(self, cluster: str) -> str | None:
         """The JSON in the parameter `target`."""
@@ -184,7 +184,7 @@ class Parameters(Protocol):
     def put_target(self, cluster: str, target: Target, pointer: str) -> None: ...
 
     def put_policy(self, cluster: str, text: str, *, overwrite: bool) -> bool:
-        """False: there is one already, and it was not to be overwritten."""
+        """Write the policy. False: there is one already, and `overwrite` is not set."""
 
     def delete(self, cluster: str) -> Sequence[str]:
         """Delete all parameters of the cluster; returns their names."""
@@ -192,7 +192,7 @@ class Parameters(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """For which instances a call had no effect: EC2 does not know (of) them, or it refused them for a reason."""
+    """Instances for which a call had no effect: EC2 does not know them, or refused them for a reason."""
 
     missing: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -212,27 +212,27 @@ class Instances(Protocol):
         """Those of the instances that EC2 shows; one that is missing proves nothing."""
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
-        """Tag many at once. One that cannot be tagged does not keep the others from being tagged. What would be sent
-        after `until` is not sent, repetitions included: raises RetryLater.
+        """Tag many at once; one failure does not stop the others. Nothing is sent or repeated after `until`: raises
+        RetryLater.
         """
 
     def untag(self, instances: Sequence[str], key: str) -> Batch:
-        """As `tag`."""
+        """Remove the tag, in batches as `tag`."""
 
     def terminate(self, instances: Sequence[str]) -> Batch:
-        """As `tag`."""
+        """Terminate the instances, in batches as `tag`."""
 
     def start(self, instances: Sequence[str]) -> Batch:
-        """As `tag`."""
+        """Start the instances, in batches as `tag`."""
 
     def stop(self, instances: Sequence[str]) -> Batch:
-        """As `tag`. The instances keep their disks."""
+        """Stop the instances, in batches as `tag`. They keep their disks."""
 
     def reboot(self, instances: Sequence[str]) -> Batch:
-        """As `tag`. They run all the while, as EC2 has it."""
+        """Reboot the instances, in batches as `tag`. EC2 shows them as running all the while."""
 
     def give_profile(self, instance: str, profile: str) -> None:
-        """Its instance profile from now on, by ARN, in the place of the one that it has. Raises Refused."""
+        """Replace the instance's profile, by ARN. Raises Refused."""
 
 
 class Groups(Protocol):
@@ -244,39 +244,43 @@ class Groups(Protocol):
     def complete(
         self, instance: str, group: str, hook: str, token: str | None, result: Literal["CONTINUE", "ABANDON"]
     ) -> bool:
-        """False: there was no such action any more, which is as good as done."""
+        """Complete the lifecycle action. False: it no longer exists, which is as good."""
 
     def heartbeat(self, instance: str, group: str, hook: str, token: str | None) -> bool:
-        """False: there is no such action any more."""
+        """Extend the lifecycle action. False: it no longer exists."""
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """False: it is no member of the group any more. Raises Refused, with `decrement` for one at its minimum."""
+        """Terminate the member. False: it is no member any more. Raises Refused, with `decrement` for a group at its
+        minimum.
+        """
 
     def protect(self, instances: Sequence[str], group: str) -> None: ...
 
     def tagged(self, key: str) -> Mapping[str, str]:
-        """The groups that carry the tag key, with its value. Whoever may tag a group decides that."""
+        """The groups that carry the tag key, with its value. Whoever may tag a group can set it."""
 
     def of_own_stacks(self, key: str) -> Mapping[str, str]:
-        """Those of `tagged` that the CloudFormation stack made whose name is the value. That nobody can write."""
+        """Those of `tagged` that were created by the CloudFormation stack named by the value, which nobody can
+        forge.
+        """
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """Groups that do not exist are left out."""
+        """Sizes by group; groups that do not exist are left out."""
 
     def suspend_replacement(self, group: str) -> None:
-        """From here on it replaces no member that does not run. It launches and ends as it is told all the same."""
+        """Stop the group from replacing members that do not run. It still launches and terminates on request."""
 
     def resume_replacement(self, group: str) -> None:
-        """As before; a member that does not run now is replaced."""
+        """Undo `suspend_replacement`; a member that does not run then is replaced."""
 
     def suspend_launches(self, group: str) -> None:
-        """From here on it launches nothing, whatever it lacks. What runs stays, and ends as it is told."""
+        """Stop the group from launching, whatever it lacks. Running members stay, and are terminated on request."""
 
     def resume_launches(self, group: str) -> None:
-        """As before: it launches what it lacks."""
+        """Undo `suspend_launches`: the group launches what it lacks."""
 
     def set_desired(self, group: str, desired: int) -> None:
-        """At once, without the group's cool-down."""
+        """Set the desired capacity at once, without the group's cool-down."""
 
 
 class Metrics(Protocol):
@@ -285,7 +289,7 @@ class Metrics(Protocol):
     def count(self, name: str, cluster: str, value: int = 1) -> None: ...
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """How things stand, by name."""
+        """Record the current values, by name."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Puts a cluster's target where the coordinator reads it, and knows whether it is there.
+"""Publish a cluster's target where the coordinator reads it, and check that it is there.
 
-The parameter store has no compare-and-set. So the membership is settled in the cluster's item first; whoever then
-writes the parameter looks at the item again afterwards, and writes once more if it has moved on: the last writer always
+The parameter store has no compare-and-set. So the membership is first settled in the cluster's item; whoever then
+writes the parameter reads the item again afterwards, and writes once more if it has changed: the last writer always
 leaves the newest revision.
 
-A revision has one content, as far as this table knows. Where the parameter says otherwise somebody else writes it, or
-the table is of a backup: it is not overwritten, people are told, and the next tick goes on above it.
+A revision has one content, as far as this table knows. Where the parameter differs, another controller writes it, or
+the table is of a backup: it is not overwritten, an alarm is raised, and the next tick continues with a higher revision.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ ATTEMPTS = 5
 
 
 def publish(ports: Ports, cluster: str, revision: int) -> Membership | None:
-    """At least `revision`. Returns the membership that was put into the parameter; None when another run has published
-    a later one.
-
-    Raises Disputed, RetryLater when it does not come to rest, and what the ports raise.
+    """Publish at least `revision`. Returns the membership in the parameter; None when another run has published a later
+    one. Raises Disputed, RetryLater when other runs keep changing it, and what the ports raise.
     """
     stored = ports.clusters.get(cluster)
     if stored.published > revision:
@@ -59,32 +57,31 @@ def _put(ports: Ports, cluster: str, stored: StoredMembership) -> Membership:
 
 
 def published_revision(ports: Ports, cluster: str, membership: Membership) -> int:
-    """The revision in the parameter; -1 when there is none. Raises Disputed when it is the membership's own revision,
+    """The revision in the parameter; -1 when there is none. Raises Disputed when it is the membership's own revision
     with other content.
     """
-    found = parameter_target(ports, cluster)
-    if found is None:
+    published = parameter_target(ports, cluster)
+    if published is None:
         return -1
-    problem = disputed(cluster, found, membership)
+    problem = disputed(cluster, published, membership)
     if problem:
         raise Disputed(problem)
-    return found.revision
+    return published.revision
 
 
-def disputed(cluster: str, found: Target, membership: Membership) -> str:
-    """Says that `found` is of the membership's revision, with other content; "" when it is not. Pure."""
-    if not found.contradicts(membership.target):
+def disputed(cluster: str, published: Target, membership: Membership) -> str:
+    """A message when `published` has the membership's revision with other content; "" when it has not. Pure."""
+    if not published.contradicts(membership.target):
         return ""
-    by = f"the controller of stage {found.stage}" if found.stage else "somebody who names no stage"
+    by = f"stage {published.stage}" if published.stage else "an unnamed stage"
     return (
-        f"the parameter target of {cluster} holds revision {found.revision} with {found.count} members, written by "
-        f"{by}, and this controller's revision {found.revision} has {len(membership.members)}: two controllers "
-        "serve this cluster (name its stage in its policy), or somebody wrote the parameter by hand"
+        f"two targets of {cluster} have revision {published.revision}: {published.count} members in the parameter, "
+        f"by {by}, {len(membership.members)} in the table; name its stage in its policy, and edit no target by hand"
     )
 
 
 def parameter_target(ports: Ports, cluster: str) -> Target | None:
-    """What the parameter holds; None when there is none or it is not a target."""
+    """The target in the parameter; None when there is none or it cannot be parsed."""
     text = ports.parameters.target(cluster)
     try:
         return Target.model_validate_json(text) if text is not None else None

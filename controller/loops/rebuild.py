@@ -1,5 +1,5 @@
-"""A controller whose table is empty, under a job that runs: it takes over what it once published, and decides nothing
-before it knows again what it knew.
+"""Recover from an empty table while a job runs: take over the published target, and decide nothing before the state is
+restored.
 
 1. a resync reads EC2 and Auto Scaling and writes the nodes' facts, as ever; its tick says that it was complete
 2. at that tick the membership is taken over from the parameter `target`, and its members count as prepared, or they
@@ -30,7 +30,7 @@ log = logging.getLogger("dyntrain.rebuild")
 
 def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMembership | None:
     """The cluster's membership; None: it has been lost, and cannot be rebuilt yet. `surveyed`: a complete resync has
-    just written what it saw.
+    just been written.
     """
     stored = ports.clusters.get(cluster)
     if stored.version:
@@ -44,27 +44,29 @@ def membership_of(ports: Ports, cluster: str, *, surveyed: bool) -> StoredMember
     return _rebuilt(ports, cluster, _target(cluster, text), stored)
 
 
-def awaits_job(membership: Membership, heard: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
-    """Whether a rebuilt membership still waits for its coordinator's word."""
-    if membership.rebuilt_at is None or membership.finished or heard is not None:
+def awaits_job(membership: Membership, job_facts: JobFacts | None, policy: ClusterPolicy, now: float) -> bool:
+    """Whether a rebuilt membership still waits for its coordinator's report."""
+    if membership.rebuilt_at is None or membership.finished or job_facts is not None:
         return False
     return now - membership.rebuilt_at <= policy.takeover_seconds
 
 
 def take_members(
-    ports: Ports, rules: Rules, stored: StoredMembership, heard: JobFacts | None, nodes: Iterable[NodeFacts]
+    ports: Ports, rules: Rules, stored: StoredMembership, job_facts: JobFacts | None, nodes: Iterable[NodeFacts]
 ) -> None:
-    """Where the target did not list its members: their list was in the table. A lost race is left to its winner."""
+    """Take over members where the target did not list them (their list was in the lost table). A lost race is left to
+    its winner.
+    """
     cluster = rules.policy.cluster
     now = ports.clock()
-    membership = completed(stored.membership, heard, _wished(nodes, rules, now))
+    membership = completed(stored.membership, job_facts, _wished(nodes, rules, now))
     _believe(ports, cluster, membership.members, now)
     with suppress(Conflict):
         ports.clusters.put(cluster, replace(stored, membership=membership))
 
 
 def _wished(nodes: Iterable[NodeFacts], rules: Rules, now: float) -> list[str]:
-    """Base nodes first."""
+    """The instances that are asked for, base nodes first."""
     views = [view(facts, rules, now) for facts in nodes if not facts.terminated]
     base = [seen.instance for seen in views if seen.base and seen.owned]
     elastic = [seen.instance for seen in views if seen.elastic and not seen.base]
@@ -76,19 +78,18 @@ def _target(cluster: str, text: str) -> Target:
         return Target.model_validate_json(text)
     except ValidationError as error:
         raise GiveUp(
-            f"the table has lost {cluster}, and its parameter `target` cannot be read to rebuild it "
-            f"({error.error_count()} problems): put its last good version back (`aws ssm get-parameter-history`), "
-            "or delete it to begin anew"
+            f"the table has lost {cluster}, and its parameter `target` is invalid ({error.error_count()} problems): "
+            "restore an earlier version (`aws ssm get-parameter-history`), or delete it to start over"
         ) from error
 
 
 def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembership) -> StoredMembership:
     now = ports.clock()
     membership = taken_over(target, ports.nodes.of_cluster(cluster), now)
-    _believe(ports, cluster, membership.members, now)  # first: written twice does no harm, and left out it would
-    taken = replace(stored, membership=membership, published=membership.revision)
+    _believe(ports, cluster, membership.members, now)  # first: writing it twice is harmless, missing it is not
+    rebuilt = replace(stored, membership=membership, published=membership.revision)
     try:
-        ports.clusters.put(cluster, taken)
+        ports.clusters.put(cluster, rebuilt)
     except Conflict as error:
         raise RetryLater(f"{cluster} is being rebuilt by another run") from error
     entry = Rebuilt(
@@ -98,12 +99,12 @@ def _rebuilt(ports: Ports, cluster: str, target: Target, stored: StoredMembershi
     )
     ports.clusters.record(cluster, now, [entry])
     log.error("rebuilt", extra={"cluster": cluster, **entry.fields()})
-    return replace(taken, version=stored.version + 1)
+    return replace(rebuilt, version=stored.version + 1)
 
 
 def _believe(ports: Ports, cluster: str, members: Iterable[str], now: float) -> None:
-    """Attempt 0: any report of a node itself overrules it."""
-    said = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
+    """Record the members as prepared, with attempt 0: any report of a node itself overrides it."""
+    preparation = Preparation(attempt=0, at=now, outcome="prepared", reason="it was in the target that is published")
     for instance in members:
-        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=said)
+        facts = NodeFacts(instance=instance, named=Named(at=0.0, cluster=cluster), preparation=preparation)
         merge(ports, facts, wake=False)

@@ -1,4 +1,4 @@
-"""The clusters that exist: their policies from the parameter store, remembered for a short time."""
+"""The existing clusters: their policies from the parameter store, cached for a short time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ MISS_SECONDS = 2.0  # a cluster that is not known may have been made just now
 
 
 class Registry:
-    """Policies by cluster. An invalid one is reported and skipped: it must not stop the other clusters.
-
-    Those of another stage than `stage` are not there at all; None: of no stage in particular, so all are.
+    """Policies by cluster. An invalid one is reported and skipped: it must not stop the other clusters. Clusters of
+    another stage than `stage` are left out; None: all are served.
     """
 
     def __init__(self, parameters: Parameters, clock: Clock, stage: str | None = None) -> None:
@@ -84,9 +83,9 @@ class Registry:
 
 
 def _stage_in(text: str) -> str | None:
-    """Whose it is to tell that a policy is not valid; None: it does not say."""
+    """The stage that an invalid policy names, which then reports it; None when it names none."""
     with suppress(ValueError):
-        found = json.loads(text)
-        stage = found.get("stage") if isinstance(found, dict) else None
+        policy = json.loads(text)
+        stage = policy.get("stage") if isinstance(policy, dict) else None
         return stage if isinstance(stage, str) else None
     return None

@@ -1,8 +1,9 @@
-"""Level, not edge: reads EC2 and Auto Scaling, turns what differs into facts, and has every cluster looked at.
+"""Reconcile by state, not by event: read EC2 and Auto Scaling, store what differs as facts, and have every cluster
+looked at.
 
 1. tick: each cluster is looked at this period, whatever the reads do
 2. gather: all instances and group members of all clusters; a read that fails changes nothing
-3. decide: which nodes look different with what was read
+3. decide: which nodes look different after this reading
 4. apply: write those facts
 """
 
@@ -49,8 +50,8 @@ log = logging.getLogger("dyntrain.resync")
 
 @dataclass(frozen=True)
 class Resynced:
-    """`complete` False: a read failed, and nothing but the ticks was written. `held`: clusters whose losses wait for a
-    second reading.
+    """The result of a resync. `complete` False: a read failed, and nothing but the ticks was written. `held`: clusters
+    whose losses wait for a second reading.
     """
 
     clusters: int
@@ -62,8 +63,8 @@ class Resynced:
 
 @dataclass(frozen=True)
 class ResyncReading:
-    """Everything that one resync read. `owners`: the cluster of each group, registered or made by its stack;
-    `asked`: by id, seen or not; `templates`: the cluster from whose launch template an instance came.
+    """Everything that one resync read. `owners`: the cluster of each group, by registration or by its stack; `queried`:
+    instances described by id, shown or not; `templates`: the cluster whose launch template an instance came from.
     """
 
     started: float
@@ -71,13 +72,13 @@ class ResyncReading:
     members: Sequence[SeenMember]
     hooks: Mapping[str, Mapping[str, str]]
     owners: Mapping[str, str]
-    asked: frozenset[str]
+    queried: frozenset[str]
     templates: Mapping[str, str]
 
 
 def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
     policies = registry.all()
-    for cluster in registry.problems():  # each time, so that the alarm stays for as long as nobody looks after it
+    for cluster in registry.problems():  # each time, so that the alarm stays until somebody fixes it
         ports.metrics.count(POLICY_INVALID, cluster)
     started = ports.clock()
     try:
@@ -92,9 +93,9 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
         return Resynced(len(policies), 0, 0, complete=False)
     different: list[tuple[NodeFacts, StoredNode | None]] = []
     for news in _news(policies, stored, reading, elastic):
-        known = stored.get(news.instance) or ports.nodes.get(news.instance)
-        if _differs(known, news, policies, elastic, started):
-            different.append((news, known))
+        stored_node = stored.get(news.instance) or ports.nodes.get(news.instance)
+        if _differs(stored_node, news, policies, elastic, started):
+            different.append((news, stored_node))
     doubts = doubted(ports, policies, stored, different, elastic, started)
     written = sum(
         merge(ports, news, wake=True, known=known) is None
@@ -108,40 +109,40 @@ def resync(ports: Ports, registry: Registry, elastic: ElasticTag) -> Resynced:
 
 
 def facts_of_instance(
-    seen: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
+    instance: SeenInstance, started: float, elastic: ElasticTag, template: str | None = None
 ) -> NodeFacts:
-    """What a describe call that began at `started` says of an instance. `template`: the cluster whose launch template
-    it came from, if known.
+    """Facts from a describe call that began at `started`. `template`: the cluster whose launch template it came from,
+    if known.
     """
-    cluster = named_by(seen.tags, [], elastic) or template
+    cluster = named_by(instance.tags, [], elastic) or template
     return NodeFacts(
-        instance=seen.instance,
+        instance=instance.instance,
         named=Named(at=started, cluster=cluster) if cluster else None,
         template=Named(at=started, cluster=template) if template else None,
-        based=base_tag(seen.tags, started),
-        wished=wished_by(seen.tags, (), elastic, started),
-        tags_read=TagsRead(started=started, tags=read_tags(seen.tags, elastic)),
+        based=base_tag(instance.tags, started),
+        wished=wished_by(instance.tags, (), elastic, started),
+        tags_read=TagsRead(started=started, tags=read_tags(instance.tags, elastic)),
         state_read=StateRead(
-            started=started, state=seen.state, launched_at=seen.launched_at, private_ip=seen.private_ip
+            started=started, state=instance.state, launched_at=instance.launched_at, private_ip=instance.private_ip
         ),
-        machine=Machine(started=started, type=seen.type, market=seen.market) if seen.type else None,
-        terminated=seen.state == "terminated",
+        machine=Machine(started=started, type=instance.type, market=instance.market) if instance.type else None,
+        terminated=instance.state == "terminated",
     )
 
 
-def facts_of_member(seen: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
-    """`hooks` are those of the group whose events may have been lost: a member that waits is then answered by instance
-    id.
+def facts_of_member(member: SeenMember, started: float, cluster: str, hooks: Mapping[str, str]) -> NodeFacts:
+    """Facts of a group's member. `hooks` are the group's, for lost events: a waiting member is then answered by
+    instance id.
     """
     waiting = {
-        f"{name}@{started:.0f}": Hook(at=started, group=seen.group, hook=name, transition=seen.waits, token=None)
+        f"{name}@{started:.0f}": Hook(at=started, group=member.group, hook=name, transition=member.waits, token=None)
         for name, transition in hooks.items()
-        if seen.waits is not None and transition == seen.waits
+        if member.waits is not None and transition == member.waits
     }
     return NodeFacts(
-        instance=seen.instance,
+        instance=member.instance,
         named=Named(at=started, cluster=cluster),
-        group_read=GroupRead(started=started, group=seen.group, phase=seen.phase, protected=seen.protected),
+        group_read=GroupRead(started=started, group=member.group, phase=member.phase, protected=member.protected),
         hooks=waiting,
     )
 
@@ -175,9 +176,9 @@ def _read(
     }
     seen_by_now = {**launched, **{seen.instance: seen for seen in tagged}}
     missed = living - set(seen_by_now)
-    asked = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
-    found = ports.instances.by_id(sorted(asked)) if asked else ()
-    return ResyncReading(started, [*seen_by_now.values(), *found], members, hooks, owners, asked, templates)
+    queried = frozenset(instance for instance in missed if _time_to_ask(stored.get(instance), policies, started))
+    described = ports.instances.by_id(sorted(queried)) if queried else ()
+    return ResyncReading(started, [*seen_by_now.values(), *described], members, hooks, owners, queried, templates)
 
 
 def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy], now: float) -> bool:
@@ -187,23 +188,25 @@ def _time_to_ask(node: StoredNode | None, policies: Mapping[str, ClusterPolicy],
 
 
 def _record_groups(ports: Ports, policies: Mapping[str, ClusterPolicy], reading: ResyncReading) -> None:
-    """Which groups the clusters' own stacks made, for those who have only a group's name. Written when it changes."""
+    """Store which groups the clusters' own stacks created, for code that has only a group's name. Written when it
+    changes.
+    """
     registered = {group for policy in policies.values() for group in policy.groups}
-    made = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
-    known = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
-    for group in sorted(made.keys() | known.keys()):
-        cluster = made.get(group, "")
-        if known.get(group, "") != cluster:
+    of_stacks = {group: cluster for group, cluster in reading.owners.items() if group not in registered}
+    recorded = {group: cluster for cluster in policies for group in ports.group_records.of_cluster(cluster)}
+    for group in sorted(of_stacks.keys() | recorded.keys()):
+        cluster = of_stacks.get(group, "")
+        if recorded.get(group, "") != cluster:
             merge_group(ports, GroupFacts(group=group, named=Named(at=reading.started, cluster=cluster)), wake=False)
 
 
 def _remember(ports: Ports, stored: Mapping[str, StoredNode], reading: ResyncReading, doubts: Doubts) -> None:
-    """Who was not to be seen, and whose loss waits for a second reading: notes that wake nobody."""
+    """Store instances that EC2 did not show, and losses that wait for a second reading; such notes wake nobody."""
     seen = {instance.instance for instance in reading.instances}
     for instance, node in stored.items():
         times = unseen_times(node.facts)
         unseen = doubt = None
-        if instance in reading.asked and instance not in seen:
+        if instance in reading.queried and instance not in seen:
             unseen = Unseen(at=reading.started, times=times + 1)
             log.error("EC2 does not show an instance", extra={"instance": instance, "times": times + 1})
         elif times and instance in seen:
@@ -220,9 +223,9 @@ def _news(
 ) -> list[NodeFacts]:
     news: dict[str, list[NodeFacts]] = {}
     started = reading.started
-    for seen in reading.instances:
-        news.setdefault(seen.instance, []).append(
-            facts_of_instance(seen, started, elastic, reading.templates.get(seen.instance))
+    for described in reading.instances:
+        news.setdefault(described.instance, []).append(
+            facts_of_instance(described, started, elastic, reading.templates.get(described.instance))
         )
     for member in reading.members:
         policy = policies[reading.owners[member.group]]
@@ -248,7 +251,7 @@ def _news(
 
 
 def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bool:
-    """Whether the member waits for an action that nobody told of, and was not answered a moment ago either."""
+    """Whether the member waits for a lifecycle action of which no event came, and was not answered recently."""
     hooks = known.facts.hooks if known is not None else {}
     acks = known.facts.acks if known is not None else NONE
     answers = [acks.answers.get(key) for key, hook in hooks.items() if hook.transition == member.waits]
@@ -258,7 +261,7 @@ def _unheard(known: StoredNode | None, member: SeenMember, settled: float) -> bo
 def _differs(
     known: StoredNode | None, news: NodeFacts, policies: Mapping[str, ClusterPolicy], elastic: ElasticTag, now: float
 ) -> bool:
-    """Whether the node would look different, were this read written down; a read that confirms what is known is not."""
+    """Whether storing this reading would change how the node looks; a reading that confirms the facts does not."""
     before = known.facts if known is not None else NodeFacts(instance=news.instance)
     after = before.join(news)
     cluster = after.named.cluster if after.named is not None else None
@@ -270,8 +273,8 @@ def _differs(
 
 @dataclass(frozen=True)
 class _Appearance:
-    """What of a node's facts anybody decides by. `pending`: its lifecycle actions; `unprotected`: its group may end it,
-    although it is a base node.
+    """The facts of a node that decisions depend on. `pending`: its lifecycle actions; `unprotected`: its group may end
+    it, although it is a base node.
     """
 
     cluster: str | None
@@ -280,7 +283,7 @@ class _Appearance:
     base: bool
     state: InstanceState | None
     terminated: bool
-    asked: bool
+    requested: bool
     group: str | None
     phase: Phase | None
     mirror: str | None
@@ -293,24 +296,24 @@ class _Appearance:
 
 
 def _appearance(facts: NodeFacts, rules: Rules, now: float) -> _Appearance:
-    seen = view(facts, rules, now)
+    node_view = view(facts, rules, now)
     return _Appearance(
         cluster=facts.named.cluster if facts.named is not None else None,
-        tags={k: v for k, v in seen.tags.items() if k != STATUS_TAG} if seen.tags is not None else None,
-        elastic=seen.elastic,
-        base=seen.base,
-        state=seen.state,
-        terminated=seen.terminated,
-        asked=seen.asked,
-        group=seen.group,
-        phase=seen.phase,
-        mirror=seen.mirror,
-        preparation=seen.preparation,
+        tags={k: v for k, v in node_view.tags.items() if k != STATUS_TAG} if node_view.tags is not None else None,
+        elastic=node_view.elastic,
+        base=node_view.base,
+        state=node_view.state,
+        terminated=node_view.terminated,
+        requested=node_view.requested,
+        group=node_view.group,
+        phase=node_view.phase,
+        mirror=node_view.mirror,
+        preparation=node_view.preparation,
         pending=frozenset((hook.group, hook.hook, hook.transition) for hook in facts.hooks.values()),
-        unprotected=seen.base and facts.group_read is not None and facts.group_read.protected is False,
-        launched=seen.launched,
+        unprotected=node_view.base and facts.group_read is not None and facts.group_read.protected is False,
+        launched=node_view.launched,
         machine=(facts.machine.type, facts.machine.market) if facts.machine is not None else None,
-        closed=seen.closed is not None,
+        closed=node_view.closed is not None,
     )
 
 

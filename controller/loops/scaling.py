@@ -1,4 +1,4 @@
-"""Answers failed launches of a cluster's groups (the decisions are in `capacity`).
+"""Respond to failed launches of a cluster's groups (the decisions are in `capacity`).
 
 1. gather: the group's facts; its size, only when something may have to be decided
 2. decide: pure
@@ -26,8 +26,9 @@ log = logging.getLogger("dyntrain.scaling")
 def settle_capacity(
     ports: Ports, rules: Rules, decision: Decision, concerned: frozenset[str], *, every: bool
 ) -> tuple[SetDesiredCapacity, ...]:
-    """The groups in `concerned`, or `every` group of the cluster, except those whose size `decision` has just lowered:
-    the next tick knows how far. Returns what was set. Raises RetryLater; a lost race is left to its winner.
+    """Handle the groups in `concerned`, or with `every` all groups of the cluster, except those whose size `decision`
+    has just lowered: the next tick knows how far. Returns what was set. Raises RetryLater; a lost race is left to its
+    winner.
     """
     moving = {action.group for action in decision.actions if isinstance(action, TerminateInGroup) and action.decrement}
     done: list[SetDesiredCapacity] = []
@@ -48,12 +49,14 @@ def settle_capacity(
 
 
 def _rests(decision: Decision) -> bool:
-    """After the job, and in a closed cluster, a group is not filled back: what it launches would be ended at once."""
+    """Whether the groups are left as they are: after the job, and in a closed cluster, a launch would be ended
+    at once.
+    """
     return decision.job.over or decision.ending is not None
 
 
 def _lowered(decision: Decision, group: GroupFacts) -> int:
-    """How many members the controller has ended with their places, since it last set the group's size."""
+    """How many members the controller has ended together with their places since it last set the group's size."""
     since = group.capacity.at if group.capacity is not None else 0.0
     ends = (node.view.facts.acks.terminate for node in decision.nodes)
     return sum(end is not None and end.lowered and end.group == group.group and end.at > since for end in ends)
@@ -76,7 +79,7 @@ def _apply(ports: Ports, rules: Rules, stored: StoredGroup, plan: CapacityPlan) 
         after = stored.facts.model_copy(update={"capacity": plan.memory.model_copy(update={"done": True})})
         ports.group_records.put(StoredGroup(after, stored.version + 1), wake=False)
     except Conflict:
-        log.info("another pass answers for the group", extra={"cluster": cluster, "group": group})
+        log.info("another pass handles the group", extra={"cluster": cluster, "group": group})
         return []
     ports.clusters.record(cluster, ports.clock(), performed.trail)
     if plan.why == "LOWERED":

@@ -1,4 +1,6 @@
-"""Tells people what a decision has changed, in log and metrics; what the audit trail and each node remember of it."""
+"""Announce what a decision has changed, in log and metrics; write the audit trail and what each node was
+announced as.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ log = logging.getLogger("dyntrain.converge")
 
 
 def tell(ports: Ports, rules: Rules, decision: Decision) -> tuple[list[Entry], dict[str, Acks]]:
-    """Returns the entries of the trail, and by instance what it remembers to have been told."""
+    """Announce the changes. Returns the trail's entries, and by instance the announced status to remember."""
     cluster, now = rules.policy.cluster, ports.clock()
     trail: list[Entry] = []
     acks: dict[str, Acks] = {}

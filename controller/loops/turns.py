@@ -1,10 +1,11 @@
-"""One run at a time tells people how the instances of a cluster stand: in tags, log and audit trail.
+"""One run at a time announces the statuses of a cluster's instances: in tags, log and audit trail.
 
-EC2's tags have no compare-and-set. Of two runs that overlap the slower would write what it decided before the faster
-one looked: a status that goes back. So a run that has something to tell takes the cluster's turn first, and reads what
-it goes by once more. Who finds the turn taken names the instances that it leaves to the other run, which sees to them
-before it is done. A turn is short: from a run that died, or stands still, the next one takes it over with all that was
-left to it, and no tag is written after the end of a turn.
+EC2's tags have no compare-and-set. Of two overlapping runs the slower would write what it decided before the faster one
+read: a status that goes back. So a run with something to announce takes the cluster's turn first, and reads again what
+it decides by. A run that finds the turn taken leaves its instances to the other run, which handles them before it ends.
+
+A turn is short: after a run that died or hangs, the next one takes over with all that was left to it, and no tag is
+written after a turn's end.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dyntrain.controller.contract.errors import Conflict, RetryLater
 from dyntrain.controller.loops.ports import Ports
 
 TURN_SECONDS = 30.0
-LANDING_SECONDS = 5.0  # what was sent has taken effect by then, or never will
+LANDING_SECONDS = 5.0  # a request sent has taken effect by then, or never will
 ATTEMPTS = 8
 
 
 class Turn:
-    """Of one run. `left`: the instances that others left to whoever has the turn next."""
+    """One run's turn. `left`: instances that others left to whoever has the turn next."""
 
     def __init__(self, ports: Ports, cluster: str) -> None:
         self._ports, self._cluster = ports, cluster
@@ -34,9 +35,8 @@ class Turn:
         return self._number is not None
 
     def take(self, news: Iterable[str], *, wanted: bool) -> bool:
-        """Whether this run has the turn now, which it takes if it is `wanted`. Who has it instead is left the instances
-        of which there is `news`, also where this run has nothing to tell: the other one may have read what was before.
-
+        """Whether this run has the turn, which it takes if it is `wanted`. Otherwise the instances with `news` are left
+        to the run that has it, even when this run has nothing to announce: the other may have read the older state.
         Raises RetryLater.
         """
         for _ in range(ATTEMPTS):
@@ -58,12 +58,12 @@ class Turn:
 
     @property
     def until(self) -> float:
-        """Nothing may be sent after this."""
+        """The deadline after which nothing may be sent."""
         return self._until - LANDING_SECONDS
 
     def end(self, *, done: bool) -> frozenset[str]:
-        """The instances that were left to this run since, if it is `done`; else they wait, with those of before, for
-        the next run that takes the turn. Raises RetryLater.
+        """End the turn. Returns the instances left to this run meanwhile, if it is `done`; else they wait, with the
+        earlier ones, for the next turn. Raises RetryLater.
         """
         if not self.mine:
             return frozenset()

@@ -1,6 +1,4 @@
-"""Brings AWS in line with a pool's decision: desired capacity, or starting and tagging, untagging and stopping.
-Terminates nothing.
-"""
+"""Make AWS match a pool's decision: set the desired capacity, or start and tag, untag and stop. Terminates nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ log = logging.getLogger("dyntrain.pools")
 
 @dataclass(frozen=True)
 class Acted:
-    """`failures` are worth a retry; what AWS refused is in the log and the audit trail, and is asked for again at the
-    next run.
+    """Results of the actions. `failures` are worth a retry; what AWS refused is in the log and the audit trail, and is
+    tried again at the next run.
     """
 
     cluster: str
@@ -41,7 +39,7 @@ class Acted:
 def act(
     world: PoolPorts, policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
 ) -> Acted:
-    """Never raises for what AWS or the table answers."""
+    """Carry out the decision. Never raises for errors of AWS or the table."""
     ports, cluster = world.ports, policy.cluster
     performed = perform(ports, cluster, _actions(policy, decision, chosen, elastic), why="POOL")
     trail = [*performed.trail, *performed.refused]
@@ -56,8 +54,8 @@ def act(
 def _actions(
     policy: ClusterPolicy, decision: PoolDecision, chosen: InstancePlan | None, elastic: ElasticTag
 ) -> list[Action]:
-    """Untagging before stopping, starting before tagging: a stopped machine with the tag would look like one that
-    broke down.
+    """Actions in order: untag before stopping, start before tagging. A stopped machine with the tag would look
+    broken.
     """
     actions: list[Action] = []
     group = group_of(policy)

@@ -1,7 +1,7 @@
-"""Gathers what the reserved pool decides on: reservations, all instances of the account, groups and listed instances of
+"""Read what the reserved pool decides on: reservations, all instances of the account, groups and listed instances of
 every pool.
 
-Any read that fails, and any that contradicts another, leaves a problem in the reading, and nothing is decided on it.
+Any read that fails, or contradicts another, leaves a problem in the reading, and nothing is decided on it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ALSO_COPIED = ("reading_seconds", "lease_seconds", "priority", "dry_run")
 
 @dataclass(frozen=True)
 class PoolReading:
-    """`holders`: the cluster whose pool holds an instance. `sizes` by cluster; `waiting`: whose group answers failed
-    launches; `lost`: an instance that the cluster's pool holds and EC2 does not show; `closed`: why a cluster has no
-    use for any.
+    """Everything that one run read. `holders`: the cluster whose pool holds an instance. `sizes` by cluster; `waiting`:
+    whose group answers failed launches; `lost`: an instance that the cluster's pool holds and EC2 does not show;
+    `closed`: why a cluster has no use for any.
     """
 
     at: float
@@ -61,7 +61,7 @@ class PoolReading:
 
 
 def group_of(policy: ClusterPolicy) -> str | None:
-    """The group whose capacity the pool decides; None: it has none, or it cannot be told which."""
+    """The group whose capacity the pool decides; None: there is none, or it is ambiguous."""
     assert policy.pool is not None
     if policy.pool.instances:
         return None
@@ -75,7 +75,7 @@ def read_pools(
     stored: StoredLedger,
     elastic: ElasticTag,
 ) -> PoolReading:
-    """Never raises for a read that failed: the reading says so."""
+    """Read everything. Never raises for a read that failed: the reading says so."""
     at = world.ports.clock()
     groups = {
         group: cluster
@@ -91,18 +91,18 @@ def read_pools(
         members = world.ports.groups.members(sorted(groups)) if groups else ()
         sizes = world.ports.groups.sizes(sorted(groups)) if groups else {}
         waiting = frozenset(cluster for group, cluster in groups.items() if _waits(world.ports, group))
-        seen = {machine.instance: machine for machine in machines}
+        by_id = {machine.instance: machine for machine in machines}
         decided = {name: _decided(world.ports, policy, elastic) for name, policy in policies.items()}
         listed = {
-            name: _listed(policy, seen, stored.claims.get(name), elastic, decided[name])
+            name: _listed(policy, by_id, stored.claims.get(name), elastic, decided[name])
             for name, policy in policies.items()
             if policy.pool is not None
             and (policy.pool.instances or (name in stored.claims and stored.claims[name].held))
         }
-        lost = {name: one for name in listed if (one := _lost(world.ports, stored.claims.get(name), seen)) is not None}
+        lost = {name: one for name in listed if (one := _lost(world.ports, stored.claims.get(name), by_id)) is not None}
     except ControllerError as error:
         return PoolReading(at, problem=" ".join(str(error).split()))
-    unseen = [member.instance for member in members if member.phase == "in_service" and member.instance not in seen]
+    unseen = [member.instance for member in members if member.phase == "in_service" and member.instance not in by_id]
     if unseen:
         return PoolReading(at, problem=f"EC2 does not show {unseen[0]}, which is in service in its group")
     holders = {member.instance: groups[member.group] for member in members}
@@ -113,7 +113,7 @@ def read_pools(
 
 
 def inputs_of(reading: PoolReading, policies: Mapping[str, ClusterPolicy], stored: StoredLedger) -> Inputs:
-    """Pure. Instances that are alike become one line."""
+    """The inputs of the plan; instances that are alike become one line. Pure."""
     counted = Counter(
         Usage(
             instance_type=machine.instance_type,
@@ -169,20 +169,20 @@ def _pool(cluster: str, policy: ClusterPolicy, reading: PoolReading, claim: Clai
             cluster=cluster, frozen=f"the group {group} does not exist, or another cluster's pool has it", **fields
         )
     growable = cluster not in reading.waiting
-    # Of a closed cluster's group each member gives up its place with its end, which is none of the pool's.
+    # In a closed cluster's group each ended member gives up its place; the pool leaves the size alone.
     least = size.desired if closed else size.minimum
     return Pool(cluster=cluster, current=size.desired, least=least, most=size.maximum, growable=growable, **fields)
 
 
 def _waits(ports: Ports, group: str) -> bool:
-    """Whether failed launches of the group are being answered: to ask for more would undo that."""
+    """Whether failed launches of the group are being handled: a higher capacity would undo that."""
     stored = ports.group_records.get(group)
     memory = stored.facts.capacity if stored is not None else None
     return memory is not None and (not memory.done or memory.wanted > memory.desired)
 
 
 def _closed(decision: Decision) -> str:
-    """Why nothing can be of use to the cluster; "": it may be."""
+    """Why the cluster cannot use any instance; "" when it may."""
     if decision.ending is not None:
         return decision.ending.reason.sentence
     return Reason.JOB_OVER.sentence if decision.job.over else ""
@@ -190,12 +190,12 @@ def _closed(decision: Decision) -> str:
 
 def _listed(
     policy: ClusterPolicy,
-    seen: Mapping[str, SeenMachine],
+    by_id: Mapping[str, SeenMachine],
     claim: Claim | None,
     elastic: ElasticTag,
     decision: Decision,
 ) -> tuple[Listed, ...]:
-    """Those of the policy, then those that are held but no longer listed, which are let go."""
+    """The policy's instances, then those that are held but no longer listed, which will be released."""
     assert policy.pool is not None
     key = elastic.of(policy.cluster)
     held = claim.held if claim is not None else ()
@@ -203,37 +203,37 @@ def _listed(
     names = dict.fromkeys((*policy.pool.instances, *held))
     going = [name for name in names if name in releasing]
     left = _left(going, decision)
-    found = []
+    listed = []
     for name in names:
-        machine = seen.get(name)
+        machine = by_id.get(name)
         if machine is not None:
             allowed = name in policy.pool.instances and _allowed(machine, policy.cluster, policy.pool)
-            found.append(Listed(name, machine.state, key in machine.tags, allowed, name in left))
-    return tuple(found)
+            listed.append(Listed(name, machine.state, key in machine.tags, allowed, name in left))
+    return tuple(listed)
 
 
-def _lost(ports: Ports, claim: Claim | None, seen: Mapping[str, SeenMachine]) -> str | None:
-    """Not shown proves nothing, until it is known to be terminated or was asked for in vain for long: else a running
-    machine would be forgotten.
+def _lost(ports: Ports, claim: Claim | None, by_id: Mapping[str, SeenMachine]) -> str | None:
+    """A lost instance. One that EC2 does not show may still run: it is lost once it is known to be terminated, or was
+    not shown for long.
     """
     for name in claim.held if claim is not None else ():
-        if name not in seen:
-            known = ports.nodes.get(name)
-            if known is None or not (known.facts.terminated or unseen_times(known.facts) >= GIVEN_UP_AFTER):
+        if name not in by_id:
+            stored = ports.nodes.get(name)
+            if stored is None or not (stored.facts.terminated or unseen_times(stored.facts) >= GIVEN_UP_AFTER):
                 return name
     return None
 
 
 def _allowed(machine: SeenMachine, cluster: str, pool: PoolPolicy) -> bool:
     kind = (machine.instance_type, platform_of(machine.platform), machine.tenancy, machine.lifecycle)
-    wanted = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
-    # what the cluster owns, it terminates when it leaves
+    expected = (pool.instance_type, platform_of(pool.platform), pool.tenancy, "on-demand")
+    # an owned instance would be terminated when it leaves
     ours = machine.tags.get(POOL_TAG) == cluster and OWNER_TAG not in machine.tags
-    return ours and kind == wanted and pool.zone in (None, machine.zone)
+    return ours and kind == expected and pool.zone in (None, machine.zone)
 
 
 def _decided(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decision:
-    """The cluster as the controller itself sees it, by the facts."""
+    """The cluster's state and target, by the facts, as the controller itself sees it."""
     cluster = policy.cluster
     stored = ports.clusters.get(cluster)
     facts = [node.facts for node in ports.nodes.of_cluster(cluster).values()]
@@ -243,7 +243,7 @@ def _decided(ports: Ports, policy: ClusterPolicy, elastic: ElasticTag) -> Decisi
 
 
 def _left(going: Sequence[str], decision: Decision) -> frozenset[str]:
-    """Those that the job does not have and will not be given, once the controller knows of the untagging."""
+    """Instances that the job does not have and will not be given, once the controller knows of the untagging."""
     nodes = {node.view.instance: node for node in decision.nodes}
     unknown = {name for name in going if name not in nodes}
     gone = {

@@ -1,5 +1,5 @@
-"""What the reserved pool needs of the world beyond `ports`: reservations, all instances of the account, and the ledger
-of claims.
+"""Ports of the reserved pool beyond `loops.ports`: reservations, all instances of the account, and the ledger of
+claims.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dyntrain.controller.loops.ports import Ports
 
 @dataclass(frozen=True)
 class SeenMachine:
-    """Any instance of the account, as far as reservations go."""
+    """Any instance of the account, with what matters for reservations."""
 
     instance: str
     instance_type: str
@@ -40,21 +40,21 @@ class StoredLedger:
 
 
 class Reservations(Protocol):
-    """As all ports: a read that returns, returns everything."""
+    """The reservations and machines of the account. As for all ports, a read that returns is complete."""
 
     def reserved(self) -> Sequence[Reserved]: ...
 
     def capacity(self) -> Sequence[Capacity]: ...
 
     def machines(self) -> Sequence[SeenMachine]:
-        """All instances, also those that ended a short time ago: that tells them from such as EC2 merely does not
+        """All instances, also recently ended ones: that distinguishes those from instances that EC2 merely does not
         show.
         """
 
 
 class Ledger(Protocol):
     def get(self) -> StoredLedger:
-        """A consistent read; an empty ledger of version 0 when there is none."""
+        """Read the ledger, consistently; an empty one of version 0 when there is none."""
 
     def put(self, stored: StoredLedger) -> None:
         """Write over `stored.version`. Raises Conflict."""

@@ -1,4 +1,4 @@
-"""Hands idle reserved instances to clusters, and gives them back when somebody else needs them.
+"""Give idle reserved instances to clusters, and take them back when somebody else needs them.
 
 1. gather: the ledger of claims, then reservations, all instances, the groups; whatever fails makes the reading partial
 2. decide: all pools at once (`reserved`, `reserved_instances`)
@@ -28,12 +28,14 @@ from dyntrain.controller.pool.ports import PoolPorts, StoredLedger
 
 log = logging.getLogger("dyntrain.rebalance")
 
-PAUSE_SECONDS = 10.0  # between two runs that events asked for; the schedule's run comes anyway
+PAUSE_SECONDS = 10.0  # between two runs prompted by events; scheduled runs come anyway
 
 
 @dataclass(frozen=True)
 class Rebalanced:
-    """`complete` False: a read failed, and nothing was changed. `skipped`: why nothing was looked at."""
+    """The result of a run. `complete` False: a read failed, and nothing was changed. `skipped`: why nothing was
+    read.
+    """
 
     pools: int
     changed: tuple[str, ...] = ()
@@ -42,15 +44,15 @@ class Rebalanced:
 
 
 def rebalance(world: PoolPorts, registry: Registry, elastic: ElasticTag, *, prompted: bool = False) -> Rebalanced:
-    """`prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed; repeating it
-    is safe.
+    """Run once. `prompted`: by an event, of which there may be very many. Raises RetryLater when an action failed;
+    repeating it is safe.
     """
     policies = pooled(registry)
     if not policies:
         return Rebalanced(0, skipped="no cluster has a pool")
     stored = world.ledger.get()
     if prompted:
-        # The look is claimed before anything is read: of a burst of events one reads, also when the reads fail.
+        # Claimed before anything is read: of a burst of events only one reads, even when the reads fail.
         now = world.ports.clock()
         if now - stored.at < PAUSE_SECONDS:
             return Rebalanced(len(policies), skipped="looked at a moment ago")
@@ -101,20 +103,22 @@ def _ledger(plan: Plan, listed: Mapping[str, InstancePlan], stored: StoredLedger
 
 
 def _record(world: PoolPorts, plan: Plan, inputs: Inputs) -> None:
-    """The inputs are what `dyntrain pool plan --from-file` takes, so that any decision can be made again by hand."""
+    """Record the decisions with their inputs, which `dyntrain pool plan --from-file` takes to repeat any decision by
+    hand.
+    """
     text = inputs.model_dump_json(exclude_defaults=True)
     for one in plan.decisions:
-        entry = _told(one, text)
+        entry = _trail_entry(one, text)
         try:
             world.ports.clusters.record(one.pool.cluster, inputs.at, [entry])
         except (
             ControllerError
-        ) as error:  # the audit must not keep capacity from being given back; the log has the decision too
+        ) as error:  # a failed audit must not block giving capacity back; the log has the decision too
             log.error("not recorded", extra={"cluster": one.pool.cluster, "problem": str(error)})
         log.info("rebalance", extra={"cluster": one.pool.cluster, **_without_inputs(entry)})
 
 
-def _told(one: PoolDecision, inputs: str) -> PoolDecided:
+def _trail_entry(one: PoolDecision, inputs: str) -> PoolDecided:
     return PoolDecided(
         why=str(one.reason),
         detail=one.sentence,

@@ -64,7 +64,7 @@ class Overtaken:
             instance = self.world.launch(number, owned=kind == "owned", elastic=False)
             self.waiting.append(self.world.tag(instance))
         self.nodes.append(instance)
-        self.world.because(instance, Cause.ASKED)
+        self.world.because(instance, Cause.JOIN_REQUESTED)
         self.waiting.append(self.world.report(instance))
 
     # ---- what people, the job and AWS do; what is `told` is heard of at once, else it waits to be delivered
@@ -83,7 +83,7 @@ class Overtaken:
         elif behind == "index":
             self.index(behind=True)
         present = member is None and ELASTIC.of("demo") not in self.world.machines[instance].tags
-        self.world.because(instance, Cause.ASKED if present else Cause.LET_GO)
+        self.world.because(instance, Cause.JOIN_REQUESTED if present else Cause.LET_GO)
         if member is None:
             self._heard(told, calls, self.world.tag(instance, present=present))
         else:

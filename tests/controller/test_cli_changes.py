@@ -100,7 +100,7 @@ def test_who_is_to_leave_now_waits_for_no_window_also_when_it_is_to_leave_alread
     assert [call[0] for call in world.calls if call[0].endswith("tag")][-2:] == ["instances.tag", "instances.untag"]
 
     world.hear(world.tag(worker, present=False))
-    with pytest.raises(GiveUp, match="not asked to work for demo any more"):
+    with pytest.raises(GiveUp, match="does not work for demo any more"):
         to_remove(connection, [worker])
     again = to_remove(connection, [worker], now=True)
     assert (again.instances, again.hurried) == ((), (worker,))

@@ -163,7 +163,9 @@ SECOND = {stage_parameter("dev", "table"): "t", stage_parameter("dev", "suffix")
         ),
         (with_cluster(template=TemplateSeen({}, "ami-1")), "demo: launch template", "do not carry the tag demo-worker"),
         (
-            with_cluster(stack=StackSeen("UPDATE_COMPLETE", made={"WorkerGroup": "demo-workers", "NodeRole": "x"})),
+            with_cluster(
+                stack=StackSeen("UPDATE_COMPLETE", resources={"WorkerGroup": "demo-workers", "NodeRole": "x"})
+            ),
             "demo: role of workers",
             "update the cluster's stack",
         ),
@@ -344,7 +346,7 @@ def test_pages_without_end_are_not_read_for_ever(aws: str) -> None:
     moments = iter([0.0, 0.0, *[1000.0] * 50])
     seen = Reader(None, clock=lambda: next(moments)).read(None)
     assert isinstance(seen.stages, Unread)
-    assert "no time was left" in seen.stages.why, "it was begun in time"
+    assert "not read within" in seen.stages.why, "it was begun in time"
 
 
 def test_an_aws_that_does_not_answer_is_a_sentence_and_not_a_wait(monkeypatch: pytest.MonkeyPatch, aws: str) -> None:
@@ -361,7 +363,7 @@ def test_once_the_time_is_over_nothing_more_is_asked() -> None:
     seen = Reader(None, clock=lambda: next(moments)).read(None)
     assert isinstance(seen.caller, Unread)
     assert isinstance(seen.clusters, Unread)
-    assert "no time was left" in seen.clusters.why
+    assert "not read within" in seen.clusters.why
 
 
 def test_offline_it_tells_what_is_believed_and_who_vouches_for_it() -> None:

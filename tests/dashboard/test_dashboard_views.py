@@ -144,8 +144,8 @@ def job(at: float, workers: int = 2, **more: Any) -> dict[str, Any]:
 def test_a_loss_that_diverged_is_a_gap_and_not_the_end_of_the_page() -> None:
     curves = (
         Curves()
-        .heard(job(1.0, progress={"metrics": {"loss": 0.5}}))
-        .heard(job(2.0, progress={"metrics": {"loss": math.nan}}))
+        .with_job(job(1.0, progress={"metrics": {"loss": 0.5}}))
+        .with_job(job(2.0, progress={"metrics": {"loss": math.nan}}))
     )
     columns = curves.columns()
     assert columns["metrics"] == {"loss": [0.5, None]}
@@ -153,15 +153,15 @@ def test_a_loss_that_diverged_is_a_gap_and_not_the_end_of_the_page() -> None:
 
 
 def test_a_word_heard_twice_is_one_point_and_another_job_begins_anew() -> None:
-    curves = Curves().heard(job(1.0)).heard(job(1.0)).heard(None)
+    curves = Curves().with_job(job(1.0)).with_job(job(1.0)).with_job(None)
     assert curves.columns()["at"] == [1.0]
-    assert curves.heard({**job(9.0), "job": "job-2"}).columns()["at"] == [9.0]
+    assert curves.with_job({**job(9.0), "job": "job-2"}).columns()["at"] == [9.0]
 
 
 def test_a_long_job_keeps_a_bounded_curve_and_the_moments_of_its_changes() -> None:
     curves = Curves()
     for second in range(10_000):
-        curves = curves.heard(job(float(second), workers=3 if second >= 1001 else 2))
+        curves = curves.with_job(job(float(second), workers=3 if second >= 1001 else 2))
     columns = curves.columns()
     assert len(columns["at"]) <= POINTS
     assert columns["at"][columns["workers"].index(3)] == 1001.0
@@ -170,7 +170,7 @@ def test_a_long_job_keeps_a_bounded_curve_and_the_moments_of_its_changes() -> No
 
 def test_what_the_job_reports_of_its_past_comes_before_what_was_watched() -> None:
     past = [{"at": float(at), "workers": 1, "samples_per_second": 5.0, "metrics": {"loss": 2.0}} for at in (1, 2)]
-    columns = Curves().heard(job(1.5)).heard(job(3.0)).columns(past)
+    columns = Curves().with_job(job(1.5)).with_job(job(3.0)).columns(past)
     assert columns["at"] == [1.0, 2.0, 3.0]
     assert columns["workers"] == [1, 1, 2]
     assert columns["metrics"] == {"loss": [2.0, 2.0, None]}

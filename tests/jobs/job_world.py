@@ -206,7 +206,7 @@ class World:
     def copy(self, source: tuple[str, str], bucket: str, key: str) -> None:
         self.objects[bucket, key] = self.objects[source]
 
-    def heard(self, record: JobRecord) -> int:
+    def alive_count(self, record: JobRecord) -> int:
         return record.nodes - self.silent
 
     def price(self, instance_type: str, *, spot: bool) -> float | None:

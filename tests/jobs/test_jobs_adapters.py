@@ -136,7 +136,7 @@ def test_nodes_that_were_heard_of_are_counted_by_one_list() -> None:
     clients: Any = Aws()
     run = f"mnist/runs/{world.record().run}"
     clients.keys = [f"{run}/1/alive", f"{run}/1/exit.json", f"{run}/exit.json", f"{run}/77/alive", f"{run}/plan.json"]
-    assert AwsLauncher(clients).heard(world.record()) == 1
+    assert AwsLauncher(clients).alive_count(world.record()) == 1
 
 
 def test_a_record_that_cannot_be_read_keeps_no_other_job_from_being_looked_at() -> None:

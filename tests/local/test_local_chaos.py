@@ -29,7 +29,7 @@ from dyntrain.controller.local.chaos.plan import (
     faults,
     stretched,
 )
-from dyntrain.controller.local.chaos.standstill import Standstill, parts, told_of
+from dyntrain.controller.local.chaos.standstill import Standstill, parts, stall_report
 from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.stack import Cluster
 from dyntrain.training import events
@@ -158,7 +158,7 @@ def test_people_remember_what_they_last_asked_for() -> None:
         "tag i-00000001 c-aws-dl-cfn-elastic-worker",
         "group 2",
     ]
-    assert people.made == 4
+    assert people.change_count == 4
     people.leave()
     assert people.wishes == Wishes({"i-00000001": False}, {"i-00000001"}, 0)
 
@@ -168,7 +168,7 @@ def test_what_fits_nothing_is_no_change() -> None:
     people = people_of(
         api, [Change(0, Wish.UNTAG, 0.5, 0), Change(0, Wish.RETAG, 0.5, 0), *[Change(0, Wish.LAUNCH, 0, 0)] * 5]
     )
-    assert (people.made, api.calls) == (3, ["run"] * 3), "no more than three by hand"
+    assert (people.change_count, api.calls) == (3, ["run"] * 3), "no more than three by hand"
 
 
 TRAINS = ("ADDED", "TRAINING")
@@ -278,10 +278,10 @@ def test_a_stall_is_told_by_what_was_waited_for() -> None:
     assert parts(still, reversed(told)) == {"patience": 1.0, "starts": 6.0, "formation": 0.5, "first_step": 0.5}
     assert sum(parts(still, told).values()) == still.seconds
     assert parts(Standstill(0.0, 3.0), told) == {"first_step": 3.0}
-    lines = told_of([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], told, faults_ended=104.0)
+    lines = stall_report([Standstill(0.0, 1.0), still, Standstill(120.0, 123.0)], told, faults_ended=104.0)
     assert (lines["longest_stall_seconds"], lines["longest_stall_after_faults_seconds"]) == (8.0, 4.0)
     assert lines["longest_stall_parts"] == parts(still, told)
-    assert told_of([], told, 0.0)["longest_stall_seconds"] == 0.0
+    assert stall_report([], told, 0.0)["longest_stall_seconds"] == 0.0
 
 
 def test_what_ends_stuck_prints_what_was_said_last(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def member(
 def test_heartbeat_moves_the_deadline_but_never_beyond_the_cap() -> None:
     action = hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 30.0, "ABANDON", 1000.0)
     assert action.deadline == 1030.0
-    assert action.heard(1020.0).deadline == 1050.0
-    assert action.heard(1000.0 + 2990.0).deadline == 1000.0 + 100 * 30.0
+    assert action.with_heartbeat(1020.0).deadline == 1050.0
+    assert action.with_heartbeat(1000.0 + 2990.0).deadline == 1000.0 + 100 * 30.0
     assert hooks.begin("t", "g", "h", events.LAUNCHING, "i-1", 7200.0, "ABANDON", 0.0).limit == 48 * 3600.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from dyntrain.controller.core.history.trail import ActionDone, Entry, StatusChanged
 from dyntrain.controller.local.demo.observer import Observations
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
-from dyntrain.controller.local.demo.told import once_removed, statuses_told
+from dyntrain.controller.local.demo.statuses import announced_statuses, once_removed
 from dyntrain.controller.local.pace import slowness
 from dyntrain.controller.loops.ports import TrailEntry
 from dyntrain.training.audit import Audit
@@ -27,7 +27,7 @@ def written(*entries: Entry) -> list[TrailEntry]:
 
 def test_statuses_are_the_tags_that_were_written_each_once_and_nothing_else() -> None:
     """A pass that is overtaken writes a tag once more; one that stood for a moment was told all the same."""
-    told = statuses_told(
+    told = announced_statuses(
         written(
             StatusChanged(instance=ONE, before="", after="WAITING PREPARING"),
             tagged(ONE, "ADD_QUEUED"),

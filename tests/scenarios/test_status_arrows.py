@@ -9,7 +9,7 @@ from dyntrain.controller.contract.messages import Status
 from dyntrain.controller.core.decisions.arrows import ARROWS, Cause, unexplained
 from dyntrain.controller.core.planning import MIRRORED
 
-IN, OUT, ANEW, LOST = Cause.ASKED, Cause.LET_GO, Cause.BEGAN_ANEW, Cause.JOB_LOST_IT
+IN, OUT, ANEW, LOST = Cause.JOIN_REQUESTED, Cause.LET_GO, Cause.RESTARTED, Cause.JOB_LOST_IT
 
 
 def told(*steps: str) -> list[tuple[float, Status]]:

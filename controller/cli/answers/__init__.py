@@ -1,1 +1,1 @@
-"""What people ask of the controller and of the logs, as data: for the commands and for the page."""
+"""Answers to questions about the controller and the logs, as data: for the commands and for the page."""

@@ -1,4 +1,4 @@
-"""A deployed stage as commands and the page reach it."""
+"""Connect commands and the page to a deployed stage."""
 
 from __future__ import annotations
 

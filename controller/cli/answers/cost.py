@@ -1,4 +1,4 @@
-"""What a cluster or a job has cost: from the trail, the nodes' facts, a job's record and what it left in its bucket."""
+"""The cost of a cluster or a job: from the trail, the nodes' facts, a job's record and its files in the bucket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dyntrain.controller.loops.ports import Ports
 from dyntrain.controller.loops.registry import Registry
 
 TRAIL_DAYS = 30  # how long the table keeps it
-NAMED = 5  # instances of a note
+NAMED = 5  # instances named in a note
 
 Price = Callable[[str, str], float | None]  # of a type in a market
 
@@ -31,7 +31,7 @@ class Signs(Protocol):
 
 @dataclass(frozen=True)
 class Usage:
-    """What ran on account of `name` between `start` and `now`; `notes` say what is not known."""
+    """What ran on account of `name` between `start` and `now`; `notes` say what is unknown."""
 
     kind: str
     name: str
@@ -42,14 +42,16 @@ class Usage:
 
 
 def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag, since: float) -> Usage | None:
-    """None: there is no such cluster, and the trail knows of none. One that is registered no more has its trail."""
+    """The cluster's usage; None: there is no such cluster, and the trail has nothing of it. A cluster that is no longer
+    registered still has its trail.
+    """
     now = ports.clock()
     begins = now - TRAIL_DAYS * 86_400.0
-    trail = [found.entry for found in ports.clusters.trail(cluster, begins)]
-    known = registry.policy(cluster)
-    if known is None and not trail:
+    trail = [stored.entry for stored in ports.clusters.trail(cluster, begins)]
+    policy = registry.policy(cluster)
+    if policy is None and not trail:
         return None
-    rules = Rules(known or ClusterPolicy(cluster=cluster), elastic, found_groups(ports, registry, cluster))
+    rules = Rules(policy or ClusterPolicy(cluster=cluster), elastic, found_groups(ports, registry, cluster))
     views = [view(node.facts, rules, now) for node in ports.nodes.of_cluster(cluster).values()]
     metered = [entry for entry in trail if isinstance(entry, Metered)]
     changes = [entry for entry in trail if isinstance(entry, StatusChanged)]
@@ -61,13 +63,13 @@ def of_cluster(ports: Ports, registry: Registry, cluster: str, elastic: ElasticT
         notes.append(f"the trail goes back {TRAIL_DAYS} days; these ran before that too, which is not counted: {cut}")
     if missing := _instances(unmetered(metered, trained, views, rules)):
         notes.append(f"nothing is written down of these yet, or any more, which are not counted: {missing}")
-    if known is None and any(span.ended is None for span in spans):
+    if policy is None and any(span.ended is None for span in spans):
         notes.append("the cluster is not registered any more: nobody has heard whether what ran then still runs")
     return Usage("cluster", cluster, start, now, tuple(spans), tuple(notes))
 
 
 def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -> Usage:
-    """Of all its attempts."""
+    """The usage of all attempts of the job."""
     notes, left = [], {}
     for attempt in range(1, record.attempt + 1):
         try:
@@ -75,17 +77,17 @@ def of_job(machines: JobMachines, signs: Signs, record: JobRecord, now: float) -
         except ControllerError as error:
             notes.append(f"what attempt {attempt} left in s3://{record.bucket} cannot be read: {error}")
     tokens = [record.model_copy(update={"attempt": attempt}).token for attempt in range(1, record.attempt + 1)]
-    found = usage(record, left, machines.of_runs(tokens))
-    if found.silent:
-        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in found.silent)
+    run_time = usage(record, left, machines.of_runs(tokens))
+    if run_time.silent:
+        silent = _few(f"{rank} of attempt {attempt}" for attempt, rank in run_time.silent)
         notes.append(f"these ranks left no word, so what they ran is not counted: {silent}")
     return Usage(
-        "job", record.name, min((span.began for span in found.spans), default=now), now, found.spans, (*notes,)
+        "job", record.name, min((span.began for span in run_time.spans), default=now), now, run_time.spans, (*notes,)
     )
 
 
 def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[Usage, Bill]]:
-    """Each price is asked for once."""
+    """The bills. Each price is looked up once."""
     usages = list(usages)
     kinds = {(span.type, span.market) for one in usages for span in one.spans}
     prices = {kind: price(*kind) for kind in sorted(kinds)}
@@ -93,10 +95,10 @@ def priced(usages: Iterable[Usage], price: Price, *, each: bool) -> list[tuple[U
 
 
 def as_data(one: Usage, costs: Bill) -> dict[str, Any]:
-    """For --json. Money is in dollars."""
+    """The bill for --json. Money is in dollars."""
     lines = [{**asdict(line), "cost": line.cost} for line in costs.lines]
-    found = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
-    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **found}
+    bill = {**asdict(costs), "lines": lines, "notes": list(one.notes)}
+    return {"kind": one.kind, "name": one.name, "since": one.start, "until": one.now, **bill}
 
 
 def _instances(names: Iterable[str]) -> str:

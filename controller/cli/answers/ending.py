@@ -1,4 +1,4 @@
-"""How a cluster ends: what still runs after the job and until when, and what to do to go on with one that is closed."""
+"""The end of a cluster: what still runs after the job and until when, and how to continue with one that is closed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dyntrain.controller.core.planning import Decision
 from dyntrain.controller.core.views.view import Rules
 
 
-def stays(decision: Decision, heard: JobFacts | None, rules: Rules) -> dict[str, Any]:
-    """What still runs after the job; `hourly` is for who knows prices, `until` when the controller ends that."""
+def stays(decision: Decision, job_facts: JobFacts | None, rules: Rules) -> dict[str, Any]:
+    """What still runs after the job; `hourly` is filled in by `with_price`, `until` is when the controller ends it."""
     running = [node.view for node in decision.nodes if node.view.base and runs_for(node.view, rules)]
     kinds = Counter((view.facts.machine.type, view.facts.machine.market) for view in running if view.facts.machine)
-    known = [{"type": kind, "market": market, "count": count} for (kind, market), count in sorted(kinds.items())]
-    how, over = rules.policy.after_job, over_since(decision.membership, decision.job, heard)
-    told = any(view.started is not None and over is not None and view.started <= over for view in running)
-    until = over + AFTER_JOB_SECONDS if over is not None and told and how != "keep" else None
-    return {"instances": len(running), "types": known, "hourly": None, "after_job": how, "until": until}
+    types = [{"type": kind, "market": market, "count": count} for (kind, market), count in sorted(kinds.items())]
+    how, over = rules.policy.after_job, over_since(decision.membership, decision.job, job_facts)
+    expires = any(view.started is not None and over is not None and view.started <= over for view in running)
+    until = over + AFTER_JOB_SECONDS if over is not None and expires and how != "keep" else None
+    return {"instances": len(running), "types": types, "hourly": None, "after_job": how, "until": until}
 
 
 def closing(decision: Decision) -> dict[str, Any] | None:
-    """None: the cluster goes on. `stopped` instances may be started again; `ended` are the groups whose places were
-    given up.
+    """How the cluster is being closed; None: it goes on. `stopped` instances may be started again; `ended` are the
+    groups whose places were given up.
     """
     ending = decision.ending
     if ending is None:
@@ -42,24 +42,26 @@ def closing(decision: Decision) -> dict[str, Any] | None:
     }
 
 
-def job_over(cluster: str, heard: JobFacts | None) -> str:
-    """That it is, and how it ended: the beginning of a sentence."""
-    report = heard.report if heard is not None else None
+def job_over(cluster: str, job_facts: JobFacts | None) -> str:
+    """The beginning of a sentence: the job is over, and how it ended."""
+    report = job_facts.report if job_facts is not None else None
     how = f" (it failed: {in_brief(report.reason)})" if report is not None and report.state == "failed" else ""
     return f"the job of {cluster} is over{how}"
 
 
-def begins_again(decision: Decision, heard: JobFacts | None) -> bool:
-    """Whether a base node has come up since the job's end, which the next one is not heard of yet."""
-    ended = over_since(decision.membership, decision.job, heard)
+def begins_again(decision: Decision, job_facts: JobFacts | None) -> bool:
+    """Whether a base node has started since the job's end, whose next job has not reported yet."""
+    ended = over_since(decision.membership, decision.job, job_facts)
     prepared = [node.view.preparation for node in decision.nodes if node.view.base]
     return ended is not None and any(word is not None and word.at > ended for word in prepared)
 
 
-def ended_with(decision: Decision, heard: JobFacts | None) -> list[str]:
+def ended_with(decision: Decision, job_facts: JobFacts | None) -> list[str]:
     """Elastic instances that were ended because the job was over, and are gone."""
-    ended = over_since(decision.membership, decision.job, heard)
+    ended = over_since(decision.membership, decision.job, job_facts)
     if ended is None:
         return []
-    gone = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
-    return [view.instance for view in gone if (order := view.facts.acks.terminate) is not None and order.at >= ended]
+    terminated = [node.view for node in decision.nodes if node.view.terminated and not node.view.base]
+    return [
+        view.instance for view in terminated if (order := view.facts.acks.terminate) is not None and order.at >= ended
+    ]

@@ -1,4 +1,4 @@
-"""Where a cluster's log lines are: CloudWatch, or the files of an embedded cloud."""
+"""Sources of a cluster's log lines: CloudWatch, or the files of an embedded cloud."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 KINDS = ("worker", "node", "coordinator", "ps-lite", "prepare")
 FILES = {"worker": "worker*.log", "node": "node.log", "coordinator": "coordinator.log", "ps-lite": "pslite.log"}
-LATE_SECONDS = 120.0  # an agent that was busy sends lines so long after their time
-LINES_READ = 1000  # of a node's log, until one says the cluster: the first few are from before it knows
+LATE_SECONDS = 120.0  # a busy agent may send lines this late
+LINES_READ = 1000  # lines of a node's log to read for its cluster's name
 _FURTHER = re.compile(r"-\d+$")  # of a node with several workers: worker-1
 _ISO = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """None of a field: any."""
+    """Which lines are wanted. A field of None: any."""
 
     cluster: str
     job: str | None
@@ -34,7 +34,7 @@ class Wanted:
     kinds: frozenset[str]
 
     def stream(self, name: str) -> bool:
-        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is meant."""
+        """Whether the stream `<cluster>/<job>/<instance>/<kind>` is wanted."""
         parts = name.split("/")
         if len(parts) != 4 or parts[0] != self.cluster or _FURTHER.sub("", parts[3]) not in self.kinds:
             return False
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """`who` is the instance and the kind of its log."""
+    """A log line; `who` is the instance and the kind of its log."""
 
     who: str
     text: str
@@ -51,12 +51,12 @@ class SourceLine:
 
 class Source(Protocol):
     def next(self) -> Iterator[SourceLine]:
-        """What has come since the last call; at first everything since the time that was asked for."""
+        """Lines since the last call; at first all since the start time."""
 
 
 @dataclass
 class FromCloudWatch:
-    """Each line once, although lines of several machines arrive out of order."""
+    """Log lines from CloudWatch, each once, although lines of several machines arrive out of order."""
 
     store: CloudWatchLogs
     wanted: Wanted
@@ -86,9 +86,9 @@ class FromCloudWatch:
 
 @dataclass
 class FromFiles:
-    """Of the machines below an embedded cloud's directory, all those whose node's log names no other cluster; a
-    machine's files outlive it. Lines that say no time are as old as the line before them, or as their file. Raises
-    GiveUp for a job: these files are not kept by job.
+    """Log lines of the machines below an embedded cloud's directory, except those whose node's log names another
+    cluster; a machine's files outlive it. Lines that say no time are as old as the line before them, or as their file.
+    Raises GiveUp for a job: these files are not kept by job.
     """
 
     directory: Path
@@ -104,8 +104,8 @@ class FromFiles:
             raise GiveUp("the files of an embedded cloud are not kept by job; leave --job out, or give --since")
 
     def next(self) -> Iterator[SourceLine]:
-        """In the order of their times, those of one file in its own."""
-        found = [
+        """New lines, sorted by time; those of one file in its own order."""
+        lines = [
             (at, SourceLine(f"{machine.name} {file.stem if kind == 'worker' else kind}", text))
             for machine in sorted((self.directory / "machines").iterdir())
             if self._meant(machine)
@@ -114,7 +114,7 @@ class FromFiles:
             for file in files_of(machine, kind)
             for at, text in self._lines(file)
         ]
-        return iter([line for _, line in sorted(found, key=lambda one: one[0])])
+        return iter([line for _, line in sorted(lines, key=lambda one: one[0])])
 
     def _meant(self, machine: Path) -> bool:
         if self.wanted.instances is not None and machine.name not in self.wanted.instances:
@@ -124,11 +124,11 @@ class FromFiles:
         return self.clusters.get(machine.name) in (None, self.wanted.cluster)
 
     def _lines(self, file: Path) -> Iterator[tuple[float, str]]:
-        """Each with its time."""
+        """The lines, each with its time."""
         begun = self.read.get(file, 0)
         try:
             size, changed = file.stat().st_size, file.stat().st_mtime
-            if size < begun:  # its front was taken off
+            if size < begun:  # the beginning was cut off
                 begun = 0
             with file.open("rb") as opened:
                 opened.seek(begun)
@@ -146,23 +146,23 @@ class FromFiles:
 
 
 def time_of(text: str) -> float | None:
-    """What the line says of its time, as a node's JSON or in ISO 8601 at its start."""
+    """The line's time: `time` in a node's JSON, or ISO 8601 at its start; None when it has none."""
     if text.startswith("{"):
         try:
             return float(json.loads(text)["time"])
         except (ValueError, KeyError, TypeError):
             return None
-    found = _ISO.match(text)
-    if found is None:
+    match = _ISO.match(text)
+    if match is None:
         return None
     try:
-        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC).timestamp()
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
 
 
 def cluster_of(machine: Path) -> str | None:
-    """As the machine's node says in its log; None: it has not said it yet."""
+    """The cluster in the log of the machine's node; None: not logged yet."""
     for file in files_of(machine, "node"):
         try:
             with file.open(encoding="utf-8", errors="replace") as lines:
@@ -175,16 +175,16 @@ def cluster_of(machine: Path) -> str | None:
 
 
 def _field(text: str, name: str) -> Any:
-    """Of a line of a node's JSON; None: it is none, or has no such field."""
+    """A field of a node's JSON line; None when it is no such line, or has no such field."""
     try:
-        said = json.loads(text)
+        record = json.loads(text)
     except ValueError:
         return None
-    return said.get(name) if isinstance(said, dict) else None
+    return record.get(name) if isinstance(record, dict) else None
 
 
 def files_of(machine: Path, kind: str) -> list[Path]:
-    """Of a machine of an embedded cloud: a process with a root of its own, or a system with a disk."""
+    """The log files of a machine of an embedded cloud: of a process with a root of its own, or a system with a disk."""
     pattern = FILES.get(kind, "prepare-*.log")
-    found = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
-    return sorted(set(found))
+    files = [file for root in (".", "*", "disk/upper") for file in machine.glob(f"{root}/var/log/dyntrain/{pattern}")]
+    return sorted(set(files))

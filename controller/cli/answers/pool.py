@@ -1,4 +1,4 @@
-"""What the reserved pool is decided on, as AWS has it now."""
+"""Read what the reserved pool is decided on, as AWS has it now."""
 
 from __future__ import annotations
 

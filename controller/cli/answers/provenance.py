@@ -1,4 +1,4 @@
-"""Where each fact about a node came from, and when: what `dyntrain explain` shows beside the fact itself."""
+"""The source and time of each fact about a node: what `dyntrain explain` shows beside the fact itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTICES = {
 
 @dataclass(frozen=True)
 class Origin:
-    """`says` is the fact in short, `where` what told it, `at` when (for a read: when it began)."""
+    """A fact's origin. `says` is the fact in short, `where` its source, `at` its time (for a read: when it began)."""
 
     fact: str
     says: str
@@ -28,7 +28,7 @@ class Origin:
 
 
 def origins(facts: NodeFacts) -> tuple[Origin, ...]:
-    """Oldest first; what has no time of its own comes first."""
+    """The origins, oldest first; those without a time come first."""
     return tuple(sorted(_origins(facts), key=lambda origin: (origin.at or 0.0, origin.fact)))
 
 
@@ -69,8 +69,8 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
         says += f", {why.splitlines()[0]}" if (why := facts.preparation.reason) else ""
         yield Origin("preparation", says, "the node's own report", facts.preparation.at)
     if facts.heard is not None:
-        seen = f", sees prepare-data {facts.heard.script[:12]}" if facts.heard.script else ""
-        yield Origin("heard", f"it lives: {facts.heard.doing}{seen}", "the node's own report", facts.heard.at)
+        script = f", sees prepare-data {facts.heard.script[:12]}" if facts.heard.script else ""
+        yield Origin("heard", f"it lives: {facts.heard.doing}{script}", "the node's own report", facts.heard.at)
     for notice in facts.notices:
         says = "called off" if notice.closed else f"taken at {notice.deadline:.0f}"
         yield Origin("notices", says, _NOTICES.get(notice.kind, notice.kind), notice.said_at or notice.deadline)
@@ -78,9 +78,11 @@ def _origins(facts: NodeFacts) -> Iterator[Origin]:
 
 
 def _acks(acks: Acks) -> Iterator[Origin]:
-    for name, known in acks:
-        entries = {f"acks.{name}.{key}": value for key, value in known.items()} if isinstance(known, dict) else {}
-        for key, ack in (entries or {f"acks.{name}": known}).items():
+    for name, announced in acks:
+        entries = (
+            {f"acks.{name}.{key}": value for key, value in announced.items()} if isinstance(announced, dict) else {}
+        )
+        for key, ack in (entries or {f"acks.{name}": announced}).items():
             if isinstance(ack, Done | Announced | Answered | Unseen | Doubt):
                 fields: dict[str, Any] = ack.model_dump(exclude={"at"})
                 yield Origin(key, " ".join(map(str, fields.values())) or "done", "the controller itself", ack.at)

@@ -1,5 +1,5 @@
-"""What people ask the controller: the state of a cluster and of one instance, derived from the facts by the same code
-that decides; an instance's status as they were told it.
+"""The state of a cluster and of one instance, derived from the facts by the same code that decides; an instance's
+status is the one announced by its tag.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dyntrain.controller.cli.answers.announced import announced_standing
 from dyntrain.controller.cli.answers.ending import closing, ended_with, stays
 from dyntrain.controller.cli.answers.provenance import origins
-from dyntrain.controller.cli.answers.told import told
 from dyntrain.controller.cli.answers.unmanaged import unmanaged
 from dyntrain.controller.contract.elastic_tag import ElasticTag
 from dyntrain.controller.contract.errors import GiveUp
@@ -33,19 +33,19 @@ from dyntrain.controller.loops.registry import Registry
 class Snapshot:
     cluster: str
     decision: Decision
-    heard: JobFacts | None
+    job_facts: JobFacts | None
     at: float
     rules: Rules
     held: Mapping[str, Hold] = field(default_factory=dict)  # by group
 
 
 def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag) -> Snapshot:
-    """By consistent reads: of two looks the later one shows nothing older. Raises GiveUp for a cluster that is not
+    """Read by consistent reads: a later snapshot never shows anything older. Raises GiveUp for a cluster that is not
     registered.
     """
     policy = registered(registry, cluster)
     stored = ports.clusters.get(cluster)
-    heard, _version = ports.jobs.get(cluster)
+    job_facts, _version = ports.jobs.get(cluster)
     indexed = ports.nodes.of_cluster(cluster)
     changing = [instance for instance, node in indexed.items() if not node.facts.terminated]
     nodes = [node.facts for node in {**indexed, **ports.nodes.get_many(changing)}.values()]
@@ -55,8 +55,8 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
     held = {group: record.facts.hold for group, record in records.items() if record.facts.hold is not None}
     return Snapshot(
         cluster,
-        decide(nodes, stored.membership, heard, rules, now, stored.published),
-        heard,
+        decide(nodes, stored.membership, job_facts, rules, now, stored.published),
+        job_facts,
         now,
         rules,
         {group: hold for group, hold in held.items() if hold.held},
@@ -64,32 +64,34 @@ def snapshot(ports: Ports, registry: Registry, cluster: str, elastic: ElasticTag
 
 
 def registered(registry: Registry, cluster: str) -> ClusterPolicy:
-    """Raises GiveUp for a cluster that is not registered, and for a policy that is not valid."""
+    """The cluster's policy. Raises GiveUp for a cluster that is not registered, and for an invalid policy."""
     policy = registry.policy(cluster)
     if policy is None:
         problem = registry.problems().get(cluster)
-        known = ", ".join(sorted(registry.all())) or "none"
+        names = ", ".join(sorted(registry.all())) or "none"
         raise GiveUp(
-            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {known})"
+            unmanaged(cluster, problem) if problem else f"no cluster {cluster!r} is registered (known: {names})"
         )
     return policy
 
 
-def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
+def summary(snapshot: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     """For `dyntrain status`: `{"cluster", "job", "target", "nodes"}`; terminated nodes only when `gone`."""
-    nodes = [_row(node, seen) for node in seen.decision.nodes if gone or told(node).status != "GONE"]
-    membership = seen.decision.membership
+    nodes = [
+        _row(node, snapshot) for node in snapshot.decision.nodes if gone or announced_standing(node).status != "GONE"
+    ]
+    membership = snapshot.decision.membership
     return {
-        "cluster": seen.cluster,
-        "job": _job(seen),
-        "stays": stays(seen.decision, seen.heard, seen.rules) if seen.decision.job.over else None,
-        "closing": closing(seen.decision),
+        "cluster": snapshot.cluster,
+        "job": _job(snapshot),
+        "stays": stays(snapshot.decision, snapshot.job_facts, snapshot.rules) if snapshot.decision.job.over else None,
+        "closing": closing(snapshot.decision),
         "held": [
             {"group": group, "times": hold.times, "since": hold.at, "reason": hold.reason}
-            for group, hold in sorted(seen.held.items())
+            for group, hold in sorted(snapshot.held.items())
         ],
-        "again": _again(seen) if seen.decision.job.over else "",
-        "ended": ended_with(seen.decision, seen.heard),
+        "again": _again(snapshot) if snapshot.decision.job.over else "",
+        "ended": ended_with(snapshot.decision, snapshot.job_facts),
         "target": {
             "revision": membership.revision,
             "members": list(membership.members),
@@ -104,19 +106,19 @@ def summary(seen: Snapshot, *, gone: bool = False) -> dict[str, Any]:
     }
 
 
-def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
+def explanation(snapshot: Snapshot, instance: str) -> dict[str, Any]:
     """For `dyntrain explain`: status, reason, and every fact with where and when it came from. Raises GiveUp for an
     unknown instance.
     """
-    node = next((node for node in seen.decision.nodes if node.view.instance == instance), None)
+    node = next((node for node in snapshot.decision.nodes if node.view.instance == instance), None)
     if node is None:
-        raise GiveUp(f"nothing is known of {instance} in {seen.cluster}")
-    pending = [type(a).__name__ for a in seen.decision.actions if instance in instances(a)]
+        raise GiveUp(f"nothing is known of {instance} in {snapshot.cluster}")
+    pending = [type(a).__name__ for a in snapshot.decision.actions if instance in instances(a)]
     view = node.view
     return {
-        "cluster": seen.cluster,
-        **_row(node, seen),
-        "would_change": _would_change(node, seen),
+        "cluster": snapshot.cluster,
+        **_row(node, snapshot),
+        "would_change": _would_change(node, snapshot),
         "next_change": node.standing.next_change,
         "pending_actions": pending,
         "effective": {
@@ -131,12 +133,12 @@ def explanation(seen: Snapshot, instance: str) -> dict[str, Any]:
         },
         "facts": _facts(view.facts),
         "origins": [asdict(origin) for origin in origins(view.facts)],
-        "passed_over": _passed_over(view.facts, seen.rules),
+        "passed_over": _passed_over(view.facts, snapshot.rules),
     }
 
 
 def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
-    """Reads that an event overrules because they began too soon after it, and events that a later read overrules."""
+    """Reads that an event overrides because they began too soon after it, and events that a later read overrides."""
     settling = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling, rules.elastic_tag)
     pairs: tuple[tuple[Register, Fact | None, Fact | None], ...] = (
@@ -156,7 +158,7 @@ def _passed_over(facts: NodeFacts, rules: Rules) -> list[str]:
 
 
 def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
-    """Raises GiveUp when no fact names its cluster."""
+    """The instance's cluster. Raises GiveUp when no fact names it."""
     stored = ports.nodes.get(instance)
     if stored is None:
         raise GiveUp(f"nothing is known of {instance}; is the id right, and the region?")
@@ -166,54 +168,54 @@ def cluster_of_instance(ports: Ports, registry: Registry, instance: str) -> str:
     return cluster
 
 
-def _would_change(node: NodeStatus, seen: Snapshot) -> str:
-    over = seen.decision.job.over
-    said = told(node).reason.would_change(node.view.base, over)
-    return "; ".join(filter(None, (said, _again(seen) if over else "")))
+def _would_change(node: NodeStatus, snapshot: Snapshot) -> str:
+    over = snapshot.decision.job.over
+    advice = announced_standing(node).reason.would_change(node.view.base, over)
+    return "; ".join(filter(None, (advice, _again(snapshot) if over else "")))
 
 
-def _again(seen: Snapshot) -> str:
-    """How the job of a cluster that is not closed begins again; "": not so."""
-    ending = seen.decision.ending
-    base = any(node.view.base and not node.view.terminated for node in seen.decision.nodes)
+def _again(snapshot: Snapshot) -> str:
+    """How to restart the job of a cluster that is not closed; "" when that is impossible."""
+    ending = snapshot.decision.ending
+    base = any(node.view.base and not node.view.terminated for node in snapshot.decision.nodes)
     if not base or (ending is not None and ending.rests):
         return ""
-    return f"`dyntrain cluster restart {seen.cluster}` begins the job again"
+    return f"`dyntrain cluster restart {snapshot.cluster}` begins the job again"
 
 
-def _row(node: NodeStatus, seen: Snapshot) -> dict[str, Any]:
-    report = seen.heard.report if seen.heard is not None else None
+def _row(node: NodeStatus, snapshot: Snapshot) -> dict[str, Any]:
+    report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     member = (
         next((m for m in report.members if m.instance_id == node.view.instance), None)
-        if report is not None and seen.decision.job.alive
+        if report is not None and snapshot.decision.job.alive
         else None
     )
-    known, standing = node.view.facts.acks.status, told(node)
+    ack, standing = node.view.facts.acks.status, announced_standing(node)
     preparation = node.view.preparation
     return {
         "instance": node.view.instance,
         "status": standing.status,
         "reason": str(standing.reason),
-        "sentence": standing.reason.told(seen.decision.job.over),
+        "sentence": standing.reason.sentence_for(snapshot.decision.job.over),
         "detail": standing.detail,
         "base": node.view.base,
         "master": node.view.master,
         "generation": report.generation if report is not None and member is not None else None,
         "rank": member.rank if member is not None else None,
         "step_seconds": member.step_seconds if member is not None else None,
-        "since": known.at if known is not None and known.value == standing.line else None,
+        "since": ack.at if ack is not None and ack.value == standing.line else None,
         "private_ip": preparation.private_ip if preparation is not None else None,
     }
 
 
-def _job(seen: Snapshot) -> dict[str, Any] | None:
-    if seen.heard is None:
+def _job(snapshot: Snapshot) -> dict[str, Any] | None:
+    if snapshot.job_facts is None:
         return None
-    report = seen.heard.report
+    report = snapshot.job_facts.report
     return {
         "job": report.job,
         "state": report.state,
-        "alive": seen.decision.job.alive,
+        "alive": snapshot.decision.job.alive,
         "generation": report.generation,
         "revision": report.revision,
         "epoch": report.epoch,
@@ -221,8 +223,8 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
         "step": report.step,
         "workers": sum(member.processes for member in report.members if member.active),
         "samples_per_second": report.samples_per_second,
-        "heard_at": seen.heard.heard_at,
-        "heard_seconds_ago": round(max(seen.at - seen.heard.heard_at, 0.0), 1),
+        "heard_at": snapshot.job_facts.heard_at,
+        "heard_seconds_ago": round(max(snapshot.at - snapshot.job_facts.heard_at, 0.0), 1),
         "reason": report.reason,
         "coordinator": report.instance_id,
         "traceback": report.traceback,
@@ -231,20 +233,20 @@ def _job(seen: Snapshot) -> dict[str, Any] | None:
     }
 
 
-def with_price(found: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
-    """The summary, with what stays after the job in dollars an hour, if each price is known."""
-    left = found["stays"]
-    if left is None or not left["instances"]:
-        return found
-    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in left["types"]]
-    priced = sum(count for cost, count in prices if cost is not None) == left["instances"]
+def with_price(summary_data: dict[str, Any], price: Callable[[str, str], float | None]) -> dict[str, Any]:
+    """The summary, with the hourly cost of what stays after the job in dollars, if every price is known."""
+    stays = summary_data["stays"]
+    if stays is None or not stays["instances"]:
+        return summary_data
+    prices = [(price(kind["type"], kind["market"]), kind["count"]) for kind in stays["types"]]
+    priced = sum(count for cost, count in prices if cost is not None) == stays["instances"]
     hourly = sum(cost * count for cost, count in prices if cost is not None) if priced else None
-    return {**found, "stays": {**left, "hourly": hourly}}
+    return {**summary_data, "stays": {**stays, "hourly": hourly}}
 
 
-def history(seen: Snapshot) -> dict[str, Any] | None:
-    """The curves of the cluster's job and what happened in it: `JobHistory`; None: nothing of the kind was reported."""
-    report = seen.heard.report if seen.heard is not None else None
+def history(snapshot: Snapshot) -> dict[str, Any] | None:
+    """The job's curves and events, as `JobHistory`; None: none were reported."""
+    report = snapshot.job_facts.report if snapshot.job_facts is not None else None
     return report.history.model_dump(mode="json") if report is not None and report.history is not None else None
 
 

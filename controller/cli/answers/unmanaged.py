@@ -1,10 +1,10 @@
-"""What people read of a cluster whose policy is not valid: the controller can decide nothing for it."""
+"""The message about a cluster with an invalid policy, for which the controller can decide nothing."""
 
 from __future__ import annotations
 
 
 def unmanaged(cluster: str, problem: str) -> str:
-    """Which field is wrong, what follows, and what to do."""
+    """Which field is wrong, the consequences, and what to do."""
     return (
         f"{cluster}: its policy is invalid ({problem}), so the controller leaves the cluster alone; mend the stack's "
         f"parameters, or `dyntrain cluster create {cluster} --config FILE --replace`"

@@ -1,1 +1,1 @@
-"""What a person asks to be changed, for the commands and for the page: checked, put into words, and carried out."""
+"""Changes that a person requests, for the commands and for the page: checked, described, and carried out."""

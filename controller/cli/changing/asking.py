@@ -1,5 +1,5 @@
-"""What a person asks of a cluster's size, for the commands and for the page: gathered here, decided by `requests`, and
-carried out only when it is said to be.
+"""Changes of a cluster's size, for the commands and for the page: facts are gathered here, `requests` decides, and
+nothing is carried out without confirmation.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from dyntrain.controller.loops.resync import facts_of_instance
 
 
 def to_scale(connection: Connection, cluster: str, n: int, group: str | None) -> Resize:
-    """Raises GiveUp, also for more workers of a job that is over; fewer can be had."""
+    """The request to resize. Raises GiveUp, also for more workers of a job that is over; fewer are possible."""
     policy = registered(connection.registry, cluster)
-    wanted = resize(policy, _sizes(connection, cluster), group, to=n)
-    if wanted.after > wanted.before:
+    request = resize(policy, _sizes(connection, cluster), group, to=n)
+    if request.after > request.before:
         must_not_be_over(_seen(connection, cluster))
-    return wanted
+    return request
 
 
 def to_launch(connection: Connection, cluster: str, count: int, group: str | None) -> Resize:
-    """Raises GiveUp, also where the job is over."""
+    """The request to launch workers. Raises GiveUp, also where the job is over."""
     policy = registered(connection.registry, cluster)
     must_not_be_over(_seen(connection, cluster))
     return resize(policy, _sizes(connection, cluster), group, by=count)
 
 
 def to_take(connection: Connection, cluster: str, instances: Sequence[str]) -> Tag:
-    """Machines that run already. Raises GiveUp, also where the job is over, with which they would be ended."""
+    """The request to tag machines that already run. Raises GiveUp, also where the job is over, which would end them."""
     ports, registry, elastic = connection
     registered(registry, cluster)
     must_not_be_over(_seen(connection, cluster))
@@ -63,7 +63,7 @@ def to_choose(connection: Connection, cluster: str) -> Mapping[str, GroupSize]:
 
 
 def to_remove(connection: Connection, instances: Sequence[str], *, now: bool = False) -> Untag:
-    """`now`: they wait for no leave window."""
+    """The request that workers leave. `now`: without waiting for a leave window."""
     ports, registry, elastic = connection
     clusters = {cluster_of_instance(ports, registry, instance) for instance in instances}
     if len(clusters) > 1:
@@ -74,7 +74,7 @@ def to_remove(connection: Connection, instances: Sequence[str], *, now: bool = F
 
 
 def to_replace(connection: Connection, old: str, new: str) -> Replace:
-    """NEW is to be the base node in OLD's place. Raises GiveUp when that cannot be."""
+    """The request to put NEW in the base node OLD's place. Raises GiveUp when that is impossible."""
     ports, registry, elastic = connection
     cluster = cluster_of_instance(ports, registry, new)
     policy = registry.policy(cluster)
@@ -85,9 +85,9 @@ def to_replace(connection: Connection, old: str, new: str) -> Replace:
         )
     now = ports.clock()
     facts = {instance: node.facts for instance, node in ports.nodes.of_cluster(cluster).items()}
-    for seen in ports.instances.by_id([old, new]):  # the table may be a resync behind
-        if seen.instance in facts:
-            facts[seen.instance] = facts[seen.instance].join(facts_of_instance(seen, now, elastic))
+    for described in ports.instances.by_id([old, new]):  # the table may lag by a resync
+        if described.instance in facts:
+            facts[described.instance] = facts[described.instance].join(facts_of_instance(described, now, elastic))
     if new not in facts:
         raise GiveUp(f"nothing is known of {new} in {cluster} yet; try again in a moment")
     rules = Rules(policy, elastic, found_groups(ports, registry, cluster))
@@ -101,12 +101,12 @@ def to_replace(connection: Connection, old: str, new: str) -> Replace:
 
 
 def to_restart(connection: Connection, cluster: str) -> Restart:
-    """The job of the cluster is to begin again. Raises GiveUp where it is not over, or cannot."""
+    """The request to restart the cluster's job. Raises GiveUp where it is not over, or cannot restart."""
     return restart(_seen(connection, cluster))
 
 
 def carry_out(ports: Ports, request: Request) -> None:
-    """Raises GiveUp for what AWS refused; what it did not refuse is done all the same. Repeating does no harm."""
+    """Carry out the request. Raises GiveUp for instances that AWS refused, once the others are done. Safe to repeat."""
     match request:
         case Resize():
             if request.after != request.before:
@@ -132,18 +132,20 @@ def carry_out(ports: Ports, request: Request) -> None:
 
 
 def carried_out(ports: Ports, request: Request, dry_run: bool, say_where: Callable[[str], object]) -> str:
-    """What was done, or would be; `say_where` is told before of which cluster."""
+    """Carry out the request and return what was done, or with `dry_run` what would be. `say_where` is called before,
+    with the cluster.
+    """
     say_where(f"cluster {request.cluster}")
     if isinstance(request, Resize) and request.before == request.after:
         return request.sentence
     if dry_run:
-        return f"{told(request)}\nnothing was changed (--dry-run)"
+        return f"{describe(request)}\nnothing was changed (--dry-run)"
     carry_out(ports, request)
-    return f"{told(request)}\n`dyntrain status --cluster {request.cluster} --watch` shows it"
+    return f"{describe(request)}\n`dyntrain status --cluster {request.cluster} --watch` shows it"
 
 
-def told(request: Request) -> str:
-    """What it does, and the same as an `aws` command."""
+def describe(request: Request) -> str:
+    """The request in a sentence, and as an `aws` command."""
     return f"{request.sentence}\n  as by: {request.aws}"
 
 
@@ -161,5 +163,5 @@ def _seen(connection: Connection, cluster: str) -> Snapshot:
 
 def _sizes(connection: Connection, cluster: str) -> dict[str, GroupSize]:
     ports, registry, _ = connection
-    groups = Rules(registered(registry, cluster), found=found_groups(ports, registry, cluster)).groups
+    groups = Rules(registered(registry, cluster), stack_groups=found_groups(ports, registry, cluster)).groups
     return dict(ports.groups.sizes(groups))

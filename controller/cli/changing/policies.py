@@ -24,7 +24,7 @@ def parsed_policy(text: str, source: str) -> dict[str, Any]:
 
 
 def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
-    """Raises Misconfigured, naming every field that is wrong."""
+    """The policy from its fields. Raises Misconfigured, naming every field that is wrong."""
     try:
         return ClusterPolicy.model_validate_json(json.dumps(fields))
     except ValidationError as error:
@@ -35,5 +35,5 @@ def checked_policy(fields: Mapping[str, Any]) -> ClusterPolicy:
 
 
 def cannot_train_on(types: Iterable[str]) -> str:
-    """ "" when MXNet's builds train on all of these instance types, or nobody knows; else why not on one of them."""
+    """Why MXNet's builds cannot train on one of these instance types; "" when they can, or it is unknown."""
     return next(filter(None, map(cannot_train, sorted(types))), "")

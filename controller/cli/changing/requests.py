@@ -1,6 +1,7 @@
-"""What a person may ask of a cluster's size: decided here, with the sentence that tells it and the same in `aws`. Pure.
+"""Requests to change a cluster's size: checked here, with the sentence that describes each and the same as an `aws`
+command. Pure.
 
-Nothing is asked of the controller itself: it follows tags and groups, whoever changes them.
+Nothing is sent to the controller: it follows tags and groups, whoever changes them.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Untag:
-    """`hurried` are those that are to wait for no leave window."""
+    """A request to leave, by removing the elastic tag. `hurried` instances wait for no leave window."""
 
     cluster: str
     instances: tuple[str, ...]
@@ -83,8 +84,8 @@ class Untag:
 
 @dataclass(frozen=True)
 class Replace:
-    """`profile`: the base nodes' instance profile, by ARN, where `new` has another one, or none (`bare`); None: nothing
-    to give.
+    """A request to replace a base node. `profile`: the base nodes' instance profile, by ARN, where `new` has another
+    one, or none (`bare`); None: `new` has it.
     """
 
     cluster: str
@@ -97,10 +98,9 @@ class Replace:
     @property
     def sentence(self) -> str:
         return (
-            f"{self.new} is to be a base node of {self.cluster} in the place of {self.old}: the controller sees that "
-            f"within {self.seen_within:.0f} s, and at a boundary after that the two are exchanged; {self.old} is then "
-            "terminated if the cluster launched it"
-            + ("; it gets the base nodes' instance profile, to run the coordinator one day" if self.profile else "")
+            f"{self.new} replaces {self.old} as a base node of {self.cluster}, at the first boundary after "
+            f"{self.seen_within:.0f} s; {self.old} is then terminated if the cluster launched it"
+            + ("; the new node gets the base nodes' instance profile" if self.profile else "")
         )
 
     @property
@@ -109,8 +109,8 @@ class Replace:
         if self.profile is None:
             return tag
         if self.bare:
-            given = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
-            return f"aws ec2 associate-iam-instance-profile {given}\n  and: {tag}"
+            arguments = f"--instance-id {self.new} --iam-instance-profile Arn={self.profile}"
+            return f"aws ec2 associate-iam-instance-profile {arguments}\n  and: {tag}"
         held = (
             f"aws ec2 describe-iam-instance-profile-associations --filters Name=instance-id,Values={self.new} "
             "--query IamInstanceProfileAssociations[0].AssociationId --output text"
@@ -124,11 +124,11 @@ class Replace:
 Request = Resize | Tag | Untag | Replace | Restart
 
 
-def base_profile(new: str, base: Sequence[str], seen: Collection[SeenInstance]) -> str | None:
-    """What `new` has to be given to do as the `base` nodes do, of whom the first that EC2 shows with a profile counts.
-    None: it has that.
+def base_profile(new: str, base: Sequence[str], instances: Collection[SeenInstance]) -> str | None:
+    """The profile that `new` needs in order to work as the `base` nodes do, of whom the first that EC2 shows with a
+    profile counts. None: it has that.
     """
-    held = {one.instance: one.profile for one in seen}
+    held = {one.instance: one.profile for one in instances}
     profile = next((held[node] for node in base if held.get(node)), None)
     return None if profile == held.get(new) else profile
 
@@ -136,7 +136,7 @@ def base_profile(new: str, base: Sequence[str], seen: Collection[SeenInstance]) 
 def resize(
     policy: ClusterPolicy, sizes: Mapping[str, GroupSize], chosen: str | None, *, to: int | None = None, by: int = 0
 ) -> Resize:
-    """Of the chosen group, or the only one of elastic workers. Raises GiveUp with what to do."""
+    """The request for the chosen group, or the only one of elastic workers. Raises GiveUp with what to do."""
     cluster = policy.cluster
     elastic = [group for group, size in sizes.items() if not size.base]
     if chosen is not None and chosen not in sizes:
@@ -148,9 +148,8 @@ def resize(
         )
     if not elastic:
         raise GiveUp(
-            f"{cluster} has no Auto Scaling group of elastic workers, so nothing can be launched for it; "
-            f"`dyntrain add {cluster} --instance ID` takes a machine that runs, `dyntrain cluster create --replace "
-            "--group` registers a group"
+            f"{cluster} has no Auto Scaling group of elastic workers: `dyntrain cluster create --replace --group` "
+            f"registers one, `dyntrain add {cluster} --instance ID` adds a running machine"
         )
     if chosen is None and len(elastic) > 1:
         raise GiveUp(f"{cluster} has several groups ({_names(elastic)}): say which one, by --group")
@@ -169,30 +168,32 @@ def resize(
 
 
 def elastic_groups(policy: ClusterPolicy, sizes: Mapping[str, GroupSize]) -> dict[str, GroupSize]:
-    """Those that a person may resize: neither of base nodes, nor the reserved pool's."""
+    """The groups that a person may resize: neither those of base nodes, nor the reserved pool's."""
     pooled = group_of(policy) if policy.pool is not None else None
     return {group: size for group, size in sorted(sizes.items()) if not size.base and group != pooled}
 
 
-def tag(cluster: str, wanted: Sequence[str], seen: Collection[SeenInstance], key: str) -> Tag:
-    """Raises GiveUp for a machine that is not there, or on its way out."""
-    found = {one.instance: one for one in seen}
-    for instance in wanted:
-        if instance not in found:
+def tag(cluster: str, ids: Sequence[str], instances: Collection[SeenInstance], key: str) -> Tag:
+    """The request to tag machines. Raises GiveUp for one that does not exist, or is ending."""
+    by_id = {one.instance: one for one in instances}
+    for instance in ids:
+        if instance not in by_id:
             raise GiveUp(f"EC2 does not know {instance}; is the id right, and the region?")
-        if found[instance].state in ENDED:
-            raise GiveUp(f"{instance} is {found[instance].state}; name a machine that runs")
-    fresh = tuple(instance for instance in wanted if key not in found[instance].tags)
+        if by_id[instance].state in ENDED:
+            raise GiveUp(f"{instance} is {by_id[instance].state}; name a machine that runs")
+    fresh = tuple(instance for instance in ids if key not in by_id[instance].tags)
     if not fresh:
-        raise GiveUp(f"{', '.join(wanted)}: tagged for {cluster} already; `dyntrain explain ID` says what it waits for")
+        raise GiveUp(f"{', '.join(ids)}: tagged for {cluster} already; `dyntrain explain ID` says what it waits for")
     return Tag(cluster, fresh, key)
 
 
-def untag(cluster: str, wanted: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
-    """Raises GiveUp for what is no elastic worker of the cluster. Who leaves already may be told so `now`."""
-    found = {view.instance: view for view in views}
-    for instance in wanted:
-        view = found.get(instance)
+def untag(cluster: str, ids: Sequence[str], views: Collection[View], key: str, *, now: bool = False) -> Untag:
+    """The request to leave. Raises GiveUp for an instance that is no elastic worker of the cluster. Workers that are
+    leaving may still be asked `now`.
+    """
+    by_id = {view.instance: view for view in views}
+    for instance in ids:
+        view = by_id.get(instance)
         if view is None:
             raise GiveUp(f"nothing is known of {instance} in {cluster}; `dyntrain status` lists its nodes")
         if view.terminated:
@@ -202,8 +203,8 @@ def untag(cluster: str, wanted: Sequence[str], views: Collection[View], key: str
                 f"{instance} is a base node, which is replaced and not removed: `dyntrain base replace {instance} NEW`"
             )
         if not view.elastic and not now:
-            raise GiveUp(f"{instance} is not asked to work for {cluster} any more; `dyntrain explain {instance}`")
-    return Untag(cluster, tuple(one for one in wanted if found[one].elastic), key, tuple(wanted) if now else ())
+            raise GiveUp(f"{instance} does not work for {cluster} any more; `dyntrain explain {instance}`")
+    return Untag(cluster, tuple(one for one in ids if by_id[one].elastic), key, tuple(ids) if now else ())
 
 
 def _names(groups: Collection[str]) -> str:

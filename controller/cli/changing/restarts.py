@@ -1,7 +1,6 @@
-"""A cluster whose job is over: what is launched into it is ended at once, so nothing is; and how another job begins.
+"""Restart the job of a cluster whose job is over; workers launched before that would be ended at once.
 
-Its base nodes have retired, so they do not hear of a wish: a machine that boots finds no job that is not closed, and
-begins one.
+The base nodes have retired and receive no wishes: a machine that boots finds no open job, and begins one.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from dyntrain.controller.core.views.arbitration import RUNNING
 from dyntrain.controller.core.views.view import View
 
 NOBODY = "no base node is left to begin another; set the desired capacity of its groups of base nodes as it was"
-CLOSING_SECONDS = 180.0  # farewells of the nodes, and the last report with its repetitions
+CLOSING_SECONDS = 180.0  # for the nodes' last messages, and the repetitions of the last report
 
 
 @dataclass(frozen=True)
 class Restart:
-    """The base nodes that are `booted` anew, and those that are `started` because they were stopped."""
+    """A request to restart. Base nodes in `booted` are rebooted; those in `started` were stopped and are started."""
 
     cluster: str
     booted: tuple[str, ...]
@@ -40,48 +39,45 @@ class Restart:
         return " && ".join(filter(None, (boot, start)))
 
 
-def must_not_be_over(seen: Snapshot) -> None:
-    """Raises GiveUp where a machine that joins now would be ended at once."""
-    if not seen.decision.job.over:
+def must_not_be_over(snapshot: Snapshot) -> None:
+    """Raise GiveUp where a machine that joins now would be ended at once."""
+    if not snapshot.decision.job.over:
         return
-    if begins_again(seen.decision, seen.heard):
-        raise GiveUp(
-            f"{job_over(seen.cluster, seen.heard)}, and its base nodes begin another one; try again in a minute"
-        )
-    again = f"`dyntrain cluster restart {seen.cluster}` begins it again" if _base(seen) else NOBODY
-    raise GiveUp(f"{job_over(seen.cluster, seen.heard)}: {again}")
+    if begins_again(snapshot.decision, snapshot.job_facts):
+        over = job_over(snapshot.cluster, snapshot.job_facts)
+        raise GiveUp(f"{over}, and its base nodes begin another one; try again in a minute")
+    again = f"`dyntrain cluster restart {snapshot.cluster}` begins it again" if _base(snapshot) else NOBODY
+    raise GiveUp(f"{job_over(snapshot.cluster, snapshot.job_facts)}: {again}")
 
 
-def restart(seen: Snapshot) -> Restart:
-    """Raises GiveUp with what to do where a job is not over, or nobody is left to begin one."""
-    name = seen.cluster
-    if not seen.decision.job.over:
+def restart(snapshot: Snapshot) -> Restart:
+    """The request to restart. Raises GiveUp, with what to do, where the job is not over, or no base node is left."""
+    name = snapshot.cluster
+    if not snapshot.decision.job.over:
         raise GiveUp(f"{name} has no job that is over; `dyntrain status --cluster {name}` says how it stands")
-    if _closes(seen):
-        raise GiveUp(
-            f"the job of {name} has only just ended, and its nodes are not done with it; try again in a moment"
-        )
-    base = _base(seen)
+    if _closes(snapshot):
+        raise GiveUp(f"the job of {name} has only just ended, and its nodes have not finished; try again in a moment")
+    base = _base(snapshot)
     if going := [node.instance for node in base if node.state in ("stopping", "shutting-down")]:
-        raise GiveUp(f"{', '.join(going)} of {name} is on its way down; give the command again when it is")
+        raise GiveUp(f"{', '.join(going)} of {name} is stopping; repeat the command when it has stopped")
     booted = tuple(node.instance for node in base if node.state in RUNNING)
     started = tuple(node.instance for node in base if node.state == "stopped")
     if not (booted or started):
-        raise GiveUp(f"{job_over(name, seen.heard)}: {NOBODY}")
+        raise GiveUp(f"{job_over(name, snapshot.job_facts)}: {NOBODY}")
     return Restart(name, booted, started)
 
 
-def _base(seen: Snapshot) -> list[View]:
-    """The base nodes that are left."""
-    base = [node.view for node in seen.decision.nodes if node.view.base and not node.view.terminated]
+def _base(snapshot: Snapshot) -> list[View]:
+    """The remaining base nodes."""
+    base = [node.view for node in snapshot.decision.nodes if node.view.base and not node.view.terminated]
     return [node for node in base if not node.terminate_issued and not node.unseen]
 
 
-def _closes(seen: Snapshot) -> bool:
-    """Whether a coordinator that started now would only say once more that the job is over. One that dies before it has
-    said all is not waited for.
+def _closes(snapshot: Snapshot) -> bool:
+    """Whether a coordinator that started now would only repeat that the job is over. It is not waited for if it died
+    before its last report.
     """
-    ended = over_since(seen.decision.membership, seen.decision.job, seen.heard)
-    if seen.heard is None or seen.heard.report.closed or ended is None:
+    ended = over_since(snapshot.decision.membership, snapshot.decision.job, snapshot.job_facts)
+    if snapshot.job_facts is None or snapshot.job_facts.report.closed or ended is None:
         return False
-    return seen.at - ended < CLOSING_SECONDS
+    return snapshot.at - ended < CLOSING_SECONDS

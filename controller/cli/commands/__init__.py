@@ -1,3 +1,3 @@
-"""What is typed: the options of each command, what it asks for and what it prints. A module of these is imported when
-its command is given, and imports what it needs when it runs, so that `--help` costs little.
+"""The commands: the options of each, its questions and its output. A command's module is imported when it is used, and
+imports what it needs when it runs, so that `--help` is fast.
 """

@@ -32,5 +32,5 @@ def replace(old: str, new: str, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_replace
 
         connection = connect()
-        done = carried_out(connection.ports, to_replace(connection, old, new), dry_run, say_where)
-    click.echo(done)
+        result = carried_out(connection.ports, to_replace(connection, old, new), dry_run, say_where)
+    click.echo(result)

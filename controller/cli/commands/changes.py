@@ -20,7 +20,7 @@ GROUP = click.option("--group", help="Which of the cluster's groups; default: th
 
 
 class WithNumber(click.Command):
-    """-1 is a wrong number, and no option."""
+    """A command whose arguments may be negative numbers: -1 is a wrong number, and no option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for arg in args:
@@ -44,8 +44,8 @@ def scale(cluster: str, n: int, group: str | None, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_scale
 
         connection = connect()
-        done = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run, say_where)
-    click.echo(done)
+        result = carried_out(connection.ports, to_scale(connection, cluster, n, group), dry_run, say_where)
+    click.echo(result)
 
 
 @click.command(
@@ -71,8 +71,8 @@ def add(cluster: str, count: int | None, instances: tuple[str, ...], group: str 
             request = to_take(connection, cluster, instances)
         else:
             request = to_launch(connection, cluster, count or 1, group)
-        done = carried_out(connection.ports, request, dry_run, say_where)
-    click.echo(done)
+        result = carried_out(connection.ports, request, dry_run, say_where)
+    click.echo(result)
 
 
 @click.command(
@@ -89,5 +89,5 @@ def remove(instances: tuple[str, ...], now: bool, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_remove
 
         connection = connect()
-        done = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run, say_where)
-    click.echo(done)
+        result = carried_out(connection.ports, to_remove(connection, instances, now=now), dry_run, say_where)
+    click.echo(result)

@@ -37,7 +37,7 @@ def check(
     explain: str | None,
     command: tuple[str, ...],
 ) -> None:
-    """Does this script train over workers that come and go as it does in one process?
+    """Check whether a script trains over workers that come and go as it does in one process.
 
     By experiment, on this machine's CPUs; nothing is rented. A few steps of the script, as it is and where it is: in
     one process; with weights one rounding apart; with workers that join, leave and are killed. What the script writes

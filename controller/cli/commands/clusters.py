@@ -73,13 +73,13 @@ def create(
         from dyntrain.controller.cli.rehearsal.recorded import text_of
 
         fields: dict[str, Any] = parsed_policy(text_of(Path(config)), config) if config else {}
-        given = {
+        options = {
             "cluster": name,
             "groups": list(groups) or None,
             "min_workers": min_workers,
             "max_workers": max_workers,
         }
-        fields.update({key: value for key, value in given.items() if value is not None})
+        fields.update({key: value for key, value in options.items() if value is not None})
         fields.update(_setting(text) for text in settings)
         checked_policy(fields)  # before anything is asked of AWS
         stage = stage_of_command()
@@ -101,7 +101,7 @@ def create(
 
 
 def _types(ports: Ports, policy: ClusterPolicy) -> set[str]:
-    """Instance types of the policy's pool and of what its groups have by now, as far as they can be looked at."""
+    """Instance types of the policy's pool and of its groups' instances, as far as they can be read."""
     pool = {policy.pool.instance_type} if policy.pool is not None else set()
     try:
         members = [member.instance for member in ports.groups.members(policy.groups)] if policy.groups else []
@@ -111,7 +111,7 @@ def _types(ports: Ports, policy: ClusterPolicy) -> set[str]:
 
 
 def _warnings(ports: Ports, policy: ClusterPolicy) -> list[str]:
-    """What keeps IAM from letting the controller act on the registered groups."""
+    """Reasons why IAM would not let the controller act on the registered groups."""
     from dyntrain.controller.contract.messages import OWNER_TAG
 
     try:
@@ -209,13 +209,18 @@ def show(name: str, output: str) -> None:
 
 
 def policy_table(policy: ClusterPolicy) -> list[str]:
-    """Each field beside what it would be if nobody had given it."""
+    """Each field beside its default."""
     from dyntrain.controller.cli.text.tables import Column, table
 
     fields, plain = policy.model_dump(mode="json"), type(policy)(cluster=policy.cluster).model_dump(mode="json")
-    known = type(policy).model_fields
+    all_fields = type(policy).model_fields
     rows = [
-        [name, json.dumps(value), "" if name == "cluster" else json.dumps(plain[name]), known[name].description or ""]
+        [
+            name,
+            json.dumps(value),
+            "" if name == "cluster" else json.dumps(plain[name]),
+            all_fields[name].description or "",
+        ]
         for name, value in fields.items()
     ]
     return table([Column("field", 0), Column("value", 0), Column("default", 0), Column("what it is", 0)], rows, None)
@@ -260,8 +265,8 @@ def restart(name: str, dry_run: bool) -> None:
         from dyntrain.controller.cli.changing.asking import carried_out, to_restart
 
         connection = connect()
-        done = carried_out(connection.ports, to_restart(connection, name), dry_run, say_where)
-    click.echo(done)
+        result = carried_out(connection.ports, to_restart(connection, name), dry_run, say_where)
+    click.echo(result)
 
 
 def _setting(text: str) -> tuple[str, Any]:

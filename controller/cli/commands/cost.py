@@ -53,9 +53,9 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
 
         launcher = AwsLauncher(Clients(attempts=2))
         with waiting("reading what ran"):
-            found = list(_usages(name, start, launcher))
+            usages = list(_usages(name, start, launcher))
         with waiting("asking for prices"):
-            bills = priced(found, launcher.price_in, each=output == "wide")
+            bills = priced(usages, launcher.price_in, each=output == "wide")
     if output == "json":
         click.echo(json.dumps([as_data(one, costs) for one, costs in bills], indent=1))
         return
@@ -71,7 +71,7 @@ def cost(name: str | None, cluster: str | None, since: str, output: str) -> None
 
 
 def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[Usage]:
-    """Clusters first. A name may be that of both."""
+    """The usages, clusters first. A name may belong to a cluster and to a job."""
     from dyntrain.controller.adapters.jobs import job_ports
     from dyntrain.controller.cli.answers.cost import of_cluster, of_job
 
@@ -82,11 +82,11 @@ def _usages(name: str | None, since: float, launcher: AwsLauncher) -> Iterator[U
     plain = [one.record for one in stored if not one.record.elastic]
     of_jobs = {one.record.name for one in stored if one.record.elastic}  # their machines are their cluster's
     clusters = {*registry.all(), *of_jobs} if name is None else {name}
-    seen = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
-    found = [one for one in seen if one is not None]
-    if name is not None and not found and not plain:
-        known = ", ".join(sorted(registry.all())) or "none"
-        raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {known}; `dyntrain job list` has jobs)")
-    yield from found
+    readings = (of_cluster(ports, registry, cluster, elastic, since) for cluster in sorted(clusters))
+    usages = [one for one in readings if one is not None]
+    if name is not None and not usages and not plain:
+        names = ", ".join(sorted(registry.all())) or "none"
+        raise GiveUp(f"there is neither a cluster nor a job {name!r} (clusters: {names}; `dyntrain job list` has jobs)")
+    yield from usages
     for record in sorted(plain, key=lambda record: record.name):
         yield of_job(jobs.machines, launcher, record, jobs.clock())

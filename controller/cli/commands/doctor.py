@@ -41,9 +41,9 @@ def doctor(cluster: str | None, offline: bool, output: str) -> None:
         from dyntrain.controller.cli.doctor.reading import Reader
         from dyntrain.controller.contract.settings import Settings
 
-        wanted = click.get_current_context().find_root().params.get("stage")
+        stage_name = click.get_current_context().find_root().params.get("stage")
         with waiting("looking") as doing:
-            lines = diagnosis(Reader(wanted or Settings.of(os.environ).stage, doing=doing).read(cluster))
+            lines = diagnosis(Reader(stage_name or Settings.of(os.environ).stage, doing=doing).read(cluster))
     if output == "json":
         shown = [json.dumps(asdict(line)) for line in lines]
     else:

@@ -1,4 +1,4 @@
-"""`dyntrain events`: what was decided and done, and when."""
+"""`dyntrain events`: decisions and actions, and their times."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
             if cluster is not None:
                 registered(registry, cluster)
 
-            def read(begin: float) -> list[Found]:
+            def read(begin: float) -> list[StoredEntry]:
                 names = [cluster] if cluster else sorted(registry.all())
-                found = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
-                wanted = (one for one in found if instance is None or one[1].entry.instance == instance)
-                return sorted(wanted, key=lambda one: one[1].at)
+                entries = [(each, entry) for each in names for entry in ports.clusters.trail(each, begin)]
+                matching = (one for one in entries if instance is None or one[1].entry.instance == instance)
+                return sorted(matching, key=lambda one: one[1].at)
 
             trail = Trail(read, start)
             first = trail.next()
@@ -66,37 +66,37 @@ def events(cluster: str | None, since: str, instance: str | None, follow: bool, 
             go_on(lambda: _show(trail.next(), output))
 
 
-Found = tuple[str, "TrailEntry"]
+StoredEntry = tuple[str, "TrailEntry"]
 
 
 class Trail:
-    """Each entry once, although some are written later than ones that came after them."""
+    """New entries of the audit trail, each once, although some are written later than ones that came after them."""
 
-    def __init__(self, read: Callable[[float], list[Found]], start: float) -> None:
+    def __init__(self, read: Callable[[float], list[StoredEntry]], start: float) -> None:
         self._read, self._start = read, start
-        self._shown: list[Found] = []
+        self._shown: list[StoredEntry] = []
 
-    def next(self) -> list[Found]:
-        found = self._read(self._start)
-        fresh = [one for one in found if one not in self._shown]
-        if found:
-            self._start = max(self._start, found[-1][1].at - LATE_SECONDS)
-        self._shown = [one for one in found if one[1].at >= self._start]
+    def next(self) -> list[StoredEntry]:
+        entries = self._read(self._start)
+        fresh = [one for one in entries if one not in self._shown]
+        if entries:
+            self._start = max(self._start, entries[-1][1].at - LATE_SECONDS)
+        self._shown = [one for one in entries if one[1].at >= self._start]
         return fresh
 
 
-def _show(found: Iterable[Found], output: str) -> int:
+def _show(entries: Iterable[StoredEntry], output: str) -> int:
     count = 0
-    for count, (cluster, entry) in enumerate(found, 1):  # noqa: B007
+    for count, (cluster, entry) in enumerate(entries, 1):  # noqa: B007
         fields = {"at": entry.at, "cluster": cluster, **entry.entry.fields()}
         click.echo(json.dumps(fields) if output == "json" else trail_line(cluster, entry, wide=output == "wide"))
     return count
 
 
 def trail_line(cluster: str, entry: TrailEntry, *, wide: bool = False) -> str:
-    from dyntrain.controller.cli.text.trail import told
+    from dyntrain.controller.cli.text.trail import entry_text
 
-    said = told(entry.entry, wide=wide)
-    kind = "" if said.kind == "status" else said.kind
-    parts = [moment(entry.at), cluster, kind, said.instance, said.what, f"({said.detail})" if said.detail else ""]
+    text = entry_text(entry.entry, wide=wide)
+    kind = "" if text.kind == "status" else text.kind
+    parts = [moment(entry.at), cluster, kind, text.instance, text.what, f"({text.detail})" if text.detail else ""]
     return printable("  ".join(filter(None, parts)))

@@ -63,7 +63,7 @@ def generate_trainer(
 
 
 def _write(path: Path, text: str) -> None:
-    """A host that reads meanwhile finds the old one or the new one."""
+    """Replace the file atomically: a host that reads meanwhile gets the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text)

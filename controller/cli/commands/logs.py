@@ -66,15 +66,15 @@ def logs(
         only_ids(instances)
         with waiting("reading the logs"):
             named = frozenset(instances) if rank is None else frozenset([_instance_of(cluster, rank)])
-            wanted = Wanted(cluster, job, named or None, frozenset(kinds or ("worker",)))
+            query = Wanted(cluster, job, named or None, frozenset(kinds or ("worker",)))
             source: Source
             if directory is not None:
-                source = FromFiles(directory, wanted, start)
+                source = FromFiles(directory, query, start)
             else:
                 from dyntrain.controller.adapters.aws import Clients
                 from dyntrain.controller.adapters.logs import CloudWatchLogs
 
-                source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), wanted, start)
+                source = FromCloudWatch(CloudWatchLogs(Clients(attempts=2)), query, start)
             first = list(source.next())
         shown = _show(first)
         if not shown and not follow:
@@ -107,6 +107,8 @@ def _instance_of(cluster: str, rank: int) -> str:
     nodes = summary(snapshot(ports, registry, cluster, elastic))["nodes"]
     ranks = {node["rank"]: node["instance"] for node in nodes if node["rank"] is not None}
     if rank not in ranks:
-        known = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
-        raise GiveUp(f"nobody in {cluster} has rank {rank} now (ranks: {known}); --instance names who had it before")
+        ranks_text = ", ".join(map(str, sorted(ranks))) or "none: no job runs"
+        raise GiveUp(
+            f"nobody in {cluster} has rank {rank} now (ranks: {ranks_text}); --instance names who had it before"
+        )
     return str(ranks[rank])

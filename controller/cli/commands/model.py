@@ -1,4 +1,4 @@
-"""`dyntrain model`: what a step, a change and a crash take, by where ps-lite's servers are."""
+"""`dyntrain model`: the time of a step, a change and a crash, by where ps-lite's servers are."""
 
 from __future__ import annotations
 
@@ -83,17 +83,17 @@ def model(
         forming=FORMING,
     )
     chosen = networks or NAMES
-    found = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
-    said = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
+    table = list(rows(chosen, workers or DEFAULT_WORKERS, bases or BASES, machines, compute, overlap))
+    hints = [line for name in chosen for line in advice(name, bases or BASES, machines, compute or COMPUTE[name])]
     if output == "json":
-        listed = [{**vars(each), "placement": str(each.placement)} for each in found]
-        click.echo(json.dumps({"rows": listed, "advice": said}))
+        listed = [{**vars(each), "placement": str(each.placement)} for each in table]
+        click.echo(json.dumps({"rows": listed, "advice": hints}))
         return
-    for line in [*_lines(found), "", *said]:
+    for line in [*_lines(table), "", *hints]:
         click.echo(line)
 
 
-def _lines(found: list[Row]) -> list[str]:
+def _lines(rows: list[Row]) -> list[str]:
     """A table as wide as the terminal has room for."""
     from dyntrain.controller.cli.text.tables import Column, table
 
@@ -109,7 +109,7 @@ def _lines(found: list[Row]) -> list[str]:
             f"{each.pause:.1f}",
             f"{each.release:.1f}",
         )
-        for each in found
+        for each in rows
     ]
     shown = [Column(name, 0 if name in COLUMNS[:4] else 1) for name in COLUMNS]
     return table(shown, cells, width_of_terminal())

@@ -1,4 +1,4 @@
-"""`dyntrain replay`: what the controller makes of recorded events, without touching anything."""
+"""`dyntrain replay`: the controller's reaction to recorded events, without touching anything."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ def replay(
             else max((record.time for record in records if record.time is not None), default=time.time())
         )
         matching = partial(matching_rules, settings.elastic)
-        found = run(records, matching, policy, settings.elastic, at)
+        outcome = run(records, matching, policy, settings.elastic, at)
         odd = [] if shuffle is None else differing(records, matching, policy, settings.elastic, at, shuffle, times)
     if output == "json":
-        lines = _json_lines(found.events, found.summary)
+        lines = _json_lines(outcome.events, outcome.summary)
     else:
-        lines = map(printable, _text_lines(records, found.events, found.summary))
+        lines = map(printable, _text_lines(records, outcome.events, outcome.summary))
     for line in lines:
         click.echo(line)
     if all(record.event is None for record in records):
@@ -118,7 +118,7 @@ def replay(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the log lines of the handlers: the outcome tells all of it."""
+    """A context without the handlers' log lines: the outcome contains everything."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

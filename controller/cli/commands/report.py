@@ -52,7 +52,7 @@ def report(job: str | None, html: Path | None, png: Path | None, output: str) ->
         if png is not None:
             require(("resvg_py",))
         with waiting("reading the job"):
-            story, audit = _found(job)
+            story, audit = _story_of(job)
         from dyntrain.training.report.source import as_data, summary, write_page, write_picture
 
         written = output == "json"  # where: stdout is an object
@@ -80,7 +80,7 @@ def _writing(file: Path) -> Iterator[None]:
         raise GiveUp(str(error)) from error
 
 
-def _found(job: str | None) -> tuple[Story, str]:
+def _story_of(job: str | None) -> tuple[Story, str]:
     if job is not None and names_file(job):
         from dyntrain.training.report.source import audit_text, story_of_file
 

@@ -65,8 +65,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 names = [cluster] if cluster else sorted(registry.all())
                 invalid.clear()
                 invalid.update({} if cluster else registry.problems())
-                seen = (snapshot(ports, registry, name, elastic) for name in names)
-                return [{**summary(one, gone=gone), "unverified": doubt} for one in seen]
+                snapshots = (snapshot(ports, registry, name, elastic) for name in names)
+                return [{**summary(one, gone=gone), "unverified": doubt} for one in snapshots]
 
             first = read()
             if any(one["stays"] and one["stays"]["instances"] for one in first) and not watch:
@@ -74,8 +74,8 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
                 first = [with_price(one, price) for one in first]
         readings = chain([first], _again(read) if watch else ())
         if output == "json":
-            for found in readings:
-                click.echo(json.dumps({"clusters": found, "invalid": invalid}))
+            for reading in readings:
+                click.echo(json.dumps({"clusters": reading, "invalid": invalid}))
             return
 
         def page(clusters: Clusters) -> str:
@@ -97,7 +97,7 @@ def status(cluster: str | None, watch: bool, output: str, gone: bool, color: str
 
 
 def _unverified(stage: Stage) -> str:
-    """Why the controller takes nodes at their word; "": it does not, or does not say."""
+    """Why the controller believes nodes without proof; "": it does not, or it is unknown."""
     from botocore.session import Session
     from dyntrain.controller.contract.region_keys import unverified
 
@@ -105,7 +105,7 @@ def _unverified(stage: Stage) -> str:
 
 
 def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
-    """What `dyntrain logs` reads by the same variable; None: this is none."""
+    """Where an embedded cloud's logs are, by the variable that `dyntrain logs` reads too; None: this is none."""
     directory = os.environ.get(LOCAL_DIRECTORY)
     if not directory:
         return None
@@ -113,8 +113,8 @@ def _logs_of_an_embedded_cloud() -> Callable[[str], str] | None:
 
     def where(instance: str) -> str:
         machine = Path(directory) / "machines" / instance
-        found = files_of(machine, "worker") if instance else []
-        return f"its log: {found[0] if found else f'`dyntrain logs` reads it, in {directory}'}"
+        logs = files_of(machine, "worker") if instance else []
+        return f"its log: {logs[0] if logs else f'`dyntrain logs` reads it, in {directory}'}"
 
     return where
 
@@ -149,8 +149,8 @@ def explain(instance: str, output: str) -> None:
         from dyntrain.controller.cli.answers.query import cluster_of_instance, explanation, snapshot
 
         cluster = cluster_of_instance(ports, registry, instance)
-        found = explanation(snapshot(ports, registry, cluster, elastic), instance)
-    click.echo(json.dumps(found) if output == "json" else _explained(found, wide=output == "wide"))
+        answer = explanation(snapshot(ports, registry, cluster, elastic), instance)
+    click.echo(json.dumps(answer) if output == "json" else _explained(answer, wide=output == "wide"))
 
 
 def _plain_status(pages: Iterable[str]) -> None:
@@ -170,27 +170,27 @@ def _live_status(pages: Iterable[str]) -> None:
             live.update(Text.from_ansi(text), refresh=True)
 
 
-def _explained(found: dict[str, Any], *, wide: bool = False) -> str:
+def _explained(answer: dict[str, Any], *, wide: bool = False) -> str:
     lines = [
-        f"{found['instance']} of {found['cluster']}: {found['status']}",
-        f"  reason: {found['reason']}, {found['sentence']}",
+        f"{answer['instance']} of {answer['cluster']}: {answer['status']}",
+        f"  reason: {answer['reason']}, {answer['sentence']}",
     ]
-    if found["detail"]:
-        lines += ["  detail:", *(f"    {line}" for line in found["detail"].splitlines())]
-    lines.append(f"  since: {moment(found['since'])}")
-    lines.append(f"  what would change it: {found['would_change']}")
-    if found["next_change"] is not None:
-        lines.append(f"  may change by itself at: {moment(found['next_change'])}")
-    if found["pending_actions"]:
-        lines.append(f"  to be done: {', '.join(found['pending_actions'])}")
-    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in found["effective"].items())]
+    if answer["detail"]:
+        lines += ["  detail:", *(f"    {line}" for line in answer["detail"].splitlines())]
+    lines.append(f"  since: {moment(answer['since'])}")
+    lines.append(f"  what would change it: {answer['would_change']}")
+    if answer["next_change"] is not None:
+        lines.append(f"  may change by itself at: {moment(answer['next_change'])}")
+    if answer["pending_actions"]:
+        lines.append(f"  to be done: {', '.join(answer['pending_actions'])}")
+    lines += ["  as it stands:", *(f"    {key}: {value}" for key, value in answer["effective"].items())]
     lines.append("  what is known, and from where:")
     lines += [
         f"    {moment(origin['at'])}  {origin['fact']}: {origin['says']}  [{origin['where']}]"
-        for origin in found["origins"]
+        for origin in answer["origins"]
     ]
-    if found["passed_over"]:
-        lines += ["  passed over:", *(f"    {line}" for line in found["passed_over"])]
+    if answer["passed_over"]:
+        lines += ["  passed over:", *(f"    {line}" for line in answer["passed_over"])]
     if wide:
-        lines += ["  as it is stored:", *(f"    {name}: {json.dumps(fact)}" for name, fact in found["facts"].items())]
+        lines += ["  as it is stored:", *(f"    {name}: {json.dumps(fact)}" for name, fact in answer["facts"].items())]
     return printable_lines("\n".join(lines))

@@ -85,7 +85,7 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
         course = _Course(news, files, _bucket(*in_s3, run, folder / run) if in_s3 is not None else None)
         course.write(first)
         if serve or following:
-            for ending in (signal.SIGINT, signal.SIGTERM):  # alike, also where a shell's background job ignores Ctrl-C
+            for ending in (signal.SIGINT, signal.SIGTERM):  # set also where a shell's background job ignores Ctrl-C
                 signal.signal(ending, signal.default_int_handler)
         if serve:
             course.board = stack.enter_context(_tensorboard(folder, host, port))
@@ -98,11 +98,11 @@ def tensorboard(job: str | None, logdir: str | None, host: str, port: int, serve
 
 
 class _Over(Exception):
-    """The job has ended, and all of it is written."""
+    """Raised when the job has ended, and everything is written."""
 
 
 class _Course:
-    """From a job to TensorBoard's files; and to S3, where an upload that fails is tried again."""
+    """Write a job's course as TensorBoard's files, and to S3, where a failed upload is tried again."""
 
     def __init__(self, news: News, files: BoardFiles, bucket: BoardBucket | None) -> None:
         self._news, self._files, self._bucket = news, files, bucket
@@ -117,13 +117,13 @@ class _Course:
             self.upload()
 
     def upload(self) -> None:
-        """Raises ControllerError."""
+        """Upload to S3. Raises ControllerError."""
         if self._bucket is not None:
             self._bucket.sync()
             self._uploaded = time.monotonic()
 
     def finish(self) -> None:
-        """What came last, where somebody breaks it off."""
+        """Write what came last, after an interruption."""
         self.write(list(self._news.next()))
         self.upload()
 
@@ -131,7 +131,7 @@ class _Course:
         if self.board is None and self._news.over:
             raise _Over
         if self.board is not None and self.board.poll() is not None:
-            raise GiveUp(f"TensorBoard has ended with exit code {self.board.returncode}; what it said is above")
+            raise GiveUp(f"TensorBoard has ended with exit code {self.board.returncode}; see its output above")
         self.write(list(self._news.next()))
 
 
@@ -147,7 +147,7 @@ def _bucket(bucket: str, prefix: str, run: str, folder: Path) -> BoardBucket:
 
 @contextmanager
 def _tensorboard(folder: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """It says itself where it listens, or that it cannot."""
+    """Run TensorBoard, which prints where it listens, or why it cannot."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", host, "--port", str(port)]
     last: Callable[[], None] | None = None
     if sys.platform == "linux":  # elsewhere it may outlive a command that is killed

@@ -1,1 +1,1 @@
-"""Whether a deployed controller and its clusters can work, and what the code believes of AWS."""
+"""Check whether a deployed controller and its clusters can work, and list what the code assumes of AWS."""

@@ -1,4 +1,4 @@
-"""The doctor's judgement over what was read. Pure: each check gives lines, each line is fine or says what to do."""
+"""The doctor's judgement of its readings. Pure: each check gives lines, each line is fine or says what to do."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ HOOKS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """`unknown`: it could not be looked at, or cannot be told from here; that is no verdict."""
+    """One line of the diagnosis. `unknown`: it could not be read, or cannot be judged from here."""
 
     what: str
     verdict: Literal["ok", "wrong", "unknown"]
     says: str
 
 
-def diagnosis(seen: Seen) -> tuple[Finding, ...]:
-    return tuple(_lines(seen))
+def diagnosis(readings: Seen) -> tuple[Finding, ...]:
+    return tuple(_lines(readings))
 
 
-def _lines(seen: Seen) -> Iterator[Finding]:
-    yield _given("region", seen.region)
-    yield _given("credentials", seen.caller)
-    if isinstance(seen.caller, Unread):
+def _lines(readings: Seen) -> Iterator[Finding]:
+    yield _given("region", readings.region)
+    yield _given("credentials", readings.caller)
+    if isinstance(readings.caller, Unread):
         return  # every other line would say the same again
-    stage = yield from _stage(seen)
-    region = "" if isinstance(seen.region, Unread) else seen.region
-    yield from _controller(seen, stage)
+    stage = yield from _stage(readings)
+    region = "" if isinstance(readings.region, Unread) else readings.region
+    yield from _controller(readings, stage)
     if stage is not None:
         yield _identity_of_controller(stage, region)
-    yield _rights("permissions", seen.denied, "you")
-    if isinstance(seen.clusters, Unread):
-        yield _unknown("clusters", seen.clusters)
-    elif not seen.clusters:
+    yield _rights("permissions", readings.denied, "you")
+    if isinstance(readings.clusters, Unread):
+        yield _unknown("clusters", readings.clusters)
+    elif not readings.clusters:
         yield Finding("clusters", "unknown", "none is registered in this region")
     else:
-        for name, cluster in sorted(seen.clusters.items()):
+        for name, cluster in sorted(readings.clusters.items()):
             yield from _cluster(name, cluster, stage, region)
 
 
-def _given(what: str, found: str | Unread) -> Finding:
-    return Finding(what, "wrong", found.why) if isinstance(found, Unread) else Finding(what, "ok", found)
+def _given(what: str, value: str | Unread) -> Finding:
+    return Finding(what, "wrong", value.why) if isinstance(value, Unread) else Finding(what, "ok", value)
 
 
-def _unknown(what: str, found: Unread) -> Finding:
-    return Finding(what, "unknown", f"not looked at: {found.why}")
+def _unknown(what: str, value: Unread) -> Finding:
+    return Finding(what, "unknown", f"not looked at: {value.why}")
 
 
 def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
@@ -84,17 +84,17 @@ def _rights(what: str, denied: tuple[str, ...] | Unread, who: str) -> Finding:
 # ---- the controller
 
 
-def _stage(seen: Seen) -> Generator[Finding, None, Stage | None]:
-    """Returns the stage, or None when there is none to go by."""
-    if isinstance(seen.stages, Unread):
-        yield _unknown("stage", seen.stages)
+def _stage(readings: Seen) -> Generator[Finding, None, Stage | None]:
+    """Judge the stage. Returns it, or None when there is none."""
+    if isinstance(readings.stages, Unread):
+        yield _unknown("stage", readings.stages)
         return None
     try:
-        stage = chosen_stage(seen.stages, seen.wanted_stage)
+        stage = chosen_stage(readings.stages, readings.wanted_stage)
     except Misconfigured as error:
         yield Finding("stage", "wrong", str(error))
         return None
-    suffixes = {name: seen.stages.get(stage_parameter(name, "suffix"), "") for name in stage_names(seen.stages)}
+    suffixes = {name: readings.stages.get(stage_parameter(name, "suffix"), "") for name in stage_names(readings.stages)}
     alike = [
         name for name, suffix in suffixes.items() if name != stage.name and _ambiguous(suffix, stage.elastic.suffix)
     ]
@@ -105,7 +105,7 @@ def _stage(seen: Seen) -> Generator[Finding, None, Stage | None]:
             f"the suffix {stage.elastic.suffix} of {stage.name} and {suffixes[alike[0]]} of {alike[0]} end alike: one "
             "tag can mean two clusters; deploy one of them with another suffix",
         )
-    elif not seen.stages.get(stage_parameter(str(stage.name), "tables")):
+    elif not readings.stages.get(stage_parameter(str(stage.name), "tables")):
         yield Finding(
             "stage", "wrong", f"{stage.name} is of an earlier release: run make deploy, then update the clusters"
         )
@@ -115,23 +115,25 @@ def _stage(seen: Seen) -> Generator[Finding, None, Stage | None]:
 
 
 def _ambiguous(one: str, other: str) -> bool:
-    """Equal ones are no trouble: each cluster belongs to one stage."""
+    """Whether one suffix ends with the other, so that a tag could belong to both. Equal ones are harmless: each cluster
+    belongs to one stage.
+    """
     return one != other and bool(one and other) and (one.endswith(other) or other.endswith(one))
 
 
-def _controller(seen: Seen, stage: Stage | None) -> Iterator[Finding]:
-    yield _stack("controller's stack", seen.stack, "run make deploy")
-    if isinstance(seen.table, Unread):
-        yield _unknown("table", seen.table)
-    elif seen.table == "ACTIVE":
+def _controller(readings: Seen, stage: Stage | None) -> Iterator[Finding]:
+    yield _stack("controller's stack", readings.stack, "run make deploy")
+    if isinstance(readings.table, Unread):
+        yield _unknown("table", readings.table)
+    elif readings.table == "ACTIVE":
         yield Finding("table", "ok", "active")
     elif stage is not None:
-        state = "does not exist" if seen.table is None else f"is {seen.table}"
+        state = "does not exist" if readings.table is None else f"is {readings.table}"
         yield Finding("table", "wrong", f"{stage.table} {state}: run make deploy, which makes one and says its name")
-    if isinstance(seen.alarms, Unread):
-        yield _unknown("alarms", seen.alarms)
-    elif seen.alarms:
-        for name, description in sorted(seen.alarms.items()):
+    if isinstance(readings.alarms, Unread):
+        yield _unknown("alarms", readings.alarms)
+    elif readings.alarms:
+        for name, description in sorted(readings.alarms.items()):
             yield Finding("alarms", "wrong", f"{name}: {description}")
     else:
         yield Finding("alarms", "ok", "none is raised")
@@ -145,7 +147,7 @@ def _identity_of_controller(stage: Stage, region: str) -> Finding:
 
 
 def _identity(what: str, setting: str, region: str, who: str) -> Finding:
-    """What a node's word is worth: `setting` is keys, or a word in their place."""
+    """Judge how reports are verified: `setting` holds keys, or a word in their place."""
     if why := unverified(setting, region):
         says = f"unverified, {why}: {who} is taken at its word; OPERATIONS.md, Verified identities"
         return Finding(what, "ok" if kind_of(setting) == UNVERIFIED else "unknown", says)
@@ -170,27 +172,31 @@ def _stack(what: str, stack: StackSeen | Unread | None, otherwise: str) -> Findi
 # ---- a cluster
 
 
-def _cluster(name: str, seen: ClusterSeen, stage: Stage | None, region: str) -> Iterator[Finding]:
-    if seen.stack is None:
+def _cluster(name: str, cluster: ClusterSeen, stage: Stage | None, region: str) -> Iterator[Finding]:
+    if cluster.stack is None:
         yield Finding(f"{name}: stack", "unknown", "there is none of that name: the cluster was registered by hand")
     else:
-        yield _stack(f"{name}: stack", seen.stack, "update it")
-    if isinstance(seen.stack, StackSeen) and "WorkerGroup" in seen.stack.made and "WorkerRole" not in seen.stack.made:
+        yield _stack(f"{name}: stack", cluster.stack, "update it")
+    if (
+        isinstance(cluster.stack, StackSeen)
+        and "WorkerGroup" in cluster.stack.resources
+        and "WorkerRole" not in cluster.stack.resources
+    ):
         says = "added workers may do what base nodes may, as in an earlier release: update the cluster's stack"
         yield Finding(f"{name}: role of workers", "wrong", says)
     policy: ClusterPolicy | None = None
-    if isinstance(seen.parameters, Unread):
-        yield _unknown(f"{name}: parameters", seen.parameters)
+    if isinstance(cluster.parameters, Unread):
+        yield _unknown(f"{name}: parameters", cluster.parameters)
     else:
-        policy = yield from _policy(name, seen.parameters.get("policy"), stage)
-        yield from _node(name, seen.parameters.get("node"), stage, region)
-        yield from _published(name, seen.parameters)
-    yield from _groups(name, seen.groups, policy, stage)
-    yield from _template(name, seen.template, stage)
-    if (gpus := judged(seen, policy)) is not None:
+        policy = yield from _policy(name, cluster.parameters.get("policy"), stage)
+        yield from _node(name, cluster.parameters.get("node"), stage, region)
+        yield from _published(name, cluster.parameters)
+    yield from _groups(name, cluster.groups, policy, stage)
+    yield from _template(name, cluster.template, stage)
+    if (gpus := judged(cluster, policy)) is not None:
         yield Finding(f"{name}: GPUs", *gpus)
-    yield from _image_and_wheel(name, seen)
-    yield _rights(f"{name}: permissions of nodes", seen.denied, "the nodes' role")
+    yield from _image_and_wheel(name, cluster)
+    yield _rights(f"{name}: permissions of nodes", cluster.denied, "the nodes' role")
 
 
 def _policy(name: str, text: str | None, stage: Stage | None) -> Generator[Finding, None, ClusterPolicy | None]:
@@ -264,13 +270,13 @@ def _groups(
         yield _unknown(f"{name}: groups", groups)
         return
     for group in policy.groups if policy is not None else ():
-        found = groups.get(group)
+        live = groups.get(group)
         what = f"{name}: group {group}"
-        if found is None:
+        if live is None:
             yield Finding(what, "wrong", "it does not exist: make it again, or take it out of the policy")
             continue
-        problem = _group_problem(name, found, stage)
-        size = f"{found.in_service} of {found.desired} in service, {found.minimum} to {found.maximum}"
+        problem = _group_problem(name, live, stage)
+        size = f"{live.in_service} of {live.desired} in service, {live.minimum} to {live.maximum}"
         yield Finding(what, "wrong", problem) if problem else Finding(what, "ok", size)
 
 
@@ -307,8 +313,8 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
     elif template is None:
         yield Finding(what, "unknown", "there is none: people cannot add workers one by one")
     elif stage is not None and stage.elastic.of(name) not in template.instance_tags:
-        wanted = stage.elastic.of(name)
-        yield Finding(what, "wrong", f"its instances do not carry the tag {wanted}: update the cluster's stack")
+        key = stage.elastic.of(name)
+        yield Finding(what, "wrong", f"its instances do not carry the tag {key}: update the cluster's stack")
     elif refused := refused_keys(template.instance_tags):
         yield Finding(what, "wrong", _no_launch(refused[0]))
     else:
@@ -316,31 +322,33 @@ def _template(name: str, template: TemplateSeen | Unread | None, stage: Stage | 
 
 
 def _fits(what: str, image: ImageSeen, template: TemplateSeen | Unread | None) -> Finding:
-    given = template.volumes if isinstance(template, TemplateSeen) else {}
+    volumes = template.volumes if isinstance(template, TemplateSeen) else {}
     for device, least in sorted(image.volumes.items()):
-        if given.get(device, least) < least:
-            says = f"it needs {least} GiB on {device}, and VolumeSize gives {given[device]}: update the cluster's stack"
+        if volumes.get(device, least) < least:
+            says = (
+                f"it needs {least} GiB on {device}, and VolumeSize gives {volumes[device]}: update the cluster's stack"
+            )
             return Finding(what, "wrong", says)
     return Finding(what, "ok", "available")
 
 
-def _image_and_wheel(name: str, seen: ClusterSeen) -> Iterator[Finding]:
-    if isinstance(seen.image, Unread):
-        yield _unknown(f"{name}: image", seen.image)
-    elif seen.image is not None and seen.image.state == "available":
-        yield _fits(f"{name}: image", seen.image, seen.template)
-    elif seen.template:
-        state = seen.image.state if seen.image is not None else "gone"
+def _image_and_wheel(name: str, cluster: ClusterSeen) -> Iterator[Finding]:
+    if isinstance(cluster.image, Unread):
+        yield _unknown(f"{name}: image", cluster.image)
+    elif cluster.image is not None and cluster.image.state == "available":
+        yield _fits(f"{name}: image", cluster.image, cluster.template)
+    elif cluster.template:
+        state = cluster.image.state if cluster.image is not None else "gone"
         yield Finding(
             f"{name}: image", "wrong", f"it is {state}, so nothing can be launched: update the cluster's stack"
         )
-    if isinstance(seen.wheel, Unread):
-        yield _unknown(f"{name}: wheel", seen.wheel)
-    elif seen.wheel is None:
+    if isinstance(cluster.wheel, Unread):
+        yield _unknown(f"{name}: wheel", cluster.wheel)
+    elif cluster.wheel is None:
         yield Finding(
             f"{name}: wheel", "unknown", "it does not come from S3: whether nodes reach it shows when they install"
         )
-    elif seen.wheel:
+    elif cluster.wheel:
         yield Finding(f"{name}: wheel", "ok", "it is where PackageSource says")
     else:
         says = "it is not where the template's PackageSource says: copy it there (make wheel)"

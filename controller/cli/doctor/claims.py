@@ -1,7 +1,8 @@
-"""What the code takes AWS and its machines to do, and who says so besides us: what `dyntrain doctor --offline` prints.
+"""What the code assumes of AWS and its machines, and the evidence: printed by `dyntrain doctor --offline`.
 
 A claim has a witness, something that nobody here wrote and that a test asks; or it is believed, from an address. The
-tests below `tests/witnesses` see to it that each error that is caught, and each address that the code names, is here.
+tests below `tests/witnesses` require that each error that is caught, and each address that the code names, is listed
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _S3_ERRORS = f"{DOCS}AmazonS3/latest/API/ErrorResponses.html"
 
 @dataclass(frozen=True)
 class Caught:
-    """An error code that `where` acts upon. `source` "": the operation's model names it."""
+    """An error code that `where` handles. `source` "": the operation's model names it."""
 
     where: str
     operation: str
@@ -37,7 +38,7 @@ class Caught:
 
 @dataclass(frozen=True)
 class Claim:
-    """`witness` is what vouches for it; or, when nothing does, `source` is where it was read."""
+    """An assumption. `witness` is its evidence; without one, `source` is where it was read."""
 
     claim: str
     witness: str = ""
@@ -314,7 +315,7 @@ _BELIEVED_OF_OTHERS = (
 
 
 def claims() -> Iterator[Claim]:
-    """Those with a witness first."""
+    """The claims, those with a witness first."""
     yield from _WITNESSED
     yield from (Claim(caught.claim, f"{MODELS}") for caught in CAUGHT if not caught.source)
     yield from (Claim(claim, source=DOCS + page) for claim, page in _BELIEVED)

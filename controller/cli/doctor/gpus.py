@@ -1,4 +1,4 @@
-"""The doctor's judgement of what a cluster's machines compute on. Pure."""
+"""The doctor's judgement of a cluster's GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dyntrain.controller.contract.messages import ClusterPolicy
 Judged = tuple[Literal["ok", "wrong", "unknown"], str]
 
 
-def judged(seen: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
-    """Verdict and what to do; None for machines without GPUs, as far as is known. Which MXNet nodes have is known where
-    the stack is of the cluster's template alone.
+def judged(cluster: ClusterSeen, policy: ClusterPolicy | None) -> Judged | None:
+    """Verdict and what to do; None for machines without GPUs, as far as is known. The nodes' MXNet is known only where
+    the stack is of the cluster's template.
     """
-    stack = seen.stack.parameters if isinstance(seen.stack, StackSeen) else {}
+    stack = cluster.stack.parameters if isinstance(cluster.stack, StackSeen) else {}
     if "Accelerator" in stack:
         return _of_stack(stack)
     types = {policy.pool.instance_type} if policy is not None and policy.pool is not None else set()
-    if isinstance(seen.groups, Mapping):
-        types = types.union(*(group.types for group in seen.groups.values()))
-    known = sorted(name for name in types if family_of(name) is not None)
-    if not known:
+    if isinstance(cluster.groups, Mapping):
+        types = types.union(*(group.types for group in cluster.groups.values()))
+    gpu_types = sorted(name for name in types if family_of(name) is not None)
+    if not gpu_types:
         return None
-    why = next(filter(None, map(cannot_train, known)), "")
-    return ("wrong", f"{why}; fine if its MXNet is a build of your own") if why else ("ok", ", ".join(known))
+    why = next(filter(None, map(cannot_train, gpu_types)), "")
+    return ("wrong", f"{why}; fine if its MXNet is a build of your own") if why else ("ok", ", ".join(gpu_types))
 
 
 def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
@@ -35,8 +35,10 @@ def _of_stack(parameters: Mapping[str, str]) -> Judged | None:
     if parameters["Accelerator"] != "Nvidia":
         if family is None:
             return None
-        said = f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
-        return "wrong", cannot_be_a_node(name) or f"{said}Accelerator=Nvidia"
+        problem = (
+            f"{name} is paid for its {family.gpu} GPUs, and its nodes train on the processor: update the stack with "
+        )
+        return "wrong", cannot_be_a_node(name) or f"{problem}Accelerator=Nvidia"
     if why := cannot_be_a_node(name, build):
         return "wrong", why
     if family is None:

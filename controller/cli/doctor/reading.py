@@ -1,5 +1,5 @@
-"""Reads what the doctor judges. Each reading stands alone: what is refused or not to be reached becomes an `Unread`,
-and once the time is over nothing more is asked.
+"""Read what the doctor judges. Each reading stands alone: a failed one becomes an `Unread`, and after the deadline
+nothing more is read.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from dyntrain.controller.contract.messages import (
 from dyntrain.controller.contract.stage import STAGES, Stage, chosen_stage, stage_parameter
 from pydantic import ValidationError
 
-SECONDS = 30.0  # after these nothing more is asked; the last call may take another 26
+SECONDS = 30.0  # after these nothing more is read; the last call may take another 26
 _CONFIG = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
 _ROLE = re.compile(r"arn:([\w-]+):sts::(\d+):assumed-role/([^/]+)/.*")
 _LAUNCHING = "autoscaling:EC2_INSTANCE_LAUNCHING"
 _TABLES = "-FactsTable-*"
 _ALARM = "AWS::CloudWatch::Alarm"
-_ALARMS = 100  # that one call takes by name
+_ALARMS = 100  # names in one call
 _CALLS = (
     Right("ssm:GetParametersByPath"),
     Right("ssm:GetParameter"),
@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """`clock` counts seconds from anywhere; `doing` is told what is read next. `wanted_stage` None: the only one there
-    is.
+    """Read everything. `clock` counts seconds from any start; `doing` is called with what is read next. `wanted_stage`
+    None: the only stage there is.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Reader:
         self._clock, self._until = clock, clock() + SECONDS
 
     def read(self, only: str | None) -> Seen:
-        """All clusters, or `only` one."""
+        """Read all clusters, or `only` one."""
         stages = self._try("the stages", lambda: self._below(STAGES))
         stage = self._chosen(stages)
         caller = self._try("who you are", lambda: str(self._client("sts").get_caller_identity()["Arn"]))
@@ -112,7 +112,7 @@ class Reader:
 
     def _in_time(self, **_call: Any) -> None:
         if self._clock() > self._until:
-            raise RetryLater(f"no time was left, after {SECONDS:.0f} s")
+            raise RetryLater(f"not read within {SECONDS:.0f} s")
 
     def _region(self) -> str | Unread:
         region = self._session.get_config_variable("region")
@@ -163,11 +163,13 @@ class Reader:
             raise
 
     def _alarms(self, names: Sequence[str]) -> dict[str, str]:
-        """Those that are raised."""
+        """Descriptions of the alarms that are raised, by name."""
         cloudwatch = self._client("cloudwatch")
         parts = [names[start : start + _ALARMS] for start in range(0, len(names), _ALARMS)]
-        found = [cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts]
-        alarms = [alarm for answer in found for alarm in answer.get("MetricAlarms", ())]
+        answers = [
+            cloudwatch.describe_alarms(AlarmNames=part, StateValue="ALARM", MaxRecords=_ALARMS) for part in parts
+        ]
+        alarms = [alarm for answer in answers for alarm in answer.get("MetricAlarms", ())]
         return {alarm["AlarmName"]: alarm.get("AlarmDescription", "") for alarm in alarms}
 
     # ---- clusters
@@ -177,7 +179,7 @@ class Reader:
         return {one["Name"]: one["Value"] for page in pages for one in page["Parameters"]}
 
     def _clusters(self, only: str | None, stage: Stage | None) -> dict[str, ClusterSeen]:
-        """Those with a policy; `only` one is looked at whether it has one or not."""
+        """The clusters with a policy; `only` one is read with or without."""
         held = self._try("the parameters", lambda: self._below(f"{ROOT}{only}/" if only else ROOT))
         groups = self._try("the groups", self._groups)
         if only is not None:
@@ -194,7 +196,7 @@ class Reader:
         groups: Mapping[str, Mapping[str, Any]] | Unread,
         stage: Stage | None,
     ) -> ClusterSeen:
-        """`held` are parameters, `groups` all that the account has."""
+        """Read one cluster. `held` are parameters, `groups` all of the account's."""
         stack = self._try(f"the stack {name}", lambda: self._stack(name))
         template = self._try("the launch template", lambda: self._template(launch_template_name(name)))
         image = template.image if isinstance(template, TemplateSeen) else ""
@@ -214,14 +216,14 @@ class Reader:
         )
 
     def _groups(self) -> dict[str, Mapping[str, Any]]:
-        """All of the account, as Auto Scaling describes them."""
+        """All groups of the account, as Auto Scaling describes them."""
         pages = self._client("autoscaling").get_paginator("describe_auto_scaling_groups").paginate()
         return {group["AutoScalingGroupName"]: group for page in pages for group in page["AutoScalingGroups"]}
 
     def _own_groups(
         self, own: Mapping[str, str] | Unread, groups: Mapping[str, Mapping[str, Any]] | Unread
     ) -> dict[str, GroupSeen]:
-        """Those that the cluster's policy names, whatever their names and tags."""
+        """The groups that the cluster's policy names, whatever their names and tags."""
         if isinstance(own, Unread):
             raise GiveUp(own.why)
         if isinstance(groups, Unread):
@@ -267,39 +269,39 @@ class Reader:
         return TemplateSeen(tags, data.get("ImageId", ""), _volumes(data))
 
     def _image(self, image: str) -> ImageSeen | None:
-        """By a filter: asking by id is an error for one that is gone."""
-        found = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
-        return ImageSeen(str(found[0]["State"]), _volumes(found[0])) if found else None
+        """The image, by a filter: a call with the id fails for one that is gone."""
+        images = self._client("ec2").describe_images(Filters=[{"Name": "image-id", "Values": [image]}])["Images"]
+        return ImageSeen(str(images[0]["State"]), _volumes(images[0])) if images else None
 
     def _wheel(self, source: str) -> bool | None:
         if not source.startswith("s3://"):
             return None
         bucket, _, key = source.removeprefix("s3://").partition("/")
         try:
-            found = self._client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+            answer = self._client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
         except ClientError as error:
             if error_code(error) == "NoSuchBucket":
                 return False
             raise
-        return any(one["Key"] == key for one in found.get("Contents", ()))
+        return any(one["Key"] == key for one in answer.get("Contents", ()))
 
     # ---- rights
 
     def _nodes_denied(
         self, cluster: str, stack: StackSeen | Unread | None, stage: Stage | None
     ) -> tuple[str, ...] | Unread:
-        made = stack.made if isinstance(stack, StackSeen) else {}
-        if "NodeRole" not in made or stage is None:
+        resources = stack.resources if isinstance(stack, StackSeen) else {}
+        if "NodeRole" not in resources or stage is None:
             return Unread("the cluster's stack does not name its nodes' role")
         denied: list[str] = []
         for role, rights in (("NodeRole", _rights_of_base), ("WorkerRole", _rights_of_all)):
-            if role not in made:
+            if role not in resources:
                 continue  # a cluster without added workers
-            found = self._role(made[role])
-            if isinstance(found, Unread):
-                return found
-            here = f"{self._region()}:{found.split(':')[4]}"
-            missing = self._denied(found, rights(found.split(":")[1], here, cluster, stage))
+            arn = self._role(resources[role])
+            if isinstance(arn, Unread):
+                return arn
+            here = f"{self._region()}:{arn.split(':')[4]}"
+            missing = self._denied(arn, rights(arn.split(":")[1], here, cluster, stage))
             if isinstance(missing, Unread):
                 return missing
             denied += missing
@@ -345,7 +347,7 @@ def _rights_of_all(partition: str, here: str, cluster: str, _stage: Stage) -> tu
 
 
 def _rights_of_base(partition: str, here: str, cluster: str, stage: Stage) -> tuple[Right, ...]:
-    """Those of all nodes, and what it takes to run the coordinator."""
+    """The rights of base nodes: those of all nodes, and those for running the coordinator."""
     names = (stage_parameter(str(stage.name), "table"), parameter(cluster, "coordinator"))
     table, published = (f"arn:{partition}:ssm:{here}:parameter{name}" for name in names)
     of_cluster = {"dynamodb:LeadingKeys": f"cluster#{cluster}"}

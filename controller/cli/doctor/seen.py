@@ -1,4 +1,4 @@
-"""What the doctor has read, before it judges. A reading that failed is an `Unread`, which says why."""
+"""The doctor's readings, before it judges. A reading that failed is an `Unread`, which says why."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ class Unread:
 
 @dataclass(frozen=True)
 class StackSeen:
-    """`failed`: resources whose last change did not succeed, with CloudFormation's reason. `made`: physical names by
-    logical ones. `alarms`: the names of its alarms.
+    """A CloudFormation stack. `failed`: resources whose last change did not succeed, with CloudFormation's reason.
+    `resources`: physical names by logical ones. `alarms`: the names of its alarms.
     """
 
     status: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    made: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class GroupSeen:
-    """`types`: of its instances, and those that it may launch besides its launch template's. `abandons`: its launch
-    hook ends a launch that nobody answers. `handed_on`: the keys of its tags that its instances get too.
+    """An Auto Scaling group. `types`: of its instances, and those that it may launch besides its launch template's.
+    `abandons`: its launch hook ends a launch that nobody answers. `handed_on`: the keys of its tags that its instances
+    get too.
     """
 
     minimum: int
@@ -46,7 +47,7 @@ class GroupSeen:
 
 @dataclass(frozen=True)
 class TemplateSeen:
-    """`image` "": it names none of its own. `volumes`: GiB by device."""
+    """A launch template. `image` "": it names none. `volumes`: GiB by device."""
 
     instance_tags: Mapping[str, str]
     image: str
@@ -55,7 +56,7 @@ class TemplateSeen:
 
 @dataclass(frozen=True)
 class ImageSeen:
-    """`volumes`: GiB by device, which no volume made of it may be smaller than."""
+    """An image. `volumes`: GiB by device; a volume made from it cannot be smaller."""
 
     state: str
     volumes: Mapping[str, int] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class ImageSeen:
 
 @dataclass(frozen=True)
 class Right:
-    """What somebody must be allowed to do; `context` is what the request will carry besides."""
+    """An action that somebody must be allowed to do; `context` is what the request will carry besides."""
 
     action: str
     resource: str = "*"
@@ -72,7 +73,9 @@ class Right:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """`parameters` by their last part. None: it is not there. `wheel`: None: it does not come from S3."""
+    """A cluster's readings. `parameters` by their last part. A field of None does not exist. `wheel` None: it does not
+    come from S3.
+    """
 
     parameters: Mapping[str, str] | Unread
     stack: StackSeen | Unread | None
@@ -85,8 +88,8 @@ class ClusterSeen:
 
 @dataclass(frozen=True)
 class Seen:
-    """`stages`: all parameters below `STAGES`. `stack` is that of the controller; `table` its table's status. `denied`
-    is what the caller may not do.
+    """All readings. `stages`: all parameters below `STAGES`. `stack` is the controller's; `table` its table's status.
+    `denied` is what the caller may not do.
     """
 
     region: str | Unread

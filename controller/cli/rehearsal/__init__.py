@@ -1,1 +1,1 @@
-"""What the controller would make of recorded events, worked out in memory: nothing here touches AWS."""
+"""Replay recorded events through the controller in memory; nothing here touches AWS."""

@@ -1,5 +1,5 @@
 """The controller's ports in memory, for `dyntrain replay`: a table with its stream, and a cloud that exists only in the
-events told about it.
+recorded events.
 
 Nothing here touches AWS. Instances are taken to exist and to run unless an event said otherwise; what the controller
 would do is recorded.
@@ -36,7 +36,7 @@ from dyntrain.controller.loops.ports import (
 
 @dataclass
 class Memory:
-    """`pending` is what the stream would deliver next."""
+    """The items and recorded actions. `pending` is what the stream would deliver next."""
 
     policy: ClusterPolicy
     elastic: ElasticTag
@@ -61,7 +61,7 @@ class Memory:
         )
 
     def take_wake(self, *, tick: bool = False) -> Wake | None:
-        """What the stream holds, which is then empty; None for nothing."""
+        """Take everything from the stream; None when it is empty."""
         nodes = {name: StoredNode(*self.items["node", name]) for name in self.nodes_to_wake}
         ticked = frozenset({self.policy.cluster}) if tick else frozenset()
         wake = Wake(nodes, frozenset(self.clusters_to_wake), ticked, frozenset(self.groups_to_wake))
@@ -75,7 +75,7 @@ class Memory:
         self.items[key] = (value, version + 1)
 
     def of_kind(self, kind: str) -> dict[str, tuple[Any, int]]:
-        return {name: entry for (found, name), entry in self.items.items() if found == kind}
+        return {name: entry for (each_kind, name), entry in self.items.items() if each_kind == kind}
 
 
 class _Nodes:
@@ -159,7 +159,7 @@ class _Clusters:
         self._memory.clusters_to_wake.add(cluster)
 
     def record(self, cluster: str, at: float, entries: Sequence[Entry]) -> None:
-        """A replay prints what it did; it keeps no trail."""
+        """Ignore the entries: a replay prints what it did."""
 
     def trail(self, cluster: str, since: float) -> Sequence[TrailEntry]:
         return ()
@@ -202,10 +202,10 @@ class _Instances:
         return {}
 
     def by_id(self, instances: Iterable[str]) -> Sequence[SeenInstance]:
-        """Asked for nodes whose tags no event has told: a group's instances have those of its launch template, others
+        """Describe nodes whose tags no event contained: a group's instances have those of its launch template, others
         none.
         """
-        found = []
+        described = []
         for instance in instances:
             facts: NodeFacts = self._memory.items["node", instance][0]
             group = facts.group_event.group if facts.group_event is not None else None
@@ -224,8 +224,8 @@ class _Instances:
             tags = launched if group in self._memory.policy.groups else {}
             if facts.tags_event is not None:
                 tags = facts.tags_event.tags
-            found.append(SeenInstance(instance, state, tags, None, None))
-        return found
+            described.append(SeenInstance(instance, state, tags, None, None))
+        return described
 
     def tag(self, instances: Sequence[str], key: str, value: str, until: float | None = None) -> Batch:
         return Batch()
@@ -246,7 +246,7 @@ class _Instances:
         return Batch()
 
     def give_profile(self, instance: str, profile: str) -> None:
-        """None has one here."""
+        """Ignore the profile: instances have none here."""
 
 
 class _Groups:
@@ -268,11 +268,11 @@ class _Groups:
         return True
 
     def terminate(self, instance: str, group: str, *, decrement: bool) -> bool:
-        """Recorded as an action."""
+        """Record the action."""
         return True
 
     def protect(self, instances: Sequence[str], group: str) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
     def tagged(self, key: str) -> Mapping[str, str]:
         return {}
@@ -281,40 +281,40 @@ class _Groups:
         return {}
 
     def sizes(self, groups: Iterable[str]) -> Mapping[str, GroupSize]:
-        """What runs is what the events told; one more was wanted, or no launch would have failed."""
+        """Sizes by the events; one instance more was wanted, or no launch would have failed."""
         nodes = [
             facts
             for facts, _ in self._memory.of_kind("node").values()
             if facts.group_event is not None and not facts.terminated
         ]
-        found = {}
+        sizes = {}
         for group in groups:
             running = sum(
                 facts.group_event.group == group and facts.group_event.phase in ("launching", "in_service")
                 for facts in nodes
             )
-            found[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
-        return found
+            sizes[group] = GroupSize(0, self._memory.policy.max_workers, running + 1, running)
+        return sizes
 
     def suspend_replacement(self, group: str) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
     def resume_replacement(self, group: str) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
     def suspend_launches(self, group: str) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
     def resume_launches(self, group: str) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
     def set_desired(self, group: str, desired: int) -> None:
-        """Recorded as an action."""
+        """Record the action."""
 
 
 class _Metrics:
     def count(self, name: str, cluster: str, value: int = 1) -> None:
-        """A replay raises no alarms."""
+        """Ignore the count: a replay raises no alarms."""
 
     def gauges(self, cluster: str, values: Mapping[str, float]) -> None:
-        """It draws no curves either."""
+        """Ignore the gauges: a replay draws no curves."""

@@ -1,6 +1,5 @@
-"""Recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
-
-What is no event is told as such, never raised.
+"""Read recorded events from files: one JSON value, a list of them, or several one after the other (JSON lines).
+Anything else becomes a record with a problem, never an error.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Unreadable(GiveUp):
 
 @dataclass(frozen=True)
 class Record:
-    """`event` None: `problem` says why there is none."""
+    """A record of a file. `event` None: `problem` says why there is none."""
 
     file: str
     event: Mapping[str, Any] | None
@@ -34,7 +33,7 @@ class Record:
 
     @property
     def time(self) -> float | None:
-        """The event's own time, if it has a sound one."""
+        """The event's own time, if it has a valid one."""
         try:
             return _TIME.validate_python((self.event or {})["time"])
         except (KeyError, TypeError, ValueError, OverflowError, ValidationError):
@@ -43,24 +42,24 @@ class Record:
 
 def files_of(paths: Iterable[str]) -> list[Path]:
     """The files named, and all files below the folders named, by name; hidden ones are left out. Raises Unreadable."""
-    found: list[Path] = []
+    files: list[Path] = []
     for name in paths:
         path = Path(name)
         try:
             if path.is_dir():
-                found += sorted(
+                files += sorted(
                     entry for entry in path.rglob("*") if entry.is_file() and not _hidden(entry.relative_to(path))
                 )
             else:
                 path.open("rb").close()
-                found.append(path)
+                files.append(path)
         except OSError as error:
             raise Unreadable(f"{name} cannot be read: {error.strerror or error}") from error
-    return found
+    return files
 
 
 def text_of(file: Path) -> str:
-    """Raises Unreadable, also for what is no text."""
+    """The file's text. Raises Unreadable, also for other content."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -70,7 +69,7 @@ def text_of(file: Path) -> str:
 
 
 def records_of(file: Path) -> Iterator[Record]:
-    """Raises Unreadable."""
+    """The records of the file. Raises Unreadable."""
     name = str(file)
     try:
         data = file.read_bytes()
@@ -94,15 +93,15 @@ def records_of(file: Path) -> Iterator[Record]:
     if len(lines) < 2 or all(wrong for _, wrong in parsed):
         yield Record(name, None, problem)
         return
-    for number, (found, wrong) in enumerate(parsed, 1):
+    for number, (items, wrong) in enumerate(parsed, 1):
         if wrong:
             yield Record(name, None, f"line {number}: {wrong}")
-        for value in found:
+        for value in items:
             yield from _records(name, value)
 
 
 def _parsed(text: str) -> tuple[list[Any], str]:
-    """A list counts as the events in it."""
+    """The JSON values of the text, and the problem, if any. A list counts as the events in it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -126,13 +125,13 @@ def _one_after_the_other(text: str) -> tuple[list[Any], str] | None:
 
 
 def _after_blanks(text: str, start: int) -> int:
-    found = _BLANKS.match(text, start)
-    return found.end() if found is not None else start
+    match = _BLANKS.match(text, start)
+    return match.end() if match is not None else start
 
 
 def _records(name: str, value: Any) -> Iterator[Record]:
-    """Of one JSON value. A dead letter is looked into: the answer of `aws sqs receive-message`, a message of it, and
-    what Lambda sends to a failure destination, which has the event as `requestPayload`.
+    """The records in one JSON value. Dead letters are unpacked: the answer of `aws sqs receive-message`, a message of
+    it, and what Lambda sends to a failure destination, which has the event as `requestPayload`.
     """
     if isinstance(value, dict) and isinstance(value.get("Messages"), list):
         for message in value["Messages"]:
@@ -140,8 +139,8 @@ def _records(name: str, value: Any) -> Iterator[Record]:
         return
     body = value.get("Body", value.get("body")) if isinstance(value, dict) else None
     if isinstance(body, str) and "detail-type" not in value:
-        found, problem = _parsed(body)
-        for inner in found:
+        values, problem = _parsed(body)
+        for inner in values:
             yield from _records(name, inner)
         if problem:
             yield Record(name, None, f"the body of a message is {problem}")
@@ -159,7 +158,7 @@ def _record(name: str, value: Any) -> Record:
         return Record(name, None, f"no event: a JSON {type(value).__name__}, not an object")
     kind = value.get("detail-type", value.get("detail_type"))  # AWS's own pages spell it both ways
     missing = [
-        key for key, found in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(found, str)
+        key for key, field in (("source", value.get("source")), ("detail-type", kind)) if not isinstance(field, str)
     ]
     if missing:
         return Record(name, None, f"no event: {' and '.join(missing)} missing")

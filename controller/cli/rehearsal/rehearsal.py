@@ -1,8 +1,7 @@
-"""Feeds recorded events through the rules, intake and converge in memory, and says what the controller would make of
-them.
+"""Feed recorded events through the rules, intake and converge in memory, and report the controller's reaction.
 
-All events are taken in first, then the stream is converged until it is quiet: what the facts come to must not depend on
-the order in which they were told, and the permutations of `--shuffle` hold the controller to that.
+All events are taken in first, then the stream is converged until it is quiet: the result must not depend on the order
+of the events, which the permutations of `--shuffle` check.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dyntrain.controller.loops.registry import Registry
 Matcher = Callable[[Mapping[str, Any]], list[str]]
 
 PASSES = 20
-# of several handlers of one event, the first of these is told
+# of several handlers' outcomes, the first in this order is shown
 _OF_HANDLERS = (
     "applied",
     "stale",
@@ -40,14 +39,14 @@ _OF_HANDLERS = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """`events` in the order they were fed; `summary` as `dyntrain replay` prints it."""
+    """The result. `events` in the order they were fed; `summary` as `dyntrain replay` prints it."""
 
     events: list[dict[str, Any]]
     summary: dict[str, Any]
 
     @property
     def outcome(self) -> tuple[dict[str, str], list[str]]:
-        """What no order of the events may change."""
+        """The part of the result that must not depend on the order of events."""
         return {instance: node["status"] for instance, node in self.summary["nodes"].items()}, self.summary["target"][
             "members"
         ]
@@ -81,16 +80,16 @@ def differing(
     seed: int,
     times: int,
 ) -> list[int]:
-    """Numbers of the permutations (with duplicates) that come to other statuses or members than the recorded order."""
+    """Numbers of the permutations (with duplicates) that lead to other statuses or members than the recorded order."""
     expected = replay(records, matching, policy, elastic, now).outcome
     generator = random.Random(seed)
-    found = []
+    numbers = []
     for number in range(times):
         shuffled = [*records, *(record for record in records if generator.random() < 0.5)]
         generator.shuffle(shuffled)
         if replay(shuffled, matching, policy, elastic, now).outcome != expected:
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag) -> dict[str, Any]:
@@ -113,12 +112,17 @@ def _fed(record: Record, matching: Matcher, memory: Memory, elastic: ElasticTag)
             outcomes.append(take_in(memory.ports(), record.event, elastic))
         except ControllerError as error:
             return {**line, "reason": str(error)}
-    told = min(outcomes, key=lambda outcome: _OF_HANDLERS.index(outcome.kind))
-    return {**line, "outcome": told.kind, "reason": told.reason, "instance": told.instance or line["instance"]}
+    strongest = min(outcomes, key=lambda outcome: _OF_HANDLERS.index(outcome.kind))
+    return {
+        **line,
+        "outcome": strongest.kind,
+        "reason": strongest.reason,
+        "instance": strongest.instance or line["instance"],
+    }
 
 
 def _instance_in(event: Mapping[str, Any]) -> str:
-    """The instance that the payload speaks of, "" for none."""
+    """The instance that the payload names, "" for none."""
     detail = event.get("detail")
     if isinstance(detail, dict):
         for key in ("instance-id", "instance_id", "EC2InstanceId"):
@@ -134,17 +138,17 @@ def _instance_in(event: Mapping[str, Any]) -> str:
 
 
 def _recall_target(memory: Memory) -> None:
-    """The target that the job's last report obeys was there before: those members can be held by the minimum, or
-    leave.
-    """
+    """Restore the target that the job's last report obeys: its members can then be held by the minimum, or leave."""
     cluster = memory.policy.cluster
     ports = memory.ports()
-    heard, _version = ports.jobs.get(cluster)
-    if heard is None or not heard.report.members:
+    job_facts, _version = ports.jobs.get(cluster)
+    if job_facts is None or not job_facts.report.members:
         return
-    members = tuple(member.instance_id for member in heard.report.members)
+    members = tuple(member.instance_id for member in job_facts.report.members)
     stored = ports.clusters.get(cluster)
-    ports.clusters.put(cluster, replace(stored, membership=Membership(revision=heard.report.revision, members=members)))
+    ports.clusters.put(
+        cluster, replace(stored, membership=Membership(revision=job_facts.report.revision, members=members))
+    )
 
 
 def _summary(memory: Memory, registry: Registry, actions: Sequence[Action]) -> dict[str, Any]:

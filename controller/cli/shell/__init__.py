@@ -1,3 +1,1 @@
-"""What commands share: how they reach AWS, say what they wait for and what went wrong, and the options that several
-have.
-"""
+"""Common parts of commands: the connection to AWS, progress and error messages, shared options."""

@@ -1,4 +1,4 @@
-"""The settings of AWS that hold while a command runs: its options overrule the environment."""
+"""AWS settings while a command runs: its options override the environment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ PROFILES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
 
 
 def aws_settings(environment: Mapping[str, str], region: str | None, profile: str | None) -> dict[str, str | None]:
-    """What botocore reads, which knows neither our options nor AWS_REGION; None: to be unset.
+    """Variables for botocore, which knows neither our options nor AWS_REGION; None: to be unset.
 
-    As with `aws`: an option counts more than a variable, AWS_REGION more than AWS_DEFAULT_REGION, and a profile that
-    was named more than keys in the environment. Of the variables that name a profile botocore takes AWS_DEFAULT_PROFILE
-    before AWS_PROFILE, and an empty one for the name of a profile; an option has to beat both.
+    As with `aws`: an option counts more than a variable, AWS_REGION more than AWS_DEFAULT_REGION, and a named profile
+    more than keys in the environment. Of the variables that name a profile botocore takes AWS_DEFAULT_PROFILE before
+    AWS_PROFILE, and an empty one as a profile's name; an option has to override both.
     """
     settings: dict[str, str | None] = {name: None for name in PROFILES if environment.get(name) == ""}
     if chosen := region or environment.get("AWS_REGION"):
@@ -26,7 +26,7 @@ def aws_settings(environment: Mapping[str, str], region: str | None, profile: st
 
 @contextmanager
 def changed(environment: MutableMapping[str, str], settings: Mapping[str, str | None]) -> Iterator[None]:
-    """While the command runs, also for the processes that it starts."""
+    """Change the environment while the command runs, also for processes that it starts."""
     before = {name: environment.get(name) for name in settings}
     _set(environment, settings)
     try:

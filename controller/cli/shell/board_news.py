@@ -1,4 +1,4 @@
-"""What TensorBoard is to show of a job, as it comes: from its events, or from the reports that AWS has."""
+"""A job's news for TensorBoard, as they come: from its events, or from the reports that AWS has."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ REPORT_SECONDS = 15.0  # between looks at a job's reports, each of which asks AW
 
 
 class News(Protocol):
-    """`over` once the job's end is among what was given."""
+    """A source of entries. `over` once the job's end was among them."""
 
     name: str
     over: bool
 
     def next(self) -> Iterable[Entry]:
-        """What has come since the last time. Raises GiveUp and RetryLater."""
+        """New entries since the last call. Raises GiveUp and RetryLater."""
         ...
 
 
 def news_of(job: str | None) -> News:
-    """Of an events file or a folder with one, a job or a cluster; None: of the only job that was heard of."""
+    """The news of an events file or a folder with one, of a job or a cluster; None: of the only known job."""
     return _FromFile(Path(job)) if job is not None and names_file(job) else _FromReports(job)
 
 
@@ -43,22 +43,22 @@ class _FromFile:
 
     def next(self) -> Iterable[Entry]:
         with unreadable(self._file):
-            found = [entry for event in self._tail.next() for entry in self._board.told(event)]
+            entries = [entry for event in self._tail.next() for entry in self._board.told(event)]
         self.over = self._board.over
-        return found
+        return entries
 
 
 class _FromReports:
     def __init__(self, job: str | None) -> None:
         self.name, self.over = reported(job).job, False
-        self._shown = self._asked = 0.0
+        self._shown = self._last_read = 0.0
 
     def next(self) -> Iterable[Entry]:
         from dyntrain.training.report.board import latest, of_history
 
-        if self._asked and time.monotonic() - self._asked < REPORT_SECONDS:
+        if self._last_read and time.monotonic() - self._last_read < REPORT_SECONDS:
             return ()
-        self._asked = time.monotonic()
+        self._last_read = time.monotonic()
         report = reported(self.name)
         self.over = report.state in ("finished", "failed")
         if report.history is None:

@@ -1,8 +1,8 @@
-"""Names of clusters and ids of instances, completed by the shell from what is deployed.
+"""Shell completion of cluster names and instance ids from what is deployed.
 
-    eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
+eval "$(_DYNTRAIN_COMPLETE=bash_source dyntrain)"
 
-A shell that waits is worse than one that does not complete: nothing is said of what goes wrong.
+Errors are not shown: a shell that waits or complains is worse than one that does not complete.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from dyntrain.controller.cli.shell.aws_settings import aws_settings, changed
 from dyntrain.controller.cli.shell.connection import connect, stage_of_command
 from dyntrain.controller.contract.errors import ControllerError
 
-Found = Sequence[tuple[str, str]]  # (what to type, what it is)
+Choices = Sequence[tuple[str, str]]  # (what to type, what it is)
 
 
 class Known(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Text that the shell completes by `look`."""
+    """A text parameter that the shell completes by `look`."""
 
-    def __init__(self, name: str, look: Callable[[], Found]) -> None:
+    def __init__(self, name: str, look: Callable[[], Choices]) -> None:
         self.name, self._look = name, look
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        line = ctx.find_root().params  # no command runs, so nobody else heeds what was typed
+        line = ctx.find_root().params  # no command runs, so apply the typed options here
         settings = aws_settings(os.environ, line.get("region"), line.get("profile"))
         try:
             with ctx.scope(cleanup=False), changed(os.environ, settings):
-                found = self._look()
+                choices = self._look()
         except (ControllerError, OSError):
             return []
-        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
+        return [CompletionItem(text, help=about) for text, about in choices if text.startswith(incomplete)]
 
 
-def _clusters() -> Found:
+def _clusters() -> Choices:
     registry = connect().registry
     return [
         (name, f"{policy.min_workers} to {policy.max_workers} workers")
@@ -48,20 +48,20 @@ def _clusters() -> Found:
     ]
 
 
-def _instances() -> Found:
+def _instances() -> Choices:
+    from dyntrain.controller.cli.answers.announced import announced_standing
     from dyntrain.controller.cli.answers.query import snapshot
-    from dyntrain.controller.cli.answers.told import told
 
     ports, registry, elastic = connect()
     return [
-        (node.view.instance, f"{cluster}: {told(node).status}")
+        (node.view.instance, f"{cluster}: {announced_standing(node).status}")
         for cluster in sorted(registry.all())
         for node in snapshot(ports, registry, cluster, elastic).decision.nodes
-        if told(node).status != "GONE"
+        if announced_standing(node).status != "GONE"
     ]
 
 
-def _clusters_and_jobs() -> Found:
+def _clusters_and_jobs() -> Choices:
     import time
 
     from dyntrain.controller.adapters.aws import Clients

@@ -1,4 +1,4 @@
-"""How a command reaches the stage that it is for."""
+"""Connect a command to its stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a command that only prints its help needs none of it
 
 
 def connect(stage: Stage | None = None) -> Connection:
-    """To the stage that the command is for, unless it was looked up before."""
+    """Connect to the command's stage; `stage` saves looking it up again."""
     from dyntrain.controller.adapters.on_aws import aws_ports
     from dyntrain.controller.cli.answers.connection import Connection
     from dyntrain.controller.loops.registry import Registry
@@ -24,7 +24,9 @@ def connect(stage: Stage | None = None) -> Connection:
 
 
 def stage_of_command() -> Stage:
-    """By --stage or DYNTRAIN_STAGE, else the only one that is deployed. DYNTRAIN_TABLE spares the look."""
+    """The stage by --stage or DYNTRAIN_STAGE, else the only one that is deployed. DYNTRAIN_TABLE makes the look-up
+    unnecessary.
+    """
     from dyntrain.controller.adapters.aws import Clients
     from dyntrain.controller.adapters.ssm import SsmParameters
     from dyntrain.controller.contract.settings import Settings
@@ -32,7 +34,7 @@ def stage_of_command() -> Stage:
 
     settings = Settings.of(os.environ)
     context = click.get_current_context(silent=True)
-    wanted = context.find_root().params.get("stage") if context is not None else None
+    stage_name = context.find_root().params.get("stage") if context is not None else None
     if settings.table is not None:
-        return Stage(wanted or settings.stage, settings.table, settings.elastic)
-    return chosen_stage(SsmParameters(Clients(attempts=2)).stages(), wanted or settings.stage)
+        return Stage(stage_name or settings.stage, settings.table, settings.elastic)
+    return chosen_stage(SsmParameters(Clients(attempts=2)).stages(), stage_name or settings.stage)

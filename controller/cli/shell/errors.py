@@ -1,4 +1,4 @@
-"""How a command says what went wrong."""
+"""How a command reports errors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dyntrain.controller.contract.errors import ControllerError, RetryLater
 
 @contextmanager
 def one_clear_line() -> Iterator[None]:
-    """Errors that a person can do something about are one line on stderr and exit code 1."""
+    """Print errors that a person can correct in one line on stderr, with exit code 1."""
     try:
         yield
     except RetryLater as error:
-        told = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
-        raise click.ClickException(told) from error
+        message = _unknown_region() or f"AWS cannot be reached or is busy: {on_one_line(error)}"
+        raise click.ClickException(message) from error
     except ControllerError as error:
         raise click.ClickException(on_one_line(error)) from error
     except KeyboardInterrupt:
@@ -31,23 +31,23 @@ def on_one_line(error: Exception) -> str:
 
 
 def _unknown_region() -> str:
-    """What is wrong with the region, if that is why there is no endpoint."""
+    """What is wrong with the region, if that is why there is no endpoint; "" otherwise."""
     if os.environ.get("AWS_ENDPOINT_URL"):
         return ""
     from botocore.session import Session
 
     session = Session()
     region = str(session.get_config_variable("region") or "")
-    known = [
+    regions = [
         name
         for partition in session.get_available_partitions()
         for name in session.get_available_regions("ec2", partition_name=partition)
     ]
-    return misspelt(region, known)
+    return misspelt(region, regions)
 
 
 def misspelt(region: str, known: Collection[str]) -> str:
-    """Empty for a region that is known."""
+    """The message for an unknown region; "" for a known one."""
     if region in known:
         return ""
     near = get_close_matches(region, known, n=1)

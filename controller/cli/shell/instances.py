@@ -1,4 +1,4 @@
-"""Instances as people name them."""
+"""Instance ids as people type them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dyntrain.controller.contract.errors import Misconfigured
 
 
 def only_ids(instances: Iterable[str]) -> None:
-    """Raises Misconfigured for what is no id of an instance."""
+    """Raise Misconfigured for anything that is no instance id."""
     from dyntrain.controller.contract.messages import INSTANCE_ID
 
     for instance in instances:

@@ -1,4 +1,4 @@
-"""The job that a person names, by its files or by what it is called."""
+"""Find the job that a person names, by its files or by its name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def names_file(job: str) -> bool:
-    """Rather than a cluster or a job."""
+    """Whether the word is a file rather than a cluster or a job."""
     file = Path(job)
     return file.exists() or file.suffix == ".jsonl" or len(file.parts) > 1
 
 
 @contextmanager
 def unreadable(file: Path) -> Iterator[None]:
-    """Around reading a job's files: raises GiveUp, which names the file."""
+    """A context for reading a job's files, which raises GiveUp with the file's name."""
     from dyntrain.training.records import Unreadable
 
     try:
@@ -37,13 +37,13 @@ def reported(name: str | None) -> JobReport:
     """The latest report of a job, by its name, its cluster's, or None where only one is known. Raises GiveUp."""
     ports, registry, _ = connect()
     clusters = sorted(registry.all())
-    heard = [facts.report for cluster in clusters if (facts := ports.jobs.get(cluster)[0]) is not None]
-    wanted = [report for report in heard if name in (None, report.cluster, report.job)]
-    known = ", ".join(f"{report.cluster} ({report.job})" for report in heard) or "none"
-    if not wanted:
+    reports = [facts.report for cluster in clusters if (facts := ports.jobs.get(cluster)[0]) is not None]
+    matching = [report for report in reports if name in (None, report.cluster, report.job)]
+    names = ", ".join(f"{report.cluster} ({report.job})" for report in reports) or "none"
+    if not matching:
         raise GiveUp(
-            f"no job {name!r} has been heard of (clusters and jobs: {known})" if name else "no job was heard of"
+            f"no job {name!r} has been heard of (clusters and jobs: {names})" if name else "no job was heard of"
         )
-    if len(wanted) > 1:
-        raise GiveUp(f"several jobs are known: say which one ({known})")
-    return wanted[0]
+    if len(matching) > 1:
+        raise GiveUp(f"several jobs are known: say which one ({names})")
+    return matching[0]

@@ -1,4 +1,4 @@
-"""Options that several commands have: how facts are printed, and `--dry-run`."""
+"""Options of several commands: the output format, the cluster, `--dry-run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
-    """What each of them prints. The command is given `output`."""
+    """Add the options for the output's format. The command gets `output`."""
 
     def decorated(command: F) -> F:
         @wraps(command)
@@ -37,7 +37,7 @@ def output_options(json: str, table: str, wide: str) -> Callable[[F], F]:
 
 
 def one_cluster(command: F) -> F:
-    """CLUSTER as an argument or as `--cluster`, as people type it to other commands. The command is given `cluster`,
+    """Take CLUSTER as an argument or as `--cluster`, as people type it to other commands. The command gets `cluster`,
     None for all that are registered.
     """
 
@@ -52,5 +52,5 @@ def one_cluster(command: F) -> F:
 
 
 def width_of_terminal() -> int | None:
-    """None: a file or a pipe has room for everything."""
+    """The terminal's width; None: a file or a pipe has room for everything."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

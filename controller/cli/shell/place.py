@@ -1,4 +1,4 @@
-"""A command that changes something says where, before it does."""
+"""Print where a command will change something, before it does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def say_where(what: str, clients: Clients | None = None) -> None:
-    """On the terminal: account, region, profile, and `what` is about to be changed there."""
+    """Print account, region, profile, and `what` is about to be changed there, if this is a terminal."""
     from dyntrain.controller.adapters.account import account_and_region
     from dyntrain.controller.adapters.aws import Clients
 

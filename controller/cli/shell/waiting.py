@@ -1,4 +1,4 @@
-"""What a person who waits is told: what a command is at, and what comes with time."""
+"""Progress messages while a command waits or follows."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LOOK_SECONDS = 0.2
 
 @contextmanager
 def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS) -> Iterator[Callable[[str], None]]:
-    """On a terminal, what takes more than two seconds says what it is at: `doing`, then what it is told to say next."""
+    """On a terminal, after two seconds, print what the command is doing: `doing`, then each text that it is given."""
     terminal = to or sys.stderr
     at, over = [doing], threading.Event()
 
     def tell() -> None:
-        told, pause = "", silent
+        shown, pause = "", silent
         while not over.wait(pause):
-            if at[0] != told:
-                told, pause = at[0], LOOK_SECONDS
-                click.echo(f"{printable(told)} ...", file=terminal)
+            if at[0] != shown:
+                shown, pause = at[0], LOOK_SECONDS
+                click.echo(f"{printable(shown)} ...", file=terminal)
 
     if not terminal.isatty():
         yield lambda _next: None
@@ -46,14 +46,14 @@ def waiting(doing: str, to: TextIO | None = None, silent: float = SILENT_SECONDS
 
 @contextmanager
 def asking(doing: str) -> Iterator[None]:
-    """What a command does that asks AWS and is over then."""
+    """A context for the part of a command that calls AWS: progress messages, and errors in one line."""
     with one_clear_line(), waiting(doing):
         yield
 
 
 def follow(show: Callable[[], object], pause: Callable[[float], None] = time.sleep) -> Never:
-    """Until interrupted. Where AWS is away for a while or throttles, that is said once, and what came meanwhile is
-    shown afterwards.
+    """Show news until interrupted. When AWS is unreachable or throttles, that is printed once, and missed news are
+    shown later.
     """
     away = False
     while True:
@@ -63,5 +63,5 @@ def follow(show: Callable[[], object], pause: Callable[[float], None] = time.sle
             away = False
         except RetryLater as error:
             if not away:
-                click.echo(f"AWS cannot be reached or is busy; it is asked again: {on_one_line(error)}", err=True)
+                click.echo(f"AWS cannot be reached or is busy; trying again: {on_one_line(error)}", err=True)
             away = True

@@ -1,1 +1,1 @@
-"""Answers as people read them. Pure."""
+"""Texts of answers, for people. Pure."""

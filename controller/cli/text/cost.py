@@ -1,4 +1,4 @@
-"""A bill as people read it. Pure."""
+"""The text of a bill. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHOUT_DISCOUNTS = (
 def as_text(
     title: str, start: float, costs: Bill, notes: Sequence[str], width: int | None, *, each: bool
 ) -> Iterator[str]:
-    """`each`: the lines are of one instance each."""
+    """The bill's text. `each`: the lines are of one instance each."""
     yield f"{title} since {moment(start)}"
     if costs.lines:
         shown = [index for index, column in enumerate(COLUMNS) if column.name != ("INSTANCES" if each else "INSTANCE")]

@@ -1,4 +1,4 @@
-"""A plan of the reserved pool, as people and as programs read it. Pure."""
+"""A plan of the reserved pool, as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dyntrain.controller.core.pool.stock import Entry
 
 
 def as_data(decided: Plan, inputs: Inputs, cluster: str | None = None) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The data for `--json`."""
     pools = [
         {
             "cluster": one.pool.cluster,
@@ -43,7 +43,7 @@ def as_data(decided: Plan, inputs: Inputs, cluster: str | None = None) -> dict[s
 
 
 def as_text(decided: Plan, inputs: Inputs, cluster: str | None = None, *, wide: bool = False) -> str:
-    """What people read: the sum, then each pool's own; `wide`: then what it was worked out from."""
+    """The text: the arithmetic, then each pool's part; with `wide` its inputs, too."""
     if not inputs.pools:
         return "no cluster has a pool"
     lines = [_line(entry) for entry in decided.entries] or ["nothing is reserved"]
@@ -65,7 +65,7 @@ def as_text(decided: Plan, inputs: Inputs, cluster: str | None = None, *, wide: 
 
 
 def _own(one: PoolDecision, inputs: Inputs) -> list[tuple[str, str]]:
-    """A pool's own sum: each amount, and what it is."""
+    """A pool's arithmetic: each amount, and what it is."""
     most = "" if one.pool.most is None else f", {one.pool.least}..{one.pool.most} where they come from"
     worked_out = [
         (f"{one.pool.base}", "base, reserved or not"),

@@ -1,4 +1,4 @@
-"""What `dyntrain status` shows, made of `query.summary`. Pure but for the terminal's width, which is given."""
+"""The text of `dyntrain status`, from `query.summary`. Pure; the terminal's width is an argument."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster_lines(
     colour: bool = False,
     log_of: Callable[[str], str] | None = None,
 ) -> list[str]:
-    """`now` None: times are absolute, for a file that is read later."""
+    """The cluster's lines. `now` None: times are absolute, for a file that is read later."""
     columns = WIDE if wide else COLUMNS
     rows = [_row(node, cluster, now, wide=wide) for node in cluster["nodes"]]
     colours = [COLOURS.get(node["status"]) for node in cluster["nodes"]]
@@ -48,9 +48,8 @@ def cluster_lines(
 
 
 def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None) -> list[str]:
-    """What the job's script raised; and, last, why the job failed and where its log is. Nothing when all is well.
-
-    `log_of` an instance: where to read what its worker wrote; None: as on EC2.
+    """What the job's script raised; then why the job failed and where its log is. Empty when nothing failed. `log_of`
+    an instance: where to read its worker's output; None: as on EC2.
     """
     job = cluster["job"]
     if job is None:
@@ -58,12 +57,12 @@ def failure(cluster: dict[str, Any], log_of: Callable[[str], str] | None = None)
     raised = ["the script raised:", *shown_lines(job["traceback"])] if job["traceback"] else []
     if job["state"] != "failed":
         return raised
-    said = [] if raised else shown_lines(job["reason"])[1:]
+    output = [] if raised else shown_lines(job["reason"])[1:]
     blamed = (INSTANCE.findall(job["reason"]) or [job.get("coordinator") or ""])[-1]
     log = (log_of or _log_on_ec2(cluster["cluster"]))(blamed)
     return [
         *raised,
-        *(["its script's last output:", *said] if said else []),
+        *(["its script's last output:", *output] if output else []),
         f"the job failed: {in_brief(job['reason'])}; {log}",
     ]
 
@@ -94,14 +93,21 @@ def _row(node: dict[str, Any], cluster: dict[str, Any], now: float | None, *, wi
 
 
 def headline(cluster: dict[str, Any], now: float | None = None) -> list[str]:
-    """The job in a few lines; the first one says how it is. `now` as for `cluster_lines`."""
+    """The job in a few lines; the first one is its state. `now` as for `cluster_lines`."""
     doubt = cluster.get("unverified")
-    said = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
-    return [*_job_lines(cluster, now), *_after(cluster), *_stays(cluster), *_closing(cluster), *_held(cluster), *said]
+    unverified = [f"  identities are unverified, {doubt}: `dyntrain doctor` says what that means"] if doubt else []
+    return [
+        *_job_lines(cluster, now),
+        *_after(cluster),
+        *_stays(cluster),
+        *_closing(cluster),
+        *_held(cluster),
+        *unverified,
+    ]
 
 
 def _held(cluster: dict[str, Any]) -> list[str]:
-    """Groups that launch no more, with the last lines of what failed there and what somebody may do."""
+    """Groups whose launches are stopped, with the last lines of what failed there and what to do."""
     lines: list[str] = []
     for held in cluster.get("held") or []:
         last = held["reason"].strip().splitlines()[-1:]
@@ -114,7 +120,7 @@ def _held(cluster: dict[str, Any]) -> list[str]:
 
 
 def _after(cluster: dict[str, Any]) -> list[str]:
-    """Of a job that is over: what went with it, and how it begins again."""
+    """Lines about a job that is over: what ended with it, and how it begins again."""
     gone = cluster.get("ended") or []
     more = ", ..." if len(gone) > NAMED else ""
     plural = "elastic instances were" if len(gone) > 1 else "elastic instance was"
@@ -136,7 +142,7 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
         parts.append(f"{100 * progress['fraction']:.1f} % done")
     if progress.get("eta_seconds") and job["alive"]:
         parts.append(f"about {span(progress['eta_seconds'])} left")
-    # none where nobody has said it yet, or nobody trains
+    # none before the first report, or while nobody trains
     rate = f"{job['samples_per_second']:.0f} samples/s, " if job["samples_per_second"] else ""
     lines = [
         ", ".join(parts),
@@ -146,8 +152,8 @@ def _job_lines(cluster: dict[str, Any], now: float | None) -> list[str]:
     if progress.get("metrics"):
         lines.append(f"  {metrics_text(progress['metrics'])} (epoch {progress['metrics_epoch']})")
     if progress.get("silenced"):
-        told = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
-        lines.append(f"  checks of the script that are silenced: {', '.join(told)}")
+        silenced = (f"{code} ({how})" for code, how in sorted(progress["silenced"].items()))
+        lines.append(f"  checks of the script that are silenced: {', '.join(silenced)}")
     if progress.get("stalled") and job["alive"] and job["state"] not in OVER:
         lines.append(f"  stalled: {progress['stalled']}")
     slow = stragglers({node["instance"]: node.get("step_seconds") for node in cluster["nodes"]})
@@ -176,7 +182,7 @@ def _stays(cluster: dict[str, Any]) -> list[str]:
 
 
 def _closing(cluster: dict[str, Any]) -> list[str]:
-    """What became of base nodes, and what somebody has to do who wants to go on."""
+    """What became of base nodes, and what to do in order to go on."""
     closing = cluster.get("closing")
     if not closing:
         return []
@@ -193,15 +199,15 @@ def _since(then: float, now: float | None) -> str:
 
 
 def stragglers(step_seconds: Mapping[str, float | None]) -> list[tuple[str, float, float]]:
-    """Who takes more than SLOW times the median of all for its own part of a step, and SLOW_SECONDS longer, the
-    slowest first: everybody waits for it. (instance, seconds, factor)
+    """Workers whose own part of a step takes more than SLOW times the median and SLOW_SECONDS longer, the slowest
+    first: (instance, seconds, factor). Everybody waits for them.
     """
-    known = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
-    if len(known) < 2:
+    measured = {instance: seconds for instance, seconds in step_seconds.items() if seconds}
+    if len(measured) < 2:
         return []
-    usual = median_low(known.values())
+    usual = median_low(measured.values())
     bound = max(SLOW * usual, usual + SLOW_SECONDS)
-    slow = [(instance, seconds, seconds / usual) for instance, seconds in known.items() if seconds > bound]
+    slow = [(instance, seconds, seconds / usual) for instance, seconds in measured.items() if seconds > bound]
     return sorted(slow, key=lambda one: -one[1])
 
 

@@ -1,5 +1,5 @@
-"""Tables that fit the terminal: one that is too narrow has fewer columns. No cell is ever cut, so that what it says can
-be pasted.
+"""Tables that fit the terminal: a narrow one shows fewer columns. No cell is ever cut, so that its text can be
+pasted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ LEAST_WORDS = 24  # a column of words that is narrower than this helps nobody
 
 @dataclass(frozen=True)
 class Column:
-    """`rank` says who stays: 0 is never left out, the highest goes first. `words`: it may take several lines."""
+    """A column. `rank` decides what stays: 0 is never left out, the highest goes first. `words`: it may take several
+    lines.
+    """
 
     name: str
     rank: int
@@ -22,7 +24,7 @@ class Column:
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int]:
-    """Which columns are shown in `width` characters (None: any number), by index."""
+    """The indexes of the columns that fit into `width` characters (None: any number)."""
     shown = list(range(len(columns)))
     while width is not None:
         needed = sum(min(widths[i], LEAST_WORDS) if columns[i].words else widths[i] for i in shown)
@@ -41,7 +43,7 @@ def table(
     *,
     colour: bool = False,
 ) -> list[str]:
-    """The lines; `colours` has one a row, if any."""
+    """The lines; `colours` has one per row, if any."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""An entry of the audit trail as people read it, in a terminal and on the page. Pure."""
+"""The text of an entry of the audit trail, for the terminal and the page. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _BULKY = frozenset({"inputs"})  # of a pool's decision, for `pool plan --from-fi
 
 
 @dataclass(frozen=True)
-class Told:
-    """`what` is neither the kind nor the detail: the statuses before and after, or the entry's other fields."""
+class EntryText:
+    """The parts of an entry's text. `what` is neither the kind nor the detail: the statuses before and after, or the
+    entry's other fields.
+    """
 
     kind: str
     instance: str
@@ -21,8 +23,8 @@ class Told:
     detail: str
 
 
-def told(entry: Entry, *, wide: bool = False) -> Told:
-    """`wide`: with fields that are too long for a line."""
+def entry_text(entry: Entry, *, wide: bool = False) -> EntryText:
+    """The entry's text. `wide`: with fields that are too long for a line."""
     if isinstance(entry, StatusChanged):
         what = f"{entry.before or 'unknown'} -> {entry.after}"
     elif isinstance(entry, Metered):
@@ -30,4 +32,4 @@ def told(entry: Entry, *, wide: bool = False) -> Told:
     else:
         skipped = _ELSEWHERE if wide else _ELSEWHERE | _BULKY
         what = " ".join(f"{name}={value}" for name, value in entry.fields().items() if name not in skipped and value)
-    return Told(entry.kind, entry.instance, what, " ".join(entry.detail.split()))
+    return EntryText(entry.kind, entry.instance, what, " ".join(entry.detail.split()))

@@ -1,4 +1,4 @@
-"""How spans of time and statuses are told to people. Pure."""
+"""Spans of time and statuses in words. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def size(count: int) -> str:
-    """Of bytes, in units of a thousand."""
+    """Bytes in words, in units of a thousand."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"
@@ -30,11 +30,11 @@ def size(count: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """In the two largest units that matter: 2 h 5 min."""
-    left = round(max(0.0, seconds))
+    """The time in its two largest units: 2 h 5 min."""
+    remaining = round(max(0.0, seconds))
     for index, (size, unit) in enumerate(_UNITS):
-        if left >= size or unit == "s":
-            whole, rest = divmod(left, size)
+        if remaining >= size or unit == "s":
+            whole, rest = divmod(remaining, size)
             smaller = _UNITS[index + 1] if index + 1 < len(_UNITS) else None
             more = f" {rest // smaller[0]} {smaller[1]}" if smaller and whole < 10 and rest >= smaller[0] else ""
             return f"{whole} {unit}{more}"

@@ -1,1 +1,1 @@
-"""What follows from the views: statuses, who leaves, who is replaced, what is done about it."""
+"""Decisions from the views: statuses, who leaves, who is replaced, which actions follow."""

@@ -1,7 +1,7 @@
-"""The things the controller does to AWS, as data. Each is safe to repeat.
+"""The controller's actions on AWS, as data. Each is safe to repeat.
 
-What takes effect on a node is remembered in its facts (`acknowledgement`), a group's capacity in the group's own, the
-target in the cluster's membership; what the reserved pool does shows in the next reading of its instances.
+What takes effect on a node is remembered in its facts (`acknowledgement`), a group's capacity in the group's facts, the
+target in the cluster's membership; effects of the reserved pool show in the next reading of its instances.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PublishTarget:
 
 @dataclass(frozen=True)
 class SetDesiredCapacity:
-    """`detail` is what it answers, in AWS's words."""
+    """Set a group's desired capacity. `detail` is the failure that it answers, in AWS's words."""
 
     group: str
     desired: int
@@ -41,8 +41,8 @@ class StampOwner:
 
 @dataclass(frozen=True)
 class SetStatusTag:
-    """`gone`: the instances are terminated, and EC2 may have taken their tags away already; then there is nothing left
-    to do.
+    """Set the status tag. `gone`: the instances are terminated, and EC2 may have removed their tags already; then
+    nothing is left to do.
     """
 
     instances: tuple[str, ...]
@@ -60,7 +60,7 @@ class Protect:
 
 @dataclass(frozen=True)
 class CompleteLifecycle:
-    """`token` None: answer by instance id."""
+    """Complete a lifecycle action. `token` None: answer by instance id."""
 
     instance: str
     key: str
@@ -81,8 +81,8 @@ class HeartbeatLifecycle:
 
 @dataclass(frozen=True)
 class TerminateInGroup:
-    """`decrement`: without it the group launches another one in its place. `closes`: why, for a base node of a cluster
-    that is closed; "" for others.
+    """Terminate a member of a group. Without `decrement` the group launches a replacement. `closes`: why, for a base
+    node of a cluster that is closed; "" for others.
     """
 
     instance: str
@@ -93,7 +93,7 @@ class TerminateInGroup:
 
 @dataclass(frozen=True)
 class Terminate:
-    """`closes` as above."""
+    """Terminate instances. `closes` as in `TerminateInGroup`."""
 
     instances: tuple[str, ...]
     closes: str = ""
@@ -101,7 +101,7 @@ class Terminate:
 
 @dataclass(frozen=True)
 class SuspendReplacement:
-    """Keep the group from replacing members that do not run, for those of them that are about to be stopped."""
+    """Stop the group from replacing members that do not run, before some of them are stopped."""
 
     instances: tuple[str, ...]
     group: str
@@ -109,7 +109,7 @@ class SuspendReplacement:
 
 @dataclass(frozen=True)
 class ResumeReplacement:
-    """Take that back. `instances` are all those for whose sake it was done."""
+    """Undo SuspendReplacement. `instances` are all those for whose sake it was done."""
 
     instances: tuple[str, ...]
     group: str
@@ -117,7 +117,9 @@ class ResumeReplacement:
 
 @dataclass(frozen=True)
 class HoldLaunches:
-    """Keep the group from launching, whatever its desired capacity. What runs stays; what is ended is not replaced."""
+    """Stop the group from launching, whatever its desired capacity. Running members stay; ended ones are not
+    replaced.
+    """
 
     group: str
     why: str
@@ -125,7 +127,7 @@ class HoldLaunches:
 
 @dataclass(frozen=True)
 class ReleaseLaunches:
-    """Take that back: the group launches what it lacks."""
+    """Undo HoldLaunches: the group launches what it lacks."""
 
     group: str
     why: str
@@ -133,7 +135,7 @@ class ReleaseLaunches:
 
 @dataclass(frozen=True)
 class StopBase:
-    """Base nodes of a cluster that is closed; `closes` says why."""
+    """Stop base nodes of a cluster that is closed; `closes` says why."""
 
     instances: tuple[str, ...]
     closes: str
@@ -141,21 +143,21 @@ class StopBase:
 
 @dataclass(frozen=True)
 class StartInstances:
-    """Of the reserved pool, like the next three."""
+    """Start instances of the reserved pool."""
 
     instances: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class StopInstances:
-    """Only what the pool started itself, and after the job has let it go."""
+    """Stop instances of the reserved pool: only those that it started, and only after the job has released them."""
 
     instances: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TagElastic:
-    """Ask that the instances join: what a person does by hand."""
+    """Ask that instances of the reserved pool join, by the tag that people set by hand."""
 
     instances: tuple[str, ...]
     key: str
@@ -163,7 +165,7 @@ class TagElastic:
 
 @dataclass(frozen=True)
 class UntagElastic:
-    """Ask that they leave."""
+    """Ask that instances of the reserved pool leave."""
 
     instances: tuple[str, ...]
     key: str
@@ -189,7 +191,7 @@ def instances(action: Action) -> tuple[str, ...]:
 
 
 def acknowledgement(action: Action, at: float) -> Acks:
-    """By what the facts of each of its instances remember that the action took effect."""
+    """The acknowledgement that the action took effect, for the facts of each of its instances."""
     match action:
         case StampOwner():
             return Acks(stamps={action.cluster: Done(at=at)})
@@ -225,12 +227,12 @@ def _closed(why: str, at: float) -> Announced | None:
 
 
 def overdue(action: LifecycleAnswer, at: float) -> Acks:
-    """The lifecycle action was over already: there is nothing left to answer or to keep alive."""
+    """The acknowledgement for a lifecycle action that no longer exists: it needs neither answer nor heartbeat."""
     return Acks(answers={action.key: Answered(at=at, result="stale")})
 
 
 def refusal(action: Action, problem: str, at: float) -> Acks:
-    """What is remembered of AWS's no, so that it is not asked for again at once."""
+    """The acknowledgement that AWS refused the action, so that it is not repeated at once."""
     match action:
         case SetStatusTag(gone=True):  # the tag that IAM goes by is gone too
             return acknowledgement(action, at)

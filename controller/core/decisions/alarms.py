@@ -1,5 +1,5 @@
-"""What a person should hear of: pure, as part of a decision. Each is told once for as long as the node stands as it
-does.
+"""Alarms for people, as part of a decision. Each is raised once while the node's status and reason stay the
+same. Pure.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Alarm:
-    """`metric` is the name that CloudWatch alarms are set on; `about` maps each instance to what the alarm was told
-    for.
+    """`metric` is the name that CloudWatch alarms watch; `about` maps each instance to the status and reason it was
+    raised for.
     """
 
     metric: str
@@ -68,35 +68,35 @@ class Alarm:
 def alarms_of(
     nodes: Sequence[NodeStatus], rules: Rules, now: float, stopped: AbstractSet[str] = frozenset()
 ) -> tuple[Alarm, ...]:
-    """`stopped`: instances that the brake keeps from being ended."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    """The alarms to raise. `stopped`: instances whose ending the brake has stopped."""
+    by_alarm: dict[tuple[str, str], dict[str, str]] = {}
     for node in nodes:
-        told = node.standing.line
+        line = node.standing.line
         metric = _METRICS.get(node.standing.reason)
         if metric is not None:
-            found.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = told
+            by_alarm.setdefault((metric, node.standing.reason.sentence), {})[node.view.instance] = line
         if node.view.base and node.standing.status == "PREPARE_FAILED":
             sentence = f"a base node could not be prepared, and waits for people: {node.standing.detail}"
-            found.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = told
+            by_alarm.setdefault((BASE_PREPARE_FAILED, sentence), {})[node.view.instance] = line
         if node.view.instance in stopped:
-            found.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = told
+            by_alarm.setdefault((ENDINGS_HELD, WHY), {})[node.view.instance] = line
         if orphaned_since(node.standing, node.view, rules, now) is not None:
             sentence = "it runs, and nobody has wanted it for longer than orphan_grace_seconds"
-            found.setdefault((ORPHAN, sentence), {})[node.view.instance] = told
+            by_alarm.setdefault((ORPHAN, sentence), {})[node.view.instance] = line
     acks = {node.view.instance: node.view.facts.acks for node in nodes}
     alarms = []
-    for (metric, sentence), about in sorted(found.items()):
+    for (metric, sentence), about in sorted(by_alarm.items()):
         new = {
-            instance: told
-            for instance, told in about.items()
-            if _new(acks[instance].alarms.get(metric), acks[instance].status, told)
+            instance: line
+            for instance, line in about.items()
+            if _new(acks[instance].alarms.get(metric), acks[instance].status, line)
         }
         if new:
             alarms.append(Alarm(metric, new, sentence))
     return tuple(alarms)
 
 
-def _new(alarm: Announced | None, status: Announced | None, told: str) -> bool:
-    """Not told before, or told before the node last came to stand as it does."""
-    since = status.at if status is not None and status.value == told else None
-    return alarm is None or alarm.value != told or since is None or alarm.at < since
+def _new(alarm: Announced | None, status: Announced | None, line: str) -> bool:
+    """Whether the alarm was never raised, or only before the node came to its present status."""
+    since = status.at if status is not None and status.value == line else None
+    return alarm is None or alarm.value != line or since is None or alarm.at < since

@@ -1,7 +1,7 @@
-"""From which status to which other one an instance may go, and what has to have happened for that, as data.
+"""The allowed transitions between statuses, and the cause that each needs, as data.
 
-What people read in the tag goes along these arrows, each time for a cause of its own: a status that comes back without
-one is an old one, written late. Where the controller was busy meanwhile, statuses between two may be missing. Pure.
+What people read in the tag follows these arrows, each time for a cause of its own: a status that comes back without one
+is an old one, written late. Where the controller was busy meanwhile, statuses in between may be missing. Pure.
 """
 
 from __future__ import annotations
@@ -14,59 +14,59 @@ from dyntrain.controller.contract.messages import Status
 
 class Cause(Enum):
     COURSE = "it goes on as it was wished, and needs nothing more"
-    ASKED = "it was asked to join: tagged (again), launched, its group enlarged"
+    JOIN_REQUESTED = "it was asked to join: tagged (again), launched, its group enlarged"
     LET_GO = "it is to leave: untagged, its group made smaller, taken by AWS, failed, the job over"
-    BEGAN_ANEW = "its machine or its bootstrap began anew, or failed"
+    RESTARTED = "its machine or its bootstrap began anew, or failed"
     JOB_LOST_IT = "the job lost it, has no place for it, or is not heard of any more"
 
 
-_COURSE, _ASKED, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.ASKED}), frozenset({Cause.LET_GO})
-_ANEW, _LOST = frozenset({Cause.BEGAN_ANEW}), frozenset({Cause.JOB_LOST_IT})
+_COURSE, _JOIN, _LET_GO = frozenset({Cause.COURSE}), frozenset({Cause.JOIN_REQUESTED}), frozenset({Cause.LET_GO})
+_RESTART, _LOST = frozenset({Cause.RESTARTED}), frozenset({Cause.JOB_LOST_IT})
 
-# None: no tag yet. What is not here cannot be.
+# None: no tag yet. Other transitions are errors.
 ARROWS: Mapping[tuple[Status | None, Status], frozenset[Cause]] = {
-    (None, "PREPARE_FAILED"): _ANEW,
-    (None, "ADD_QUEUED"): _ASKED,
-    (None, "ADDED"): _ASKED,
+    (None, "PREPARE_FAILED"): _RESTART,
+    (None, "ADD_QUEUED"): _JOIN,
+    (None, "ADDED"): _JOIN,
     (None, "REMOVAL_QUEUED"): _LET_GO,
     (None, "REMOVED"): _LET_GO,
-    ("PREPARE_FAILED", "ADD_QUEUED"): _ANEW | _ASKED,
-    ("PREPARE_FAILED", "ADDED"): _ANEW | _ASKED,
+    ("PREPARE_FAILED", "ADD_QUEUED"): _RESTART | _JOIN,
+    ("PREPARE_FAILED", "ADDED"): _RESTART | _JOIN,
     ("PREPARE_FAILED", "REMOVAL_QUEUED"): _LET_GO,
     ("PREPARE_FAILED", "REMOVED"): _LET_GO,
-    ("ADD_QUEUED", "PREPARE_FAILED"): _ANEW,
+    ("ADD_QUEUED", "PREPARE_FAILED"): _RESTART,
     ("ADD_QUEUED", "ADDED"): _COURSE,
     ("ADD_QUEUED", "REMOVAL_QUEUED"): _LET_GO,
     ("ADD_QUEUED", "REMOVED"): _LET_GO,
-    ("ADDED", "PREPARE_FAILED"): _ANEW,
-    ("ADDED", "ADD_QUEUED"): _LOST | _ASKED,
+    ("ADDED", "PREPARE_FAILED"): _RESTART,
+    ("ADDED", "ADD_QUEUED"): _LOST | _JOIN,
     ("ADDED", "REMOVAL_QUEUED"): _LET_GO,
     ("ADDED", "REMOVED"): _LET_GO,
-    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _ANEW,
-    ("REMOVAL_QUEUED", "ADD_QUEUED"): _ASKED,
-    ("REMOVAL_QUEUED", "ADDED"): _ASKED,
+    ("REMOVAL_QUEUED", "PREPARE_FAILED"): _RESTART,
+    ("REMOVAL_QUEUED", "ADD_QUEUED"): _JOIN,
+    ("REMOVAL_QUEUED", "ADDED"): _JOIN,
     ("REMOVAL_QUEUED", "REMOVED"): _COURSE,
-    ("REMOVED", "PREPARE_FAILED"): _ANEW,
-    ("REMOVED", "ADD_QUEUED"): _ASKED | _ANEW,
-    ("REMOVED", "ADDED"): _ASKED | _ANEW,
+    ("REMOVED", "PREPARE_FAILED"): _RESTART,
+    ("REMOVED", "ADD_QUEUED"): _JOIN | _RESTART,
+    ("REMOVED", "ADDED"): _JOIN | _RESTART,
     ("REMOVED", "REMOVAL_QUEUED"): _LET_GO,
 }
 
 
-def unexplained(told: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
-    """Which of the statuses `told` of one instance no arrow explains, a sentence each; both are (time, what), oldest
-    first. Each cause counts once, and those before it are over then: who was asked to join once comes back once.
+def unexplained(statuses: Iterable[tuple[float, Status]], happened: Iterable[tuple[float, Cause]]) -> list[str]:
+    """The statuses of one instance that no arrow explains, one sentence each; both arguments are (time, what), oldest
+    first. Each cause counts once and uses up those before it: an instance that was asked to join once comes back once.
     """
-    causes, found = list(happened), list[str]()
+    causes, problems = list(happened), list[str]()
     before: Status | None = None
-    for at, after in told:
-        wanted = ARROWS.get((before, after), frozenset())
-        if after != before and Cause.COURSE not in wanted:
-            place = next((n for n, (then, cause) in enumerate(causes) if cause in wanted and then <= at), None)
+    for at, after in statuses:
+        allowed = ARROWS.get((before, after), frozenset())
+        if after != before and Cause.COURSE not in allowed:
+            place = next((n for n, (then, cause) in enumerate(causes) if cause in allowed and then <= at), None)
             if place is None:
-                why = "; or ".join(cause.value for cause in Cause if cause in wanted) or "there is none"
-                found.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
+                why = "; or ".join(cause.value for cause in Cause if cause in allowed) or "there is none"
+                problems.append(f"{before or 'no status'} was followed by {after}, without its cause: {why}")
             else:
                 del causes[: place + 1]
         before = after
-    return found
+    return problems

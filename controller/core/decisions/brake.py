@@ -1,12 +1,12 @@
-"""A brake on endings of instances that never reported: when more than a handful come due within ten minutes, they stop
-until people let them go on. Pure.
+"""A brake on ending instances that never reported: when more than a handful come due within ten minutes, all wait until
+people release them. Pure.
 
-Who never reported cannot be told from a machine that serves something else, and many at once look like a mistake: a
-policy that names a wrong group, tags that a script took away, a forged word. Endings of nodes that reported, or that
-were in the job, are none of its business, and neither are those that a group or AWS decides upon.
+An instance that never reported looks like one that serves something else, and many at once look like a mistake: a
+policy that names a wrong group, tags removed by a script, a forged report. The brake does not touch endings of nodes
+that reported or were in the job, nor those that a group or AWS decides.
 
-What it has stopped it has told of, which each node remembers; for as long as one of those is still to be ended, no
-other one that never reported is ended either.
+Each node remembers the alarm of its stopped ending; while one such node is still to be ended, no other that never
+reported is ended either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHY = (
 
 
 def held(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, now: float) -> frozenset[str]:
-    """The instances that `actions` are not to end."""
+    """The instances that `actions` must not end."""
     if not rules.policy.hold_endings:
         return frozenset()
     due = {
@@ -42,26 +42,26 @@ def held(nodes: Sequence[NodeStatus], actions: Iterable[Action], rules: Rules, n
     silent = [node for node in nodes if _silent(node.view, rules)]
     doubtful = [node for node in silent if node.view.instance in due]
     lately = sum(_ended_lately(node.view, now) for node in silent)
-    if len(doubtful) + lately <= HANDFUL and not any(map(_told, doubtful)):
+    if len(doubtful) + lately <= HANDFUL and not any(map(_announced, doubtful)):
         return frozenset()
     return frozenset(node.view.instance for node in doubtful)
 
 
 def without_endings(actions: Iterable[Action], others: AbstractSet[str]) -> Iterator[Action]:
-    """The actions, but none that ends one of the `others`."""
+    """The actions, without those that end one of the `others`."""
     for action in actions:
         if isinstance(action, Terminate):
-            left = tuple(instance for instance in action.instances if instance not in others)
-            if left:
-                yield replace(action, instances=left)
+            rest = tuple(instance for instance in action.instances if instance not in others)
+            if rest:
+                yield replace(action, instances=rest)
         elif not isinstance(action, TerminateInGroup) or action.instance not in others:
             yield action
 
 
 def _silent(node: View, rules: Rules) -> bool:
-    """Whether nothing was ever heard of it, and nobody has said that it may go."""
-    heard = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
-    return not heard and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
+    """Whether no report ever came from it, and nobody has allowed it to go."""
+    ever_reported = node.facts.preparation is not None or rules.policy.cluster in node.facts.acks.joined
+    return not ever_reported and (node.tags or {}).get(LEAVE_TAG, "").strip().lower() != LEAVE_NOW
 
 
 def _ended_lately(node: View, now: float) -> bool:
@@ -69,8 +69,8 @@ def _ended_lately(node: View, now: float) -> bool:
     return end is not None and now - end.at < WITHIN_SECONDS
 
 
-def _told(node: NodeStatus) -> bool:
-    """Whether people were told that it is held, since it came to stand as it does."""
-    told, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
+def _announced(node: NodeStatus) -> bool:
+    """Whether an alarm about the held ending was raised since the node came to its present status."""
+    alarm, status = node.view.facts.acks.alarms.get(ENDINGS_HELD), node.view.facts.acks.status
     since = status.at if status is not None else 0.0
-    return told is not None and told.value == node.standing.line and told.at >= since
+    return alarm is not None and alarm.value == node.standing.line and alarm.at >= since

@@ -1,5 +1,5 @@
-"""Failed launches: a group's desired capacity is lowered to what runs, and filled back after a cool-down that grows
-with each failure.
+"""Response to failed launches: lower a group's desired capacity to what runs, and raise it again after a cool-down that
+grows with each failure.
 
 Without this a group that AWS has no capacity for tries for ever, is suspended after a day, and never comes back by
 itself.
@@ -19,7 +19,9 @@ LONGEST_COOLDOWN = 7200.0
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """`memory` is to be written before `desired` is set (None: nothing to set)."""
+    """A change of a group's desired capacity. `memory` is to be written before `desired` is set (None: nothing
+    to set).
+    """
 
     memory: Capacity
     desired: int | None
@@ -48,19 +50,19 @@ def due(facts: GroupFacts, policy: ClusterPolicy, now: float) -> bool:
 def plan_capacity(
     facts: GroupFacts, size: GroupSize, policy: ClusterPolicy, now: float, lowered: int = 0
 ) -> CapacityPlan | None:
-    """None: leave the group alone. `size` was read just now. `lowered`: by how many the controller itself has lowered
-    it since, as people asked that members leave; that is no decision of others.
+    """The change to make; None: leave the group alone. `size` was just read. `lowered`: by how many the controller
+    itself has lowered it since, because people asked that members leave; that is nobody else's decision.
     """
     memory = _less(facts.capacity, lowered)
     if memory is not None and not memory.done:
-        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have been moved since
+        desired = min(max(memory.desired, size.minimum), size.maximum)  # the limits may have changed since
         return CapacityPlan(memory.model_copy(update={"at": now, "desired": desired}), desired, "REPEATED")
     failed = _unanswered(facts, now)
     if failed is not None:
         return _lower(failed, memory, facts.capacity, size, policy, now)
     if memory is None or memory.wanted <= memory.desired or now < memory.at + cooldown(memory.times, policy):
         return None
-    if size.desired != memory.desired:  # a person or the pool has decided since: that stands
+    if size.desired != memory.desired:  # a person or the pool has changed it since: keep that
         settled = memory.model_copy(update={"at": now, "wanted": size.desired, "desired": size.desired})
         return CapacityPlan(settled, None, "CHANGED_BY_OTHERS")
     wanted = min(memory.wanted, size.maximum)
@@ -70,8 +72,8 @@ def plan_capacity(
 
 
 def _unanswered(facts: GroupFacts, now: float) -> LaunchFailure | None:
-    """What was decided since a launch failed has answered it, also where its event comes late: lowering the group again
-    would end machines that it got meanwhile.
+    """The failure that still needs a response. One decided since it happened has answered it, even where its event
+    comes late: lowering again would end machines that the group got meanwhile.
     """
     failed, memory = facts.failed, facts.capacity
     answered = now - FRESH_SECONDS if memory is None else max(now - FRESH_SECONDS, memory.failure, memory.at)

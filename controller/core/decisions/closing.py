@@ -1,9 +1,9 @@
-"""The end of a cluster that costs money and does nothing any more, or has taken its time: its base nodes are stopped or
-ended, as the policy says. Pure.
+"""Closing a cluster that costs money and does nothing any more, or has used up its time: its base nodes are stopped or
+ended, as the policy says; the default keeps them. Pure.
 
-The safe default keeps them. What began after the moment that closed the cluster is not concerned, so that a cluster
-that somebody starts again is not ended by what was. What was closed stays so until then: each node remembers why, and
-the cluster is closed for as long as all its base nodes are.
+Nodes started after the moment that closed the cluster are not affected, so that a cluster that somebody starts again is
+not ended for the past. Until then it stays closed: each node remembers why, and the cluster is closed while all its
+base nodes are.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from dyntrain.controller.core.views.reasons import Reason
 from dyntrain.controller.core.views.target import Membership
 from dyntrain.controller.core.views.view import Rules, View
 
-AFTER_JOB_SECONDS = 600.0  # for whoever is logged in to start another one
-PAUSE_SECONDS = 60.0  # after AWS's no, and after a call that shows no effect
+AFTER_JOB_SECONDS = 600.0  # time for people to start another job
+PAUSE_SECONDS = 60.0  # after a refusal by AWS, and after a call without visible effect
 
 
 @dataclass(frozen=True)
 class Closing:
-    """What was started by `before` is concerned; with `everything` all that runs. `rests`: no base node is left that
-    was not closed.
+    """How a cluster is being closed: nodes started by the time `before` are affected, with `everything` all that run.
+    `rests`: every base node has been closed.
     """
 
     how: Literal["keep", "stop", "terminate"]
@@ -51,9 +51,11 @@ class Closing:
 
 
 def closing(
-    views: Iterable[View], old: Membership, job: Job, heard: JobFacts | None, rules: Rules, now: float
+    views: Iterable[View], old: Membership, job: Job, job_facts: JobFacts | None, rules: Rules, now: float
 ) -> Closing | None:
-    """None: the cluster goes on. A controller whose table was lost knows of no silence before that."""
+    """Why and how the cluster is being closed; None: it goes on. After a lost table, silence counts only from the
+    rebuild on.
+    """
     policy = rules.policy
     nodes = list(views)
     if (why := _rests([node for node in nodes if node.base])) is not None:
@@ -65,35 +67,36 @@ def closing(
         limit = now - policy.max_hours * 3600.0
         if running and min(running) <= limit:
             return Closing(policy.after_job, Reason.OVERTIME, limit, everything=True)
-    ended = over_since(old, job, heard)
+    ended = over_since(old, job, job_facts)
     if ended is not None and now - ended >= AFTER_JOB_SECONDS and any(began <= ended for began in running):
         return Closing(policy.after_job, Reason.JOB_OVER, ended)
     if policy.idle_hours is not None and (starts := running or _starts(nodes)):
-        known = [*([heard.heard_at] if heard is not None else []), *([old.rebuilt_at] if old.rebuilt_at else [])]
-        since = max([*starts, *known])
+        times = [
+            *([job_facts.heard_at] if job_facts is not None else []),
+            *([old.rebuilt_at] if old.rebuilt_at else []),
+        ]
+        since = max([*starts, *times])
         if now - since >= policy.idle_hours * 3600.0:
             return Closing(policy.after_job, Reason.IDLE, since)
     return None
 
 
-def over_since(old: Membership, job: Job, heard: JobFacts | None) -> float | None:
-    """When the job was first heard to be over: a coordinator that is started again says so once more. None: it is
-    not.
-    """
+def over_since(old: Membership, job: Job, job_facts: JobFacts | None) -> float | None:
+    """When the job was first reported to be over (a restarted coordinator reports it again); None: it is not."""
     if not job.over:
         return None
-    return old.finished_at if old.finished_at is not None else heard.heard_at if heard is not None else None
+    return old.finished_at if old.finished_at is not None else job_facts.heard_at if job_facts is not None else None
 
 
 def closed(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> Iterator[Action]:
-    """What is done to the base nodes that run; elastic ones are ended as at the end of a job. Who is ended gives up its
-    place in its group, which would launch another one otherwise.
+    """Actions on the base nodes that run; elastic ones are ended as at the end of a job. A node is ended together with
+    its place in its group, which would otherwise launch another one.
     """
     alone, stopped, groups = [], list[str](), dict[str, list[str]]()
     for node in nodes:
         if not _to_close(node, ending, rules) or refused_lately(node, now):
             continue
-        if node.closed and _lately(node.facts.acks.closed, now):  # asked for, and not to be seen yet
+        if node.closed and _lately(node.facts.acks.closed, now):  # requested, and not visible yet
             continue
         if ending.how == "stop":
             stopped.append(node.instance)
@@ -112,8 +115,8 @@ def closed(ending: Closing, nodes: Iterable[View], rules: Rules, now: float) -> 
 
 
 def resumed(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iterator[Action]:
-    """Groups that may replace their members again: everybody who was stopped runs again, or was ended with its place.
-    One that is still stopped would be replaced at once.
+    """Groups that may replace their members again: all stopped members run again, or were ended with their places. A
+    member still stopped would be replaced at once.
     """
     waiting: dict[str, list[View]] = {}
     for node in nodes:
@@ -131,7 +134,7 @@ def resumed(ending: Closing | None, nodes: Iterable[View], rules: Rules) -> Iter
 
 
 def refused_lately(node: View, now: float) -> bool:
-    """AWS said no, and is not asked again at once."""
+    """Whether AWS refused an action on it recently, so that it is not repeated yet."""
     return _lately(node.facts.acks.refused, now)
 
 
@@ -140,8 +143,8 @@ def _lately(mark: Announced | None, now: float) -> bool:
 
 
 def _rests(base: list[View]) -> Reason | None:
-    """Why the cluster is closed, if all its base nodes are, and the one that was started last, which may be gone: else
-    a cluster whose only base node was lost would be closed for what it was once.
+    """Why the cluster is closed, if all its base nodes are, and the last one started, terminated or not: otherwise a
+    cluster that lost its only base node would be closed for an old reason.
     """
     last = max(base, key=lambda node: (node.started or 0.0, node.instance), default=None)
     if last is None or any(node.closed is None for node in base if not node.terminated):
@@ -161,7 +164,9 @@ def _suspended(node: View, group: str) -> bool:
 
 
 def _to_close(node: View, ending: Closing, rules: Rules) -> bool:
-    """As for other terminations, the ownership tag alone, which people can set, ends nothing."""
+    """Whether to close the node. As for other terminations, the ownership tag alone, which people can set, ends
+    nothing.
+    """
     if ending.how == "keep" or not node.base or not ending.concerns(node) or node.state not in RUNNING:
         return False
     if node.terminated or node.terminate_issued or node.unseen or not (node.proven and node.owned):

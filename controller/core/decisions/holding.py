@@ -1,8 +1,8 @@
-"""Elastic groups whose nodes fail alike again and again: the group launches no more until prepare-data has changed.
+"""Stop launches of elastic groups whose nodes fail alike again and again, until prepare-data has changed.
 
-Without this a mistake in prepare-data has a group launch, and give up, machine after machine for as long as nobody
-looks. Alike are failures of one prepare-data with one end (exit code, signal, time-out), whatever its last lines say;
-and machines of which nothing was ever heard. Pure.
+Without this, a mistake in prepare-data makes a group launch and give up machine after machine until somebody notices.
+Failures are alike when the same prepare-data ends the same way (exit code, signal, time-out), whatever its last lines
+say; or when machines never report at all. Pure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dyntrain.controller.core.decisions.status import NodeStatus
 from dyntrain.controller.core.known.groups import GroupFacts, Hold
 from dyntrain.controller.core.views.view import View
 
-SILENT_SECONDS = 600.0  # a launch that ended sooner without a word was ended by somebody
+SILENT_SECONDS = 600.0  # a silent launch that ended sooner was ended by somebody
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|\d+")
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest failures in a row: how many, of which prepare-data, and what the last one said."""
+    """The latest failures in a row: how many, with which prepare-data, and the last one's words."""
 
     times: int
     script: str
@@ -32,7 +32,9 @@ class Streak:
 
 @dataclass(frozen=True)
 class HoldPlan:
-    """`memory` is to be written before anything is done (`do` None: nothing is)."""
+    """What to do about a group's launches. `memory` is to be written before anything is done (`do` None:
+    nothing is).
+    """
 
     memory: Hold
     do: Literal["hold", "release"] | None
@@ -40,7 +42,9 @@ class HoldPlan:
 
 
 def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Streak | None:
-    """Of what the group launched and heard of after `since`; None: the latest of it succeeded, or there is nothing."""
+    """The failures in a row among the group's launches that ended after `since`; None: the latest succeeded, or there
+    is none.
+    """
     results = sorted(
         (result for node in nodes if (result := _result(node.view, group)) is not None and result[0] > since),
         key=lambda result: result[0],
@@ -56,26 +60,26 @@ def streak(nodes: Iterable[NodeStatus], group: str, since: float = 0.0) -> Strea
 
 
 def script_now(nodes: Iterable[NodeStatus]) -> tuple[float, str] | None:
-    """Which prepare-data is on the volume, and since when that is known, as a node that is there sees it."""
-    seen = [
+    """The digest of prepare-data on the volume, and since when it is known, as the nodes report it."""
+    scripts = [
         (node.view.heard.at, node.view.heard.script)
         for node in nodes
         if not node.view.terminated and node.view.heard is not None and node.view.heard.script
     ]
-    return max(seen, default=None)
+    return max(scripts, default=None)
 
 
 def plan_hold(
     facts: GroupFacts, nodes: Sequence[NodeStatus], policy: ClusterPolicy, now: float, launches: bool | None = None
 ) -> HoldPlan | None:
-    """None: nothing is to be done about the group. `launches`: whether it does, as just read; None: not read, which is
+    """The change to make; None: nothing. `launches`: whether the group launches, as just read; None: not read, which is
     needed only where this returns something, or the group is held.
     """
-    memory, seen = facts.hold, script_now(nodes)
+    memory, script = facts.hold, script_now(nodes)
     if memory is not None and not memory.done:
         return HoldPlan(memory.model_copy(update={"at": now}), "hold" if memory.held else "release", "REPEATED")
     if memory is not None and memory.held:
-        if seen is not None and _mended(memory, seen):
+        if script is not None and _mended(memory, script):
             return HoldPlan(
                 memory.model_copy(update={"at": now, "held": False, "done": False}), "release", "SCRIPT_CHANGED"
             )
@@ -85,19 +89,19 @@ def plan_hold(
     failing = streak(nodes, facts.group, memory.at if memory is not None else 0.0)
     if failing is None or failing.times < policy.alike_failures or launches is False:
         return None
-    if seen is not None and failing.script and seen[1] != failing.script:
-        return None  # mended meanwhile: the next launch has the new one
+    if script is not None and failing.script and script[1] != failing.script:
+        return None  # fixed meanwhile: the next launch has the new script
     held = Hold(at=now, held=True, script=failing.script, times=failing.times, reason=failing.reason, done=False)
     return HoldPlan(held, "hold", "FAILED_ALIKE")
 
 
-def _mended(memory: Hold, seen: tuple[float, str]) -> bool:
-    """Where nothing is known of what failed, another one is what was seen since."""
-    return seen[1] != memory.script if memory.script else seen[0] > memory.at
+def _mended(memory: Hold, script: tuple[float, str]) -> bool:
+    """Whether prepare-data has changed since. If the failed one is unknown, any seen later counts as another."""
+    return script[1] != memory.script if memory.script else script[0] > memory.at
 
 
 def _result(node: View, group: str) -> tuple[float, tuple[str, str] | None, str, str] | None:
-    """When, how (None: it was prepared), with which script, and in whose words a launch of the group has ended."""
+    """When and how a launch of the group ended (None: it was prepared), with which script, and in whose words."""
     hooks = [hook for hook in node.facts.hooks.values() if hook.transition == "launch" and hook.group == group]
     if node.base or not hooks:
         return None

@@ -1,8 +1,8 @@
-"""Which nodes that people have asked to leave wait for one of the policy's `leave_windows`. Pure.
+"""Which nodes, asked by people to leave, wait for one of the policy's `leave_windows`. Pure.
 
-A member whose elastic tag was removed waits as long as it takes. One that its group ends, as the desired capacity was
-lowered, waits as long as the group's lifecycle hook lets it. What AWS takes, or has taken, does not wait: notices,
-machines that stop, nodes that the job has lost.
+A member whose elastic tag was removed waits as long as it takes. One that its group ends because the desired capacity
+was lowered waits as long as the group's lifecycle hook allows. Nothing that AWS takes waits: notices, machines that
+stop, nodes that the job has lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Wait:
 
 
 def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now: float) -> dict[str, Wait]:
-    """By instance. Only members of the target: who is not in the job yet disturbs nobody by going."""
+    """Waits by instance. Only members of the target wait: a node outside the job disturbs nobody by leaving."""
     opening = next_opening(rules.policy.leave_windows, now)
     if opening is None or job.over:
         return {}
@@ -39,15 +39,15 @@ def waiting(old: Membership, views: Iterable[View], job: Job, rules: Rules, now:
         latest = _longest(node, job, rules) if node.instance in members else None
         if latest is None or latest <= now:
             continue
-        said = f"the next window opens at {opening.text}"
+        sentence = f"the next window opens at {opening.text}"
         if latest < opening.at:
-            said = f"its group waits for {(latest - now) / 60:.0f} minutes more; {said}"
-        waits[node.instance] = Wait(min(latest, opening.at), said)
+            sentence = f"its group waits for {(latest - now) / 60:.0f} minutes more; {sentence}"
+        waits[node.instance] = Wait(min(latest, opening.at), sentence)
     return waits
 
 
 def _longest(node: View, job: Job, rules: Rules) -> float | None:
-    """Until when its leaving may wait; None: it wants not to leave, or must not wait."""
+    """Until when its leaving may wait; None: it does not want to leave, or must not wait."""
     if node.base or node.terminated or not node.prepared or node.tags is None or _taken(node) or _lost(node, job):
         return None
     if node.tags.get(LEAVE_TAG, "").strip().lower() == LEAVE_NOW:
@@ -66,6 +66,8 @@ def _taken(node: View) -> bool:
 
 
 def _lost(node: View, job: Job) -> bool:
-    """The job trains without it. While it is being formed anew, or is silent, that cannot be told."""
+    """Whether the job trains without it. Unknown, so False, while the job is formed again or its coordinator is
+    silent.
+    """
     running = job.alive and job.report is not None and job.report.state == "running"
     return running and not job.member(node.instance)

@@ -15,8 +15,8 @@ _UNWANTED = (Reason.NO_BOOTSTRAP, Reason.PREPARING, Reason.PREPARE_FAILED, Reaso
 
 
 def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> float | None:
-    """When it came to stand as it does, if that is longer ago than the grace period; None for whatever is in use,
-    stopped or protected.
+    """Since when it has its present status, if for longer than the grace period; None for whatever is in use, stopped
+    or protected.
     """
     if (
         node.base
@@ -30,9 +30,9 @@ def orphaned_since(standing: Standing, node: View, rules: Rules, now: float) -> 
         return None
     if (
         standing.reason not in _UNWANTED and standing.status != "REMOVED"
-    ):  # what has left and still runs was not, or could not be, ended
+    ):  # a node that left and still runs was not, or could not be, ended
         return None
-    known = node.facts.acks.status
-    if known is None or known.value != standing.line:
+    ack = node.facts.acks.status
+    if ack is None or ack.value != standing.line:
         return None
-    return known.at if now - known.at >= rules.policy.orphan_grace_seconds else None
+    return ack.at if now - ack.at >= rules.policy.orphan_grace_seconds else None

@@ -1,9 +1,9 @@
-"""A base node that is replaced on purpose: the base tag of its successor names it. Pure.
+"""Replacing a base node on purpose: the base tag of its successor names it. Pure.
 
-`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. It is one tag on one instance, so there is no half
-of it, and everything else follows from what is seen: the successor starts ps-lite processes, the target says who
-replaces whom, the coordinator exchanges the two at one boundary once the successor can serve, and the replaced node is
-released like an elastic one.
+`dyntrain:base=i-OLD` makes a node a base node in the place of i-OLD. One tag on one instance cannot be half set, and
+everything else follows from it: the successor starts ps-lite processes, the target says who replaces whom, the
+coordinator exchanges the two at one boundary once the successor can serve, and the replaced node is released like an
+elastic one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ class ReplacementRefusal(StrEnum):
     OLD_UNKNOWN = "nothing is known of {old} in the cluster of {new}; `dyntrain status` lists its nodes"
     NOT_BASE = "{old} is no base node; an elastic node leaves when its elastic tag is removed"
     LEADS = (
-        "{old} runs the coordinator, which would be lost with it; stop or terminate the instance, so that another "
-        "base node takes the job over "
-        "from its last commit, then give this command again"
+        "{old} runs the coordinator; stop or terminate the instance, so that another base node takes over from the "
+        "last commit, then repeat this command"
     )
     NEW_GONE = "{new} is terminated or being taken away; name another node that is prepared"
     ALREADY_BASE = "{new} is a base node already; name an elastic node, or launch one for this"
@@ -41,8 +40,8 @@ class ReplacementRefusal(StrEnum):
 def refusal(
     old: str, new: str, views: Iterable[View], membership: Membership, rules: Rules
 ) -> ReplacementRefusal | None:
-    """None: it may be asked for, also when it was already. `views` are the cluster's nodes as they are seen without any
-    replacement.
+    """Why the replacement is refused; None: it may be requested, also again. `views` are the cluster's nodes without
+    any replacement applied.
     """
     nodes = {node.instance: node for node in views}
     if old == new:
@@ -69,38 +68,43 @@ def refusal(
 
 
 def predecessor(node: View) -> str | None:
-    """The instance in whose place the node is a base node."""
+    """The instance that the node replaces as a base node."""
     based = node.facts.based
     value = (node.tags or {}).get(BASE_TAG, based.value if based is not None else "")
     return value if re.fullmatch(INSTANCE_ID, value) else None
 
 
-def replaced(views: Sequence[View], old: Membership, heard: JobFacts | None, rules: Rules) -> dict[str, str]:
-    """Base nodes that are replaced, with their successors.
-
-    A node is given up once its successor is prepared and, as long as it has a part in the job, only while the successor
-    stays so. The coordinator's node is not given up: the nomination has to leave it first.
+def replaced(views: Sequence[View], old: Membership, job_facts: JobFacts | None, rules: Rules) -> dict[str, str]:
+    """Base nodes that are replaced, with their successors. A node is given up once its successor is prepared and, while
+    it takes part in the job, only as long as the successor stays so. The coordinator's node is not given up: the
+    nomination must move first.
     """
     nodes = {node.instance: node for node in views}
-    trains = {member.instance_id for member in heard.report.members} if heard is not None else set()
-    found: dict[str, str] = {}
+    trains = {member.instance_id for member in job_facts.report.members} if job_facts is not None else set()
+    successors: dict[str, str] = {}
     for successor in sorted(views, key=lambda node: node.instance):
-        gone = nodes.get(predecessor(successor) or "")
-        if gone is None or not gone.base or gone.terminated or gone.instance in found or _leads(old, gone):
+        former = nodes.get(predecessor(successor) or "")
+        if (
+            former is None
+            or not former.base
+            or former.terminated
+            or former.instance in successors
+            or _leads(old, former)
+        ):
             continue
         able = (
             successor.prepared
             and successor.wanted
             and successor.going is None
-            and _enough(nodes, {gone.instance, *found}, rules)
+            and _enough(nodes, {former.instance, *successors}, rules)
         )
-        if able or gone.instance not in trains.union(old.members):
-            found[gone.instance] = successor.instance
-    return {instance: successor for instance, successor in found.items() if not _circular(instance, found)}
+        if able or former.instance not in trains.union(old.members):
+            successors[former.instance] = successor.instance
+    return {instance: successor for instance, successor in successors.items() if not _circular(instance, successors)}
 
 
 def given_up(views: Iterable[View], replacing: Mapping[str, str]) -> list[View]:
-    """The views in which replaced nodes are no base nodes any more, and going."""
+    """The views, in which replaced nodes are no longer base nodes, and leave."""
     return [
         replace(node, base=False, elastic=False, going=node.going or Reason.REPLACED)
         if node.instance in replacing
@@ -120,11 +124,11 @@ def _enough(nodes: Mapping[str, View], without: set[str], rules: Rules) -> bool:
     )
 
 
-def _circular(start: str, found: Mapping[str, str]) -> bool:
+def _circular(start: str, successors: Mapping[str, str]) -> bool:
     """Whether nodes replace each other in a ring: then nobody is given up."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     at = start
-    while at in found and at not in seen:
-        seen.add(at)
-        at = found[at]
-    return at in seen
+    while at in successors and at not in visited:
+        visited.add(at)
+        at = successors[at]
+    return at in visited

@@ -18,8 +18,8 @@ FIRST_WORD_SECONDS = 780.0  # after its launch a node has been heard of: before 
 
 @dataclass(frozen=True)
 class Standing:
-    """`next_change` is the next time at which the answer may change by itself, None when only new facts can change
-    it.
+    """A node's status and reason. `next_change` is the next time at which it may change by itself, None when only new
+    facts can change it.
     """
 
     status: Status
@@ -29,12 +29,12 @@ class Standing:
 
     @property
     def line(self) -> str:
-        """Status and reason in one: what is remembered to have been told, so that a change is told once."""
+        """Status and reason in one string, which is remembered as announced, so that a change is announced once."""
         return f"{self.status} {self.reason}"
 
     @property
     def in_job(self) -> bool:
-        """Whether the coordinator has said that the node is in the job."""
+        """Whether the coordinator has reported that the node is in the job."""
         return self.status == "ADDED" or self.reason is Reason.LEAVES_AT_BOUNDARY
 
 
@@ -54,8 +54,8 @@ def derive(
     wait: Wait | None = None,
     ending: Closing | None = None,
 ) -> Standing:
-    """`reason` is what the target plan had to say of this node, `wait` for what window it waits; `ending`: the cluster
-    is being closed.
+    """Derive the status. `reason` is the target plan's for this node, `wait` the window that it waits for; `ending`:
+    the cluster is being closed.
     """
     why = _closed_for(node, job, ending)
     standing = _closed(node, why) if why is not None else _derive(node, membership, job, rules, now, reason)
@@ -66,8 +66,10 @@ def derive(
 
 
 def hook_capped(node: View, rules: Rules, now: float) -> bool:
-    """Whether the launch has waited for its preparation as long as it may; for who was not asked nobody waits."""
-    if node.base or (node.tags is not None and not node.asked) or node.phase not in ("warm", "launching"):
+    """Whether the launch has waited for its preparation as long as allowed; a node that was not asked for does not
+    wait.
+    """
+    if node.base or (node.tags is not None and not node.requested) or node.phase not in ("warm", "launching"):
         return False
     if node.preparation is not None and node.preparation.outcome in ("prepared", "prepare_failed"):
         return False
@@ -75,7 +77,7 @@ def hook_capped(node: View, rules: Rules, now: float) -> bool:
 
 
 def _closed_for(node: View, job: Job, ending: Closing | None) -> Reason | None:
-    """Why it goes, or went, with the whole cluster; after a job elastic nodes go anyway."""
+    """Why it leaves, or left, with the whole cluster; after a job elastic nodes leave anyway."""
     if node.terminated:
         return None
     if node.closed is not None:
@@ -146,8 +148,8 @@ def _unprepared(node: View, now: float) -> Standing:
 
 
 def _admitted(node: View, membership: Membership, job: Job, reason: Reason | None) -> Standing:
-    """For members of the target: ADDED only once the worker took part in a step. One that was let go in between may
-    still have to leave, until the coordinator knows of the target that lists it again.
+    """The status of a member of the target: ADDED only once the worker took part in a step. One that was released in
+    between may still have to leave, until the coordinator knows the target that lists it again.
     """
     if job.active(node.instance) and job.revision >= membership.back.get(node.instance, 0):
         return Standing("ADDED", reason or Reason.TRAINING, job.lease_ends)
@@ -160,14 +162,14 @@ def _admitted(node: View, membership: Membership, job: Job, reason: Reason | Non
 
 
 def _how_it_ended(job: Job) -> Reason:
-    """JOB_OVER where the target alone says that it has."""
+    """How the job ended; JOB_OVER where only the target says that it has."""
     if job.report is None:
         return Reason.JOB_OVER
     return Reason.JOB_FAILED if job.report.state == "failed" else Reason.JOB_FINISHED
 
 
 def _failed(job: Job, before: str = "") -> str:
-    """Why the job failed, after those words; "" if it did not. People look on its nodes, too."""
+    """Why the job failed, appended to those words; "" if it did not. People look at its nodes, too."""
     report = job.report
     return before + in_brief(report.reason) if report is not None and report.state == "failed" else ""
 
@@ -181,11 +183,11 @@ def _unwanted(node: View, membership: Membership, job: Job) -> Standing:
     if node.going is Reason.REPLACED and job.report is not None and not job.alive:
         # its ps-lite servers may be in use, whatever keeps the coordinator silent
         return Standing("REMOVAL_QUEUED", Reason.LEAVE_UNCONFIRMED)
-    why = node.going or (Reason.UNTAGGED if node.asked else Reason.NEVER_ASKED)
+    why = node.going or (Reason.UNTAGGED if node.requested else Reason.NEVER_ASKED)
     if why is Reason.UNTAGGED and not node.owned and node.group is None:
         why = Reason.NOT_OWNED
     if node.elastic and _failure(node) and node.going is not None:
-        # It is being taken away because it failed: people look for the failure, not for the consequence.
+        # It is being ended because it failed: people look for the failure, not for its consequence.
         return Standing("PREPARE_FAILED", Reason.PREPARE_FAILED, detail=_failure(node))
     if _refusal(node):
         return Standing("REMOVED", Reason.GROUP_REFUSES, detail=_refusal(node))

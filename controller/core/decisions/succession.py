@@ -1,8 +1,8 @@
-"""Which base node is to run the coordinator. Pure.
+"""Nominate the base node that runs the coordinator. Pure.
 
 The controller nominates, and the nominated node claims the job on the shared volume once it has no coordinator itself
-(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So a nomination too many, while
-reports are lost, moves nothing.
+(`dyntrain.node_bootstrap.supervision.master`, `dyntrain.training.coordinator.terms`). So one nomination too many, while
+reports are lost, changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dyntrain.controller.core.views.view import Rules, View
 
 
 class NominationReason(StrEnum):
-    """Why the nomination is what it is."""
+    """Why the coordinator's node was nominated, or kept."""
 
     STANDS = "the nominated node is there"
     WAITS_FOR_MASTER = "the node that is tagged as master is not prepared yet"
@@ -32,8 +32,8 @@ class NominationReason(StrEnum):
 
 @dataclass(frozen=True)
 class Nomination:
-    """`term` grows with each nomination: it is the time of it in whole seconds, or one more than the last. Term 0:
-    nobody was nominated ever, and the node that is tagged as master begins.
+    """A nominated node. `term` grows with each nomination: its time in whole seconds, or one more than the last. Term
+    0: nobody was ever nominated, and the node tagged as master starts.
     """
 
     coordinator: str | None
@@ -44,10 +44,12 @@ class Nomination:
 _TAKEN = (Reason.STOPPED, Reason.GROUP_TERMINATES, Reason.UNKNOWN_TO_EC2, Reason.TERMINATE_ISSUED)
 
 
-def nominate(old: Membership, views: Iterable[View], heard: JobFacts | None, rules: Rules, now: float) -> Nomination:
+def nominate(
+    old: Membership, views: Iterable[View], job_facts: JobFacts | None, rules: Rules, now: float
+) -> Nomination:
     base = _in_order(old, views)
     able = [node for node in base if node.prepared and not _lost(node)]
-    reason, choice = _choose(old, base, able, heard, rules, now)
+    reason, choice = _choose(old, base, able, job_facts, rules, now)
     if choice == old.coordinator:
         return Nomination(old.coordinator, old.term, reason)
     return Nomination(choice, max(old.term + 1, int(now)), reason)
@@ -58,7 +60,7 @@ def stands(old: Membership) -> Nomination:
 
 
 def succeed(old: Membership, new: Membership, nomination: Nomination) -> Membership:
-    """`new` with the nomination in it, one revision above `old` if that is all that changed."""
+    """`new` with the nomination in it, one revision above `old` if nothing else changed."""
     if (nomination.coordinator, nomination.term) == (new.coordinator, new.term):
         return new
     revision = old.revision + 1 if new is old else new.revision
@@ -66,7 +68,7 @@ def succeed(old: Membership, new: Membership, nomination: Nomination) -> Members
 
 
 def _choose(
-    old: Membership, base: Sequence[View], able: Sequence[View], heard: JobFacts | None, rules: Rules, now: float
+    old: Membership, base: Sequence[View], able: Sequence[View], job_facts: JobFacts | None, rules: Rules, now: float
 ) -> tuple[NominationReason, str | None]:
     patience = rules.policy.takeover_seconds
     if old.term == 0:
@@ -76,8 +78,8 @@ def _choose(
     holder = next((node for node in base if node.instance == old.coordinator), None)
     if holder is None or _lost(holder):
         return (NominationReason.MACHINE_LOST, able[0].instance) if able else (NominationReason.NOBODY, None)
-    over = heard is not None and heard.report.state in ("finished", "failed")
-    if heard is None or over or now - max(heard.heard_at, old.term) <= patience:
+    over = job_facts is not None and job_facts.report.state in ("finished", "failed")
+    if job_facts is None or over or now - max(job_facts.heard_at, old.term) <= patience:
         return NominationReason.STANDS, old.coordinator
     place = base.index(holder)
     others = [node for node in (*base[place + 1 :], *base[:place]) if node in able]
@@ -87,7 +89,7 @@ def _choose(
 def _first(
     base: Sequence[View], able: Sequence[View], patience: float, now: float
 ) -> tuple[NominationReason, str | None]:
-    """The tagged master, for which the others wait: it may prepare its data for longer than they do."""
+    """The tagged master, which others wait for: it may prepare its data for longer than they do."""
     if able and able[0].master:
         return NominationReason.FIRST, able[0].instance
     expected = any(node.master and not _lost(node) for node in base)
@@ -100,7 +102,7 @@ def _first(
 
 
 def _in_order(old: Membership, views: Iterable[View]) -> list[View]:
-    """Base nodes: the tagged master first, then in the order of the target, then by when they were prepared."""
+    """Base nodes: the tagged master first, then in the order of the target, then by the time they were prepared."""
     place = {instance: index for index, instance in enumerate(old.members)}
 
     def order(node: View) -> tuple[bool, float, float, str]:

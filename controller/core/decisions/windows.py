@@ -27,19 +27,19 @@ class Opening:
 
 
 def next_opening(windows: Iterable[LeaveWindow], now: float) -> Opening | None:
-    """None: one is open, or there are none, so that nothing has to wait."""
+    """The next opening to wait for; None: a window is open, or there are none."""
     openings = []
     for window in windows:
-        found = opening_after(window, now - window.length.total_seconds())
-        if found <= now:
+        at = opening_after(window, now - window.length.total_seconds())
+        if at <= now:
             return None
-        openings.append(Opening(found, window))
+        openings.append(Opening(at, window))
     return min(openings, key=lambda opening: opening.at, default=None)
 
 
 def opening_after(window: LeaveWindow, bound: float) -> float:
-    """The first opening later than `bound`. By the clock on the wall, which cronsim reckons by, one that was an hour
-    ago may be still to come.
+    """The first opening later than `bound`. cronsim works in wall-clock time, in which an opening an hour ago may still
+    be to come.
     """
     start = datetime.fromtimestamp(bound, zone(window.time_zone))
-    return next(found for moment in CronSim(window.schedule, start) if (found := moment.timestamp()) > bound)
+    return next(at for moment in CronSim(window.schedule, start) if (at := moment.timestamp()) > bound)

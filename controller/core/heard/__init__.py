@@ -1,1 +1,1 @@
-"""What comes in, and what it says: events into facts, alarms into sentences."""
+"""Incoming messages: events into facts, alarms into sentences."""

@@ -1,8 +1,9 @@
-"""What a node's report cannot say, whoever signed it: an attempt or a time that this machine has not come to. Pure.
+"""Limits on what a node's report can claim, whoever signed it: no attempt or time that the machine has not reached.
+Pure.
 
-The latest word of a node counts, so one from the future would outrank every later one for ever. A count of attempts
-grows by one with each start of the node's program, which takes longer than a second. A node whose record of them was
-lost goes on from the time of day, in seconds.
+The latest report of a node counts, so one from the future would outrank every later one for ever. A count of attempts
+grows by one with each start of the node's program, which takes longer than a second. A node that lost its record of
+them continues from the time of day, in seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FORMER_ATTEMPTS = 1000  # from before the machine's last start
 
 
 def impossible(report: NodeReport, sent: float) -> str:
-    """Why a report that was sent at `sent` cannot be true; empty where it can."""
+    """Why a report that was sent at `sent` cannot be true; "" where it can."""
     latest = sent + CLOCK_SECONDS
     if not report.at <= latest:
         return "at: the report is from the future; look at the node's clock"
@@ -27,12 +28,12 @@ def impossible(report: NodeReport, sent: float) -> str:
     return ""
 
 
-def unlikely(known: NodeFacts, said: Preparation) -> str:
-    """Why the word of a machine of which this is `known` cannot be its own; empty where it can."""
+def unlikely(known: NodeFacts, report: Preparation) -> str:
+    """Why the report cannot come from the machine with the facts `known`; "" where it can."""
     read = known.state_read
     launched = max(known.started_at, read.launched_at or 0.0 if read is not None else 0.0)
-    if not launched or said.at < launched:  # of an earlier life, which says nothing of this one
+    if not launched or report.at < launched:  # of an earlier life, which says nothing of this one
         return ""
-    if said.attempt <= FORMER_ATTEMPTS + said.at - launched or said.attempt >= launched - CLOCK_SECONDS:
+    if report.attempt <= FORMER_ATTEMPTS + report.at - launched or report.attempt >= launched - CLOCK_SECONDS:
         return ""
     return "attempt: there cannot have been so many since the instance was launched"

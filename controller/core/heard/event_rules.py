@@ -1,4 +1,4 @@
-"""Which EventBridge events the controller asks for: the pattern of each handler of `app.py`, by its name.
+"""The EventBridge patterns of the handlers of `app.py`, by handler.
 
 `matches` is as much of EventBridge's language as these patterns use, so that recorded events can be replayed where
 neither Chalice nor the embedded cloud is installed; the embedded cloud itself evaluates them by moto's implementation.
@@ -88,23 +88,23 @@ def rules(elastic: ElasticTag) -> dict[str, Pattern]:
 
 
 def matching(elastic: ElasticTag, event: Mapping[str, Any]) -> list[str]:
-    """The handlers that EventBridge would hand the event to."""
+    """The handlers that EventBridge would invoke for the event."""
     return [handler for handler, pattern in rules(elastic).items() if matches(pattern, event)]
 
 
 def matches(pattern: Pattern, event: Any) -> bool:
-    """Raises NotImplementedError for an operator that no rule above uses."""
+    """Whether the event matches the pattern. Raises NotImplementedError for an operator that no rule above uses."""
     if not isinstance(event, Mapping):
         return False
     return all(
-        matches(wanted, event.get(name)) if isinstance(wanted, Mapping) else _one_of(wanted, event.get(name))
-        for name, wanted in pattern.items()
+        matches(condition, event.get(name)) if isinstance(condition, Mapping) else _one_of(condition, event.get(name))
+        for name, condition in pattern.items()
     )
 
 
-def _one_of(allowed: list[Any], found: Any) -> bool:
-    """A value that is a list matches when one of its elements does."""
-    values = found if isinstance(found, list) else [found]
+def _one_of(allowed: list[Any], actual: Any) -> bool:
+    """Whether the value is allowed. A list matches when one of its elements does."""
+    values = actual if isinstance(actual, list) else [actual]
     return any(_is(rule, value) for rule in allowed for value in values)
 
 

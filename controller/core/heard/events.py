@@ -1,4 +1,4 @@
-"""From EventBridge payloads to facts: one table, keyed by (source, detail-type). What is not in it is a no-op that is
+"""From EventBridge payloads to facts: one table, keyed by (source, detail-type). Events outside it are ignored and
 counted.
 """
 
@@ -79,7 +79,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Several:
-    """One event about several instances: each item is read and written on its own."""
+    """One event about several instances, each of which is read and written on its own."""
 
     nodes: tuple[NodeFacts, ...]
 
@@ -88,10 +88,8 @@ Observation = NodeFacts | JobFacts | GroupFacts | Several | Dropped
 
 
 def observe(event: Mapping[str, Any], elastic: ElasticTag, keys: Keys = ()) -> Observation:
-    """The facts an event tells. Never raises on any JSON object: a payload that does not parse is quarantined with the
-    fields that are wrong.
-
-    With `keys` a node's or a coordinator's report must prove that it is the instance's own.
+    """The facts in an event. Never raises on any JSON object: a payload that does not parse is quarantined with the
+    fields that are wrong. With `keys` a report of a node or coordinator must prove that it is the instance's own.
     """
     try:
         envelope = Envelope.model_validate(event)
@@ -116,15 +114,13 @@ def kept_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
 
 
 def read_tags(tags: Mapping[str, str], elastic: ElasticTag) -> dict[str, str]:
-    """As `kept_tags`, with the status tag: what a read found there shows whether the mirror must be mended."""
+    """The tags of `kept_tags` and the status tag: what a read found there shows whether the mirror must be repaired."""
     kept = kept_tags(tags, elastic)
     return {**kept, STATUS_TAG: tags[STATUS_TAG]} if STATUS_TAG in tags else kept
 
 
 def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -> str | None:
-    """The cluster that the tags speak of: the owner, else the elastic tag that is there, else the one that was just
-    removed.
-    """
+    """The cluster that the tags name: the owner, else the elastic tag, else the elastic tag just removed."""
     if OWNER_TAG in tags:
         return tags[OWNER_TAG]
     present = sorted((key not in changed, key) for key in tags if elastic.has(key))
@@ -133,7 +129,7 @@ def named_by(tags: Mapping[str, str], changed: list[str], elastic: ElasticTag) -
 
 
 def wished_by(tags: Iterable[str], changed: Iterable[str], elastic: ElasticTag, at: float) -> Named | None:
-    """Whose elastic tag it carries, or else carried until just now."""
+    """The cluster whose elastic tag the instance carries, or carried until just now."""
     here, gone = sorted(filter(elastic.has, tags)), sorted(filter(elastic.has, changed))
     cluster = elastic.cluster((here or gone or [""])[0])
     return Named(at=at, cluster=cluster) if cluster else None
@@ -185,7 +181,7 @@ def _capacity_interruption(envelope: Envelope, elastic: ElasticTag) -> Observati
 
 
 def _capacity_change(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """No facts: reservations are read anew each time, and the event only says that it is time to."""
+    """No facts: reservations are read each time, and the event only prompts a reading."""
     change = CapacityChange.model_validate(envelope.detail)
     return Dropped(
         "ignored", f"{envelope.detail_type} {change.reservation}: the reserved pool reads reservations itself"
@@ -225,16 +221,16 @@ def _scaling_result(phase: Phase) -> Callable[[Envelope, ElasticTag], Observatio
         result = ScalingResult.model_validate(envelope.detail)
         if not re.fullmatch(INSTANCE_ID, result.instance):
             return Dropped("quarantined", f"{result.instance!r} is no instance id", result.instance)
-        seen: Phase = "warm" if result.destination == "WarmPool" else phase
+        observed_phase: Phase = "warm" if result.destination == "WarmPool" else phase
         return NodeFacts(
-            instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=seen)
+            instance=result.instance, group_event=GroupEvent(at=envelope.time, group=result.group, phase=observed_phase)
         )
 
     return observed
 
 
 def _launch_failed(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """An instance that we abandoned ourselves fails too: that says nothing of AWS's capacity."""
+    """A failed launch. An instance that the controller abandoned fails too: that says nothing of AWS's capacity."""
     result = ScalingResult.model_validate(envelope.detail)
     message = (result.message or "").strip()
     if "lifecycle action" in message.lower():
@@ -310,7 +306,9 @@ def _node_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
 
 
 def _job_report(envelope: Envelope, elastic: ElasticTag) -> Observation:
-    """Two reports are compared by when their jobs started: one from the future would outrank all others for ever."""
+    """A job's report. Reports are compared by when their jobs started: one from the future would outrank all others for
+    ever.
+    """
     report = JobReport.model_validate(envelope.detail)
     latest = envelope.time + CLOCK_SECONDS
     if report.started_at > latest or report.sequence > latest * 1000:

@@ -1,4 +1,4 @@
-"""What people are told of an alarm, from the message by which SNS tells of it. Pure."""
+"""The text that people get about an alarm, from SNS's message. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LONGEST = 3000  # characters of a message; Slack cuts at 4000, more after they a
 
 @dataclass(frozen=True)
 class Notification:
-    """`id` is one and the same however often it is sent. `metric` is what was counted (`core.alarms`), "" for a message
-    that is no alarm of CloudWatch's.
+    """`id` stays the same however often it is sent. `metric` is what was counted (`core.alarms`), "" for a message that
+    is no CloudWatch alarm.
     """
 
     id: str
@@ -30,7 +30,7 @@ class Notification:
 
 
 def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
-    """From one record of SNS's event for Lambda. Raises Quarantined.
+    """Parse one record of SNS's event for Lambda. Raises Quarantined.
 
     https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
     """
@@ -57,7 +57,7 @@ def notification_of(record: Mapping[str, Any], stage: str) -> Notification:
 
 
 def body(notification: Notification, wanted: Format) -> dict[str, Any]:
-    """What is posted. `slack`: the one field that Slack's incoming webhooks, and those made like them, all take.
+    """The payload to post. `slack`: the one field that Slack's incoming webhooks, and compatible ones, all take.
 
     https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
     """

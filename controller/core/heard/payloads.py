@@ -1,5 +1,5 @@
-"""The event payloads, one tolerant model each: unknown fields pass, optional ones may be missing or null, numbers may
-come as text.
+"""Models of the event payloads, tolerant ones: unknown fields pass, optional ones may be missing or null, numbers may
+be text.
 
 Every model names the page its schema is from. `events` turns them into facts.
 """
@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _seconds(value: Any) -> Any:
-    """ISO 8601 or RFC 1123 text (AWS Health) to seconds since the epoch; a time without a zone is UTC."""
+    """Parse ISO 8601 or RFC 1123 text (AWS Health) into seconds since the epoch; a time without a zone is UTC."""
     if not isinstance(value, str):
         return value
     time = parsedate_to_datetime(value) if value[-3:] == "GMT" else datetime.fromisoformat(value)
@@ -24,7 +24,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _without_nulls(tags: Any) -> Any:
-    """A tag without a value has the empty one."""
+    """The tags; one without a value has the empty one."""
     return {key: "" if value is None else value for key, value in tags.items()} if isinstance(tags, dict) else tags
 
 
@@ -48,8 +48,9 @@ class Payload(BaseModel):
 
 
 class Envelope(Payload):
-    """https://docs.aws.amazon.com/eventbridge/latest/ref/events-structure.html ; `detail` is validated by the model of
-    its type.
+    """The envelope of every event; `detail` is validated by the model of its type.
+
+    https://docs.aws.amazon.com/eventbridge/latest/ref/events-structure.html
     """
 
     source: str
@@ -62,7 +63,10 @@ class Envelope(Payload):
 
 
 class TagChange(Payload):
-    """https://docs.aws.amazon.com/tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html"""
+    """A change of an instance's tags.
+
+    https://docs.aws.amazon.com/tag-editor/latest/userguide/monitoring-tag-changes-on-resources-with-events.html
+    """
 
     service: str
     resource_type: str = Field(alias="resource-type")
@@ -75,14 +79,19 @@ class TagChange(Payload):
 
 
 class StateChange(Payload):
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html"""
+    """A change of an instance's state.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-instance-state-changes.html
+    """
 
     instance: InstanceId = Field(validation_alias=AliasChoices("instance-id", "instance_id"))
     state: InstanceState
 
 
 class Interruption(Payload):
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
+    """A Spot interruption or rebalance recommendation.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html and
     rebalance-recommendations.html there
     """
 
@@ -91,17 +100,19 @@ class Interruption(Payload):
 
 
 class CapacityInterruption(Interruption):
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html ; `resources` is a text there,
-    not a list
+    """An interruption of a capacity reservation; `resources` is a string there, not a list.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-interruptible-cr.html
     """
 
     ends: Time | None = Field(None, alias="instance-termination-time")
 
 
 class CapacityChange(Payload):
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
+    """A change of a capacity reservation or Capacity Block. The reclamation of interruptible capacity names its source
+    instead: monitor-interruptible-cr.html.
 
-    The reclamation of interruptible capacity names its source instead: monitor-interruptible-cr.html.
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitor-fcr-state.html and capacity-blocks-monitor.html there
     """
 
     reservation: str = Field(
@@ -115,8 +126,9 @@ class CapacityChange(Payload):
 
 
 class LifecycleAction(Payload):
-    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html ; test notifications
-    lack most of it
+    """A lifecycle action that waits; test notifications lack most fields.
+
+    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
 
     event: str | None = Field(None, alias="Event")
@@ -131,8 +143,9 @@ class LifecycleAction(Payload):
 
 
 class ScalingResult(Payload):
-    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html ; a failed launch has
-    an empty instance id
+    """A finished launch or termination; a failed launch has an empty instance id.
+
+    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-event-reference.html
     """
 
     instance: str = Field("", alias="EC2InstanceId")
@@ -142,8 +155,9 @@ class ScalingResult(Payload):
 
 
 class InstanceRefresh(Payload):
-    """https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html ; the members tell
-    what a refresh does
+    """An instance refresh; its effects are read from the members.
+
+    https://docs.aws.amazon.com/autoscaling/ec2/userguide/instance-refresh-eventbridge-events.html
     """
 
     group: str = Field(alias="AutoScalingGroupName")
@@ -159,8 +173,9 @@ class HealthEntity(Payload):
 
 
 class HealthChange(Payload):
-    """https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html ; `startTime` is when a
-    scheduled change begins
+    """An AWS Health event; `startTime` is when a scheduled change begins.
+
+    https://docs.aws.amazon.com/health/latest/ug/aws-health-events-eventbridge-schema.html
     """
 
     service: str

@@ -1,1 +1,1 @@
-"""What was done, and what it cost."""
+"""The audit trail of actions, and costs."""

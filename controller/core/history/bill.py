@@ -1,11 +1,11 @@
-"""Instance-hours, and money where prices are known, of what ran when. Pure."""
+"""Instance-hours from running times, and money where prices are known. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from dyntrain.controller.core.history.metering import last_told, runs_for
+from dyntrain.controller.core.history.metering import last_entry, runs_for
 from dyntrain.controller.core.history.trail import Metered
 from dyntrain.controller.core.views.view import Rules, View
 
@@ -15,8 +15,8 @@ Prices = Mapping[tuple[str, str], float | None]  # dollars an hour of a type in 
 
 @dataclass(frozen=True)
 class Span:
-    """A machine ran as that from `began` to `ended`, None: it still runs. `cut`: it ran before that too, nobody knows
-    any more since when.
+    """A machine's run in one role from `began` to `ended`; None: it still runs. `cut`: it ran before, but since when is
+    unknown.
     """
 
     instance: str
@@ -46,7 +46,7 @@ class LineItem:
 
 @dataclass(frozen=True)
 class Bill:
-    """`unpriced` hours are in no sum of money. `hourly` is what all that runs now costs an hour."""
+    """`unpriced` hours are in no sum of money. `hourly` is what everything that runs now costs an hour."""
 
     lines: tuple[LineItem, ...]
     hours: float
@@ -57,23 +57,23 @@ class Bill:
 
 
 def spans_of(entries: Iterable[Metered], views: Iterable[View], rules: Rules, start: float) -> list[Span]:
-    """What ran after `start`, from where on `entries` are the whole trail. A machine of which they begin with its end,
-    or say nothing although it runs, ran at `start` already: what began later has its beginning among them.
+    """What ran after `start`; from then on `entries` are the whole trail. A machine whose entries begin with its end,
+    or that runs without any, ran at `start` already: a later beginning would be among them.
     """
-    told: dict[str, list[Metered]] = {}
+    by_instance: dict[str, list[Metered]] = {}
     for entry in sorted(entries, key=lambda entry: entry.since):  # functions that overlap write out of order, and twice
-        told.setdefault(entry.instance, []).append(entry)
-    spans = [span for known in told.values() for span in _lives(known, start)]
+        by_instance.setdefault(entry.instance, []).append(entry)
+    spans = [span for known in by_instance.values() for span in _lives(known, start)]
     for node in views:
-        last = last_told(node)
-        if node.instance not in told and last is not None and last.state == "on" and runs_for(node, rules):
+        last = last_entry(node)
+        if node.instance not in by_instance and last is not None and last.state == "on" and runs_for(node, rules):
             began = node.started or start
             spans.append(_span(last, max(began, start), None, cut=began < start))
     return spans
 
 
 def after(spans: Iterable[Span], start: float) -> list[Span]:
-    """What is left of them after `start`."""
+    """The parts of the spans after `start`."""
     return [
         replace(span, began=max(span.began, start), cut=span.cut and span.began >= start)
         for span in spans
@@ -82,18 +82,18 @@ def after(spans: Iterable[Span], start: float) -> list[Span]:
 
 
 def unmetered(trail: Iterable[Metered], trained: Iterable[str], views: Iterable[View], rules: Rules) -> list[str]:
-    """Instances that ran for the cluster, or run, and of which nothing was written down: they came and went between two
-    readings, or before the trail told of machines.
+    """Instances that ran or run for the cluster without an entry: they came and went between two readings, or before
+    the trail recorded machines.
     """
     known = {entry.instance for entry in trail}
     nodes = {node.instance: node for node in views}
-    told = known | {name for name, node in nodes.items() if last_told(node) is not None}
+    metered = known | {name for name, node in nodes.items() if last_entry(node) is not None}
     running = {name for name, node in nodes.items() if runs_for(node, rules)}
-    return sorted((running | set(trained)) - told)
+    return sorted((running | set(trained)) - metered)
 
 
 def bill(spans: Iterable[Span], prices: Prices, now: float, *, each: bool = False) -> Bill:
-    """`each`: a line for every instance."""
+    """The bill. `each`: one line per instance."""
     by_line: dict[tuple[str, str, str, str], list[Span]] = {}
     for span in spans:
         by_line.setdefault((span.role, span.type, span.market, span.instance if each else ""), []).append(span)
@@ -156,7 +156,7 @@ def _line(key: tuple[str, str, str, str], ran: list[Span], prices: Prices, now: 
 
 
 def _rank(role: str) -> tuple[int, int, str]:
-    """Master, base, elastic; ranks by their number."""
+    """Sort key of a role: master, base, elastic; ranks by their number."""
     if role in ROLES:
         return (ROLES.index(role), 0, "")
     number = role.rpartition(" ")[2]

@@ -1,4 +1,4 @@
-"""What the trail keeps for the bill: from when to when an instance runs for the cluster, and as what. Pure."""
+"""Entries of the trail for the bill: when an instance runs for the cluster, and in which role. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _BILLED = RUNNING  # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-ins
 
 
 def metered(views: Iterable[View], rules: Rules, now: float) -> tuple[Metered, ...]:
-    """What is to be told of each node, unless it was told. Nothing of a machine whose type nobody has read yet."""
+    """New entries for each node. A machine whose type has not been read yet has none."""
     return tuple(entry for node in views if (entry := _entry(node, rules, now)) is not None)
 
 
-def last_told(node: View) -> Metered | None:
-    """What the trail last said of it; `since` is when that was written."""
+def last_entry(node: View) -> Metered | None:
+    """The node's last entry in the trail; `since` is when it was written."""
     billed = node.facts.acks.billed
     if billed is None:
         return None
@@ -29,28 +29,28 @@ def last_told(node: View) -> Metered | None:
 
 
 def runs_for(node: View, rules: Rules) -> bool:
-    """Whether it costs money on account of the cluster: what is only lent to it does while it carries the tag."""
+    """Whether it costs money on account of the cluster: a borrowed machine does only while it carries the tag."""
     running = node.state in _BILLED and not node.terminated and node.unseen < GIVEN_UP_AFTER
     return running and (_its_own(node, rules) or (node.tags is not None and rules.elastic_tag in node.tags))
 
 
 def _entry(node: View, rules: Rules, now: float) -> Metered | None:
-    told, machine = last_told(node), node.facts.machine
+    last, machine = last_entry(node), node.facts.machine
     if not runs_for(node, rules):
-        if told is None or told.state == "off":
+        if last is None or last.state == "off":
             return None
-        return told.model_copy(update={"state": "off", "since": _ended(node, now)})
+        return last.model_copy(update={"state": "off", "since": _ended(node, now)})
     if machine is None:
         return None
     role = "master" if node.master else "base" if node.base else "elastic"
     since = now
-    if (told is None or told.state == "off") and _its_own(node, rules):
+    if (last is None or last.state == "off") and _its_own(node, rules):
         began = min(node.started or now, now)
-        since = began if told is None or began > told.since else now
+        since = began if last is None or began > last.since else now
     entry = Metered(
         instance=node.instance, state="on", role=role, type=machine.type, market=machine.market, since=since
     )
-    return entry if told is None or told.line != entry.line else None
+    return entry if last is None or last.line != entry.line else None
 
 
 def _its_own(node: View, rules: Rules) -> bool:

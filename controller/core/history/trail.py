@@ -1,6 +1,4 @@
-"""The audit trail: what changed and what was done, a model each kind. `kind` says which, in the table and in
-`dyntrain events`.
-"""
+"""The audit trail: changes and actions, one model per kind. `kind` names it in the table and in `dyntrain events`."""
 
 from __future__ import annotations
 
@@ -13,19 +11,19 @@ from dyntrain.controller.core.known.registers import Fact
 
 
 class Entry(Fact):
-    """Base of all entries. `instance` "" where an entry is about none."""
+    """Base of all entries. `instance` is "" for an entry about no instance."""
 
     kind: str
     instance: str = ""
     detail: str = ""
 
     def fields(self) -> dict[str, str]:
-        """As text, in the order in which people read them; empty ones are left out."""
+        """The fields as text, in reading order; empty ones are left out."""
         return {name: text for name, value in self if (text := _text(value))}
 
 
 class StatusChanged(Entry):
-    """From and to are `Standing.line`."""
+    """A change of status. Both values are `Standing.line`."""
 
     kind: Literal["status"] = "status"
     before: str
@@ -36,11 +34,11 @@ class StatusChanged(Entry):
 
 
 class AlarmRaised(Entry):
-    """`kind` is the metric that was counted."""
+    """An alarm; `kind` is the metric that was counted."""
 
 
 class Nominated(Entry):
-    """Who is to run the coordinator; "" for nobody."""
+    """A nomination of the coordinator's node; "" for nobody."""
 
     kind: Literal["nomination"] = "nomination"
     coordinator: str
@@ -51,7 +49,7 @@ class Nominated(Entry):
 
 
 class Rebuilt(Entry):
-    """The table was empty: the target was taken over as it is published, for the controller to go on from there."""
+    """A recovery: the table was empty, and the published target was taken over to continue from."""
 
     kind: Literal["rebuilt"] = "rebuilt"
     revision: int
@@ -72,20 +70,20 @@ class CapacitySet(Entry):
 
 
 class ActionDone(Entry):
-    """`kind` is the action's name."""
+    """An action that took effect; `kind` is its name."""
 
     value: str = ""
     why: str = ""
 
 
 class ActionRefused(Entry):
-    """AWS said no to the action that `kind` names; `detail` is its reason."""
+    """An action that AWS refused; `kind` is its name, `detail` AWS's reason."""
 
     why: Literal["REFUSED"] = "REFUSED"
 
 
 class Metered(Entry):
-    """From `since` on the instance costs money, or does not any more: then the other fields tell as what it did."""
+    """The beginning or, by `state`, the end of a machine's costs from `since` on, with its type and role."""
 
     kind: Literal["machine"] = "machine"
     state: Literal["on", "off"]
@@ -96,12 +94,12 @@ class Metered(Entry):
 
     @property
     def line(self) -> str:
-        """By which `metering` knows what was told."""
+        """The key by which `metering` recognises a known entry."""
         return f"{self.state} {self.role} {self.type} {self.market}"
 
 
 class PoolDecided(Entry):
-    """One look at a pool. `inputs` is what `dyntrain pool plan --from-file` takes."""
+    """One decision about a pool. `inputs` is what `dyntrain pool plan --from-file` takes."""
 
     kind: Literal["Rebalance"] = "Rebalance"
     why: str
@@ -127,7 +125,7 @@ _ACTIONS = frozenset(action.__name__ for action in get_args(Action))
 
 
 def entry_of(fields: Mapping[str, str]) -> Entry:
-    """What `Entry.fields` wrote. Raises ValueError, also for a kind that there is none of."""
+    """Parse what `Entry.fields` wrote. Raises ValueError, also for an unknown kind."""
     kind = fields.get("kind", "")
     if fields.get("why") == "REFUSED":
         return ActionRefused.model_validate(fields)

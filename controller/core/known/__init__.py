@@ -1,1 +1,1 @@
-"""What is known of instances, groups and jobs, in any order and however often it was told."""
+"""Facts about instances, groups and jobs; they join in any order and however often they arrive."""

@@ -1,7 +1,6 @@
-"""What the controller remembers of its own doings with a node: each effect once it was seen, each thing once it was
-told.
+"""The controller's memory of its own actions on a node: effects that took place, statuses that were announced.
 
-Every kind is a field with a join of its own, built in one place: effects by `actions.acknowledgement`, what was told by
+Every kind is a field with a join of its own, built in one place: effects by `actions.acknowledgement`, announcements by
 converge, notes about reads by the resync.
 """
 
@@ -14,11 +13,11 @@ from pydantic import Field
 
 # `stale`: the lifecycle action was over already; `refused`: AWS does not let it be kept alive any longer
 NO_HEARTBEAT = "refused"
-Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was, which answers no hook
+Answer = Literal["CONTINUE", "ABANDON", "stale", "refused"]  # refused: a heartbeat was refused, which answers no hook
 
 
 class Done(Fact):
-    """Seen to have taken effect at `at`."""
+    """An action that was seen to have taken effect at `at`."""
 
     at: float
 
@@ -28,7 +27,7 @@ class Done(Fact):
 
 
 class Announced(Fact):
-    """`value` was written or told at `at`."""
+    """`value` was written or announced at `at`."""
 
     at: float
     value: str
@@ -39,7 +38,7 @@ class Announced(Fact):
 
 
 class Ended(Fact):
-    """Its termination was ordered at `at`; `lowered`: the size of its `group` with it."""
+    """An ordered termination, at `at`; `lowered`: the size of its `group` was lowered with it."""
 
     at: float
     group: str = ""
@@ -73,7 +72,7 @@ class Unseen(Fact):
 
 
 class Doubt(Fact):
-    """Whether the read that began at `at` lost the node while that of most others was lost too."""
+    """Whether the read that began at `at` lost the node together with most others."""
 
     at: float
     lost: bool
@@ -84,7 +83,7 @@ class Doubt(Fact):
 
 
 class Acks(Fact):
-    """Every field starts empty, which is the identity of its join."""
+    """All acknowledgements of a node. Every field starts empty, which is the identity of its join."""
 
     status: Announced | None = Field(None, description="the status and reason that were last told (`Standing.line`)")
     mirror: Announced | None = Field(None, description="the status that was written into the tag")

@@ -1,8 +1,8 @@
-"""What was observed about a node: a record of fields, each with a join of its own.
+"""Observations about a node: a record of fields, each with a join of its own.
 
 Merging two records is commutative, associative and idempotent, so neither the order nor the number of deliveries of an
-event can matter. What an event says and what a read says stay apart (`*_event`, `*_read`): which of them counts depends
-on the time and is decided in `view`. Times are seconds since the epoch.
+event can matter. Values from events and from reads stay apart (`*_event`, `*_read`): which of them counts depends on
+the time and is decided in `view`. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PHASES: tuple[Phase, ...] = ("warm", "launching", "in_service", "terminating", 
 
 
 class Named(Fact):
-    """Somebody said at `at` that the node belongs to `cluster`."""
+    """A statement, at `at`, that the node belongs to `cluster`."""
 
     at: float
     cluster: str
@@ -36,7 +36,7 @@ class Named(Fact):
 
 
 class BaseTag(Fact):
-    """The node carried the base tag with that value."""
+    """A sight of the base tag on the node, with that value."""
 
     at: float
     value: str
@@ -107,8 +107,8 @@ class StateRead(Fact):
 
 
 class Machine(Fact):
-    """What EC2 bills it as, by a describe call that began at `started`. `market` is what can be seen of how it is paid
-    for: a discount by Reserved Instances or Savings Plans cannot.
+    """What EC2 bills the instance as, by a describe call that began at `started`. `market` is the visible way of
+    paying: discounts by Reserved Instances or Savings Plans are invisible.
     """
 
     started: float
@@ -121,7 +121,7 @@ class Machine(Fact):
 
 
 class GroupEvent(Fact):
-    """Where the instance stands in an Auto Scaling group, as an event told."""
+    """The instance's place in an Auto Scaling group, by an event."""
 
     at: float
     group: str
@@ -133,7 +133,7 @@ class GroupEvent(Fact):
 
 
 class GroupRead(Fact):
-    """Where a describe call saw it; `group` None: in none of the registered groups."""
+    """The instance's place by a describe call; `group` None: in none of the registered groups."""
 
     started: float
     group: str | None
@@ -161,9 +161,9 @@ class Hook(Fact):
 
 
 class Preparation(Fact):
-    """The node's own latest word. Within an hour a later attempt overrules every report of an earlier one, however
-    late that one arrives and whatever the node's clock did; a word of a later hour overrules all, so that a number
-    that nobody should have sent does not count for ever.
+    """The node's own latest report. Within an hour a later attempt overrides every report of an earlier one, however
+    late that one arrives and whatever the node's clock did; a report of a later hour overrides all, so that a wrong
+    attempt number does not count for ever.
     """
 
     attempt: int
@@ -179,7 +179,7 @@ class Preparation(Fact):
 
 
 class Heard(Fact):
-    """The node lives, and does what `doing` says; `script` is the digest of the prepare-data that it sees."""
+    """A sign of life: `doing` is what the node does, `script` the digest of the prepare-data that it sees."""
 
     at: float
     doing: str = ""
@@ -191,8 +191,8 @@ class Heard(Fact):
 
 
 class Notice(Fact):
-    """The machine will be taken at `deadline`. Of notices with one `ref` the latest word counts, and `closed` calls
-    them off.
+    """A notice that the machine will be taken at `deadline`. Of notices with one `ref` the latest counts, and `closed`
+    cancels them.
     """
 
     kind: str
@@ -262,7 +262,7 @@ class NodeFacts(Fact):
         )
 
     def supersedes(self, news: NodeFacts) -> bool:
-        """Whether something in `news` is older than what is known here, so that it is not just a repetition."""
+        """Whether something in `news` is older than what is known here, rather than a mere repetition."""
         pairs = ((getattr(self, name), getattr(news, name)) for name in _REGISTERS)
         return any(theirs is not None and theirs != ours for ours, theirs in pairs)
 

@@ -1,6 +1,4 @@
-"""What is known of an Auto Scaling group beyond its members: whose it is, which launches failed, and what was done
-about that.
-"""
+"""Facts about an Auto Scaling group beyond its members: its cluster, failed launches, and the response to them."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from dyntrain.controller.core.known.registers import Fact, latest
 
 @dataclass(frozen=True)
 class GroupSize:
-    """A group's limits and what it has, as just read: `running` counts the members that are not on their way out.
-
-    `base`: its tags say that it launches base nodes. `launches` False: that is suspended, by whomever.
+    """A group's limits and size, as just read: `running` counts the members that are not being terminated. `base`: its
+    tags say that it launches base nodes. `launches` False: launching is suspended, by whomever.
     """
 
     minimum: int
@@ -27,7 +24,7 @@ class GroupSize:
 
 
 class LaunchFailure(Fact):
-    """The group could not launch an instance; `message` is AWS's reason."""
+    """A failed launch; `message` is AWS's reason."""
 
     at: float
     message: str = ""
@@ -38,11 +35,9 @@ class LaunchFailure(Fact):
 
 
 class Capacity(Fact):
-    """What was done about failed launches. Written before the effect and once more (`done`) after it, so that a crash
-    between is made good.
-
-    `wanted` is the capacity to go back to, `desired` what was set, `times` how many failures in a row, `failure` the
-    latest that was answered.
+    """The response to failed launches. Written before the effect and once more (`done`) after it, so that a crash in
+    between is repaired. `wanted` is the capacity to return to, `desired` what was set, `times` how many failures in a
+    row, `failure` the latest one answered.
     """
 
     at: float
@@ -58,8 +53,8 @@ class Capacity(Fact):
 
 
 class Hold(Fact):
-    """Whether the controller keeps the group from launching, as `times` nodes in a row failed alike with the
-    prepare-data `script`, the last of them in the words of `reason`. Written before and after the effect.
+    """Whether the group's launches are stopped, after `times` nodes in a row failed alike with the prepare-data
+    `script`; `reason` is the last one's. Written before and after the effect.
     """
 
     at: float
@@ -75,8 +70,8 @@ class Hold(Fact):
 
 
 class GroupFacts(Fact):
-    """As NodeFacts: every field has a join of its own. `named.cluster` "" says that the group is no longer
-    one that a cluster's stack made.
+    """Facts about a group; as in NodeFacts every field has a join of its own. `named.cluster` "" says that it no longer
+    belongs to a cluster's stack.
     """
 
     group: str

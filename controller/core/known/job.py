@@ -1,4 +1,4 @@
-"""What the coordinator says of its job, and whether it may still be believed."""
+"""The coordinator's report of its job, and whether it may still be believed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dyntrain.controller.core.known.registers import Fact
 
 
 class JobFacts(Fact):
-    """The latest report with the time it was heard. The highest (started_at, sequence) counts, so an older job never
-    comes back.
+    """The latest report and when it arrived. The highest (started_at, sequence) counts, so an older job never comes
+    back.
     """
 
     report: JobReport
@@ -30,7 +30,7 @@ class JobFacts(Fact):
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the decisions see it: `alive` while its coordinator is heard of, `over` once it said so itself."""
+    """A job as the decisions see it: `alive` while its coordinator reports, `over` once it reported the end."""
 
     report: JobReport | None
     alive: bool
@@ -38,7 +38,7 @@ class Job:
     lease_ends: float | None
 
     def member(self, instance: str) -> bool:
-        """Whether a coordinator that is alive still has the instance among those that train or form."""
+        """Whether a living coordinator has the instance among those that train or form."""
         return (
             self.alive
             and self.report is not None
@@ -46,7 +46,7 @@ class Job:
         )
 
     def active(self, instance: str) -> bool:
-        """Whether it has taken part in a step, and is in the generation that it, or the next one, belongs to."""
+        """Whether the instance has taken part in a step, and is in this generation or the next."""
         return (
             self.alive
             and self.report is not None
@@ -63,8 +63,8 @@ class Job:
 
 
 def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: bool = False) -> Job:
-    """A coordinator silent for longer than its lease counts as no job. `finished`: the target says that it is over,
-    which counts as long as no report was heard.
+    """The job at `now`. A coordinator silent for longer than its lease counts as no job. `finished`: the target says
+    that it is over, which counts until a report arrives.
     """
     if facts is None:
         return Job(None, alive=False, over=finished, lease_ends=None)
@@ -75,7 +75,7 @@ def job_at(facts: JobFacts | None, lease_seconds: float, now: float, finished: b
 
 
 def gauges_of(report: JobReport) -> dict[str, float]:
-    """What is worth a curve beside the job's own; a job that is over trains nothing."""
+    """Values for curves beside the job's own; a job that is over trains nothing."""
     over = report.state in ("finished", "failed")
     gauges: dict[str, float] = {
         "Workers": 0 if over else sum(member.processes for member in report.members if member.active),
@@ -89,12 +89,11 @@ def gauges_of(report: JobReport) -> dict[str, float]:
 
 
 def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> bool:
-    """Whether the node's tags say that it runs the coordinator of `cluster` while nobody is nominated.
-
-    That is the tagged master before the first nomination, and any base node after the last one was lost.
+    """Whether the node may run the coordinator of `cluster` while nobody is nominated, by its tags. That is the tagged
+    master before the first nomination, and any base node after the last one was lost.
     """
-    known = facts.tags_event or facts.tags_read
-    tags = known.tags if known is not None else {}
+    tag_facts = facts.tags_event or facts.tags_read
+    tags = tag_facts.tags if tag_facts is not None else {}
     if BASE_TAG not in tags or (OWNER_TAG in tags and tags[OWNER_TAG] != cluster):
         return False
     mine = OWNER_TAG in tags or elastic.of(cluster) in tags
@@ -102,9 +101,7 @@ def may_lead(facts: NodeFacts, cluster: str, term: int, elastic: ElasticTag) -> 
 
 
 def matters(old: JobFacts | None, new: JobFacts, silence_seconds: float = 15.0) -> bool:
-    """Whether the new report can change a decision, rather than only telling progress; a voice after a silence always
-    can.
-    """
+    """Whether the new report can change a decision, rather than only show progress; one after a silence always can."""
     if old is None or new.heard_at - old.heard_at > silence_seconds:
         return True
     return _decisive(old.report) != _decisive(new.report)

@@ -1,4 +1,4 @@
-"""What can be joined: values with an order, of which the greatest counts, and maps of such values.
+"""Values that join: ordered ones, of which the greatest counts, and maps of such values.
 
 Joining is commutative, associative and idempotent, so neither the order nor the number of deliveries can matter.
 """
@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Fact(BaseModel):
-    """Base of all facts: immutable. Fields that this version does not know are passed over; a change that must not be
-    passed over takes a new format number (`dyntrain.controller.adapters.formats`).
+    """Base of all facts: immutable. Unknown fields are ignored; a change that must not be ignored takes a new format
+    number (`dyntrain.controller.adapters.formats`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -28,14 +28,14 @@ R = TypeVar("R", bound=Ordered)
 
 
 def latest(a: R | None, b: R | None) -> R | None:
-    """The join of a register: the greater of the two by their order."""
+    """The join of two registers: the greater one."""
     if a is None or b is None:
         return a if b is None else b
     return a if a is b or a.order >= b.order else b
 
 
 def union(a: Mapping[str, R], b: Mapping[str, R]) -> dict[str, R]:
-    """The join of a map of registers, key by key."""
+    """The join of two maps of registers, key by key."""
     if not b:
         return dict(a)
     merged = dict(a)

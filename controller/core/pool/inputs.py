@@ -1,5 +1,5 @@
-"""What the arithmetic of the reserved pool works on: reservations, running instances, pools and their claims; JSON for
-audit and command line.
+"""Inputs of the reserved pool's arithmetic: reservations, running instances, pools and their claims; JSON for audit and
+command line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def family(instance_type: str) -> str:
 
 
 def units(instance_type: str) -> float | None:
-    """Normalised units of a size; None for one that has none, which then counts by its exact type only.
+    """Normalised units of a size; None for a size without, which counts by its exact type only.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/apply_ri.html
     """
@@ -42,7 +42,7 @@ def units(instance_type: str) -> float | None:
 
 
 def platform_of(text: str) -> str:
-    """`Linux/UNIX (Amazon VPC)` and `Linux/UNIX` are the same thing."""
+    """The platform's plain name: `Linux/UNIX (Amazon VPC)` and `Linux/UNIX` are the same."""
     return text.removesuffix(" (Amazon VPC)").strip() or LINUX
 
 
@@ -88,7 +88,7 @@ class Capacity(InventoryItem):
 
 
 class Usage(InventoryItem):
-    """`count` instances that are alike. `pool`: the cluster whose pool holds them; None: somebody else's demand."""
+    """`count` instances that are alike. `pool`: the cluster whose pool holds them; None: other demand."""
 
     instance_type: str
     count: int = Field(1, ge=0)
@@ -102,7 +102,7 @@ class Usage(InventoryItem):
 
     @property
     def running(self) -> bool:
-        """Whether it uses up a reservation: Spot never does, what is stopped or ending does no longer."""
+        """Whether it uses up a reservation: Spot never does, nor do stopped or ending instances."""
         return self.state in ("pending", "running") and self.lifecycle == "on-demand" and self.tenancy != "host"
 
 
@@ -114,7 +114,7 @@ class Proposal(InventoryItem):
 
 
 class Claim(InventoryItem):
-    """What a cluster has taken of the reservations, launched or not; free for others after `expires`."""
+    """What a cluster has claimed of the reservations, launched or not; free for others after `expires`."""
 
     count: int = Field(ge=0)
     instance_type: str
@@ -130,11 +130,9 @@ class Claim(InventoryItem):
 
 
 class Pool(InventoryItem):
-    """A pool as it stands: the policy's numbers, `current` instances asked for, and the limits of the place they come
-    from.
-
-    `frozen`: why its size must not be touched now. `growable` False: it may shrink only. `opens`: it shrinks when a
-    window of its cluster's policy opens, which is then. `closed`: why it has no use for any, whatever its limits.
+    """A pool's state: the policy's numbers, `current` instances requested, and the limits of the group or list they
+    come from. `frozen`: why its size must not change now. `growable` False: it may only shrink. `opens`: when the
+    cluster's next leave window lets it shrink. `closed`: why it cannot use any, whatever its limits.
     """
 
     cluster: str
@@ -162,7 +160,7 @@ class Pool(InventoryItem):
 
 
 class Inputs(InventoryItem):
-    """One reading of everything. `problem`: why it is not the whole truth; nothing may be decided on it then."""
+    """One complete reading. `problem`: why it is incomplete; then nothing may be decided on it."""
 
     at: float
     end_margin_seconds: float = Field(3600.0, ge=0)

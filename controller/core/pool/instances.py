@@ -1,5 +1,5 @@
-"""Pools without an Auto Scaling group: which of the listed instances to start and tag, to untag and stop, for a given
-size of the pool.
+"""Pools without an Auto Scaling group: which listed instances to start and tag, or untag and stop, for a given pool
+size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dyntrain.controller.core.pool.inputs import Claim
 
 @dataclass(frozen=True)
 class Listed:
-    """`allowed`: it carries the pool's tag for this cluster and is of the pool's kind. `left`: the job no longer has
-    it, nor will.
+    """A listed instance. `allowed`: it carries the pool's tag for this cluster and is of the pool's kind. `left`: the
+    job no longer has it, nor will.
     """
 
     instance: str
@@ -26,8 +26,8 @@ class Listed:
 
 @dataclass(frozen=True)
 class InstancePlan:
-    """`held` and `releasing` are to be stored before the effects; each effect is safe to repeat and is repeated until
-    it shows.
+    """The steps for a pool. `held` and `releasing` are stored before the effects; each effect is repeated until it
+    shows.
     """
 
     held: tuple[str, ...]
@@ -44,7 +44,7 @@ def wanted_now(claim: Claim | None) -> int:
 
 
 def at_most(listed: Sequence[Listed], claim: Claim | None) -> int:
-    """What the pool could have: what it keeps, what is stopped, and what was let go but still runs."""
+    """The largest possible size: instances that it keeps, stopped ones, and released ones that still run."""
     held = claim.held if claim is not None else ()
     releasing = claim.releasing if claim is not None else ()
     free = [one for one in listed if one.allowed and (_startable(one, held) or _reclaimable(one, releasing))]
@@ -52,21 +52,19 @@ def at_most(listed: Sequence[Listed], claim: Claim | None) -> int:
 
 
 def plan_instances(listed: Sequence[Listed], claim: Claim | None, target: int) -> InstancePlan:
-    """What somebody else started is never touched: the pool stops only what it holds, and only after the job has let it
-    go.
-
-    An instance that is held but no longer listed or allowed is let go like any other.
+    """Plan the steps. An instance that somebody else started is never touched: the pool stops only what it holds, and
+    only after the job has released it. One that is held but no longer listed or allowed is released as well.
     """
-    known = {one.instance: one for one in listed}
+    by_id = {one.instance: one for one in listed}
     old_held, old_releasing = (claim.held, claim.releasing) if claim is not None else ((), ())
-    held = [one for one in old_held if one in known and not _over(known[one], one in old_releasing)]
-    releasing = [one for one in held if one in old_releasing or not known[one].allowed]
+    held = [one for one in old_held if one in by_id and not _over(by_id[one], one in old_releasing)]
+    releasing = [one for one in held if one in old_releasing or not by_id[one].allowed]
     keeps = [one for one in held if one not in releasing]
     for one in (
         *(
             name
             for name in held
-            if name in old_releasing and known[name].allowed and _reclaimable(known[name], old_releasing)
+            if name in old_releasing and by_id[name].allowed and _reclaimable(by_id[name], old_releasing)
         ),
     ):
         if len(keeps) < target:
@@ -81,13 +79,13 @@ def plan_instances(listed: Sequence[Listed], claim: Claim | None, target: int) -
     return InstancePlan(
         held=tuple(held),
         releasing=tuple(releasing),
-        start=tuple(one for one in keeps if known[one].state == "stopped"),
-        tag=tuple(one for one in keeps if not known[one].tagged),
-        untag=tuple(one for one in releasing if known[one].tagged),
+        start=tuple(one for one in keeps if by_id[one].state == "stopped"),
+        tag=tuple(one for one in keeps if not by_id[one].tagged),
+        untag=tuple(one for one in releasing if by_id[one].tagged),
         stop=tuple(
             one
             for one in releasing
-            if not known[one].tagged and known[one].left and known[one].state in ("pending", "running")
+            if not by_id[one].tagged and by_id[one].left and by_id[one].state in ("pending", "running")
         ),
     )
 
@@ -101,5 +99,5 @@ def _reclaimable(one: Listed, releasing: Sequence[str]) -> bool:
 
 
 def _over(one: Listed, releasing: bool) -> bool:
-    """Given back, or gone."""
+    """Whether the instance is given back, or gone."""
     return one.state in ("shutting-down", "terminated") or (releasing and one.state == "stopped" and not one.tagged)

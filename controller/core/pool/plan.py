@@ -55,8 +55,8 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """`spare`: reserved instances that are the pool's to use; `entitled` and `proposal`: after limits, and after what
-    others still hold.
+    """A decision on one pool. `spare`: reserved instances that it may use; `entitled` and `proposal`: after limits, and
+    after what others still hold.
     """
 
     pool: Pool
@@ -81,8 +81,8 @@ class PoolDecision:
 
 @dataclass(frozen=True)
 class Plan:
-    """`entries`: the sum, line by line. `claims` are to be stored, over the version that was read, before anything is
-    done.
+    """The decisions on all pools. `entries`: the arithmetic, line by line. `claims` are stored, over the version that
+    was read, before anything is done.
     """
 
     decisions: tuple[PoolDecision, ...]
@@ -91,7 +91,7 @@ class Plan:
 
 
 def plan_pools(inputs: Inputs) -> Plan:
-    """Pure: the same inputs give the same plan. With `inputs.problem` set it changes nothing."""
+    """Plan all pools. Pure: the same inputs give the same plan. With `inputs.problem` set it changes nothing."""
     held = {
         pool.cluster: sum(use.count for use in inputs.usage if use.pool == pool.cluster and use.running)
         for pool in inputs.pools
@@ -127,11 +127,14 @@ def plan_pools(inputs: Inputs) -> Plan:
     kept_claims = {
         name: claim
         for name, claim in live.items()
-        if name not in held or any(d.pool.cluster == name and d.claim is None for d in decisions)
+        if name not in held or any(decision.pool.cluster == name and decision.claim is None for decision in decisions)
     }
     return Plan(
         tuple(decisions),
-        {**kept_claims, **{d.pool.cluster: d.claim for d in decisions if d.claim is not None}},
+        {
+            **kept_claims,
+            **{decision.pool.cluster: decision.claim for decision in decisions if decision.claim is not None},
+        },
         entries,
     )
 
@@ -140,17 +143,17 @@ def _untouched(pool: Pool, held: int, reason: PoolReason, claim: Claim | None) -
     return PoolDecision(pool, held, 0, pool.current, pool.current, pool.current, reason, claim)
 
 
-def _draw(stock: Stock, kind: Pool | Claim, wanted: int) -> tuple[Stock, int]:
-    return stock.draw(kind, kind.zone, kind.capacity_reservations, wanted)
+def _draw(stock: Stock, kind: Pool | Claim, count: int) -> tuple[Stock, int]:
+    return stock.draw(kind, kind.zone, kind.capacity_reservations, count)
 
 
 def _without_strangers(idle: Stock, inputs: Inputs, live: Mapping[str, Claim]) -> Stock:
-    """Claims of clusters whose pool is not here (its policy cannot be read just now): what they have not launched yet
-    is taken all the same.
+    """The idle stock without the unlaunched claims of clusters whose pool is missing (its policy cannot be read just
+    now).
     """
-    known = {pool.cluster for pool in inputs.pools}
+    own_clusters = {pool.cluster for pool in inputs.pools}
     for name, claim in sorted(live.items()):
-        if name not in known:
+        if name not in own_clusters:
             launched = sum(use.count for use in inputs.usage if use.pool == name and use.running)
             idle, _ = _draw(idle, claim, claim.count - launched)
     return idle
@@ -173,11 +176,11 @@ def _base(pool: Pool) -> int:
     return 0 if pool.closed else pool.base
 
 
-def _limited(pool: Pool, wanted: int) -> int:
-    """Within the policy's limits, and within those of the group or list that the instances come from."""
+def _limited(pool: Pool, count: int) -> int:
+    """The count within the policy's limits, and within those of the group or list that the instances come from."""
     if pool.closed:
         return pool.least
-    within = max(pool.min, min(wanted, pool.max))
+    within = max(pool.min, min(count, pool.max))
     most = pool.most if pool.most is not None else within
     return max(pool.least, min(within, most))
 
@@ -205,18 +208,18 @@ def _decide(
     pool: Pool, entitled: int, room: int, live: Claim | None, at: float
 ) -> tuple[int, int, PoolReason, tuple[Proposal, ...]]:
     """Proposal, target, reason, and the readings to remember."""
-    known = live.readings if live is not None else ()
+    earlier = live.readings if live is not None else ()
     if pool.frozen:
-        return pool.current, pool.current, PoolReason.FROZEN, known
+        return pool.current, pool.current, PoolReason.FROZEN, earlier
     if pool.closed:  # at once, whatever the windows: no job is disturbed
         return pool.least, pool.least, PoolReason.CLOSED, ()
     proposal = entitled if entitled <= pool.current else max(pool.current, min(entitled, room))
     floor = _limited(pool, 0)
     if pool.current < floor:
-        return proposal, floor, PoolReason.RAISED_TO_MINIMUM, known
+        return proposal, floor, PoolReason.RAISED_TO_MINIMUM, earlier
     if proposal > pool.current and not pool.growable:
-        return pool.current, pool.current, PoolReason.COOLING_DOWN, known
-    readings = _heard(pool, proposal, known, at)
+        return pool.current, pool.current, PoolReason.COOLING_DOWN, earlier
+    readings = _heard(pool, proposal, earlier, at)
     target = _agreed(pool, readings)
     if target > pool.current:
         return proposal, target, PoolReason.GROWN, readings
@@ -229,18 +232,18 @@ def _decide(
     return proposal, target, PoolReason.HELD_BY_OTHERS if entitled > pool.current else PoolReason.UNCHANGED, readings
 
 
-def _heard(pool: Pool, proposal: int, known: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
-    """A reading too soon after the last replaces it but keeps its time: a burst of events neither counts as many nor
-    postpones the next.
+def _heard(pool: Pool, proposal: int, readings: tuple[Proposal, ...], at: float) -> tuple[Proposal, ...]:
+    """The readings with this one added. One too soon after the last replaces it but keeps its time: a burst of events
+    neither counts as many nor postpones the next.
     """
-    if known and at - known[-1].at < pool.reading_seconds:
-        return (*known[:-1], Proposal(at=known[-1].at, proposal=proposal))
-    return (*known, Proposal(at=at, proposal=proposal))[-pool.readings :]
+    if readings and at - readings[-1].at < pool.reading_seconds:
+        return (*readings[:-1], Proposal(at=readings[-1].at, proposal=proposal))
+    return (*readings, Proposal(at=at, proposal=proposal))[-pool.readings :]
 
 
 def _agreed(pool: Pool, readings: tuple[Proposal, ...]) -> int:
-    asked = [reading.proposal for reading in readings[-pool.readings :]]
-    return asked[0] if len(asked) == pool.readings and len(set(asked)) == 1 else pool.current
+    proposals = [reading.proposal for reading in readings[-pool.readings :]]
+    return proposals[0] if len(proposals) == pool.readings and len(set(proposals)) == 1 else pool.current
 
 
 def _claim(pool: Pool, count: int, old: Claim | None, readings: tuple[Proposal, ...], at: float) -> Claim:

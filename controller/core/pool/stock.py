@@ -27,7 +27,7 @@ Key = tuple[str, ...]
 
 
 class Kind(Protocol):
-    """What an instance has to match."""
+    """The properties that an instance must match."""
 
     @property
     def instance_type(self) -> str: ...
@@ -39,7 +39,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the sum. `amount` is signed, in instances of the line's own type or in normalised units."""
+    """One line of the arithmetic. `amount` is signed, in instances of the line's own type or in normalised units."""
 
     text: str
     amount: float
@@ -48,18 +48,20 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stock:
-    """What is idle: slots by capacity reservation, zonal and regional instances by kind, normalised units by family."""
+    """Idle capacity: slots by capacity reservation, zonal and regional instances by kind, normalised units by
+    family.
+    """
 
     slots: Mapping[str, int] = field(default_factory=dict)
     kinds: Mapping[Key, int] = field(default_factory=dict)
     units: Mapping[str, float] = field(default_factory=dict)
     reservations: Mapping[str, Capacity] = field(default_factory=dict)
 
-    def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], wanted: int) -> tuple[Stock, int]:
-        """Take up to `wanted` instances of a kind. `zone` None: only what counts in any zone. Returns what is left, and
-        how many there were.
+    def draw(self, kind: Kind, zone: str | None, targeted: tuple[str, ...], count: int) -> tuple[Stock, int]:
+        """Take up to `count` instances of a kind. `zone` None: only what counts in any zone. Returns the remaining
+        stock, and how many were taken.
         """
-        slots, kinds, flexible, left = dict(self.slots), dict(self.kinds), dict(self.units), max(wanted, 0)
+        slots, kinds, flexible, left = dict(self.slots), dict(self.kinds), dict(self.units), max(count, 0)
         for name in sorted(slots):
             if _fits(self.reservations[name], kind, zone, targeted):
                 taken = min(left, slots[name])
@@ -72,11 +74,11 @@ class Stock:
             name = family(kind.instance_type)
             taken = min(left, int(flexible.get(name, 0.0) // size))
             flexible[name], left = flexible.get(name, 0.0) - taken * size, left - taken
-        return replace(self, slots=slots, kinds=kinds, units=flexible), max(wanted, 0) - left
+        return replace(self, slots=slots, kinds=kinds, units=flexible), max(count, 0) - left
 
 
 def flexible_units(kind: Kind) -> float | None:
-    """None: regional reservations of this kind match by exact type."""
+    """Normalised units of the kind; None: its regional reservations match by exact type."""
     flexible = (
         platform_of(kind.platform) == LINUX
         and kind.tenancy == "default"
@@ -86,7 +88,7 @@ def flexible_units(kind: Kind) -> float | None:
 
 
 def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
-    """What nobody but the pools uses, and how that was found: zonal exactly, then regional by type, then regional in
+    """The capacity that only the pools use, and its derivation: zonal exactly, then regional by type, then regional in
     units.
     """
     entries: list[Entry] = []
@@ -105,7 +107,7 @@ def stock_of(inputs: Inputs) -> tuple[Stock, tuple[Entry, ...]]:
 
 
 def _slots(inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str], entries: list[Entry]) -> dict[str, int]:
-    """A pool's own instances inside a reservation leave room for the pool."""
+    """Free slots; a pool's own instances inside a reservation leave room for the pool."""
     slots = {}
     for name, entry in sorted(reservations.items()):
         inside = sum(
@@ -173,8 +175,8 @@ def _demand(
 def _demands(
     inputs: Inputs, reservations: Mapping[str, Capacity], own: set[str]
 ) -> Iterator[tuple[Kind, str | None, int, str]]:
-    """Kind, zone (None: zonal reservations do not apply to it), count and what to call it; smallest sizes first, as AWS
-    applies them.
+    """Each demand's kind, zone (None: zonal reservations do not apply to it), count and label; smallest sizes first, as
+    AWS applies them.
     """
     outside = [
         use

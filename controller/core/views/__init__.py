@@ -1,1 +1,1 @@
-"""An instance and a cluster as they stand, the target, and the reasons that people are told."""
+"""The present state of an instance and of a cluster, the target, and the reasons shown to people."""

@@ -1,8 +1,8 @@
-"""Which of two registers counts where an event and a read say different things of a node. Pure.
+"""Which of two registers counts where an event and a read of a node disagree. Pure.
 
-EC2 is eventually consistent: a read that began within the settling margin after an event may show what was before it,
-and does not overrule it. But events come late as well. Where people were told of a node by such a read, and an earlier
-event comes after that, the read stands: it showed what was later, or the next one shows otherwise.
+EC2 is eventually consistent: a read that began within the settling margin after an event may show the older state, and
+does not override it. But events arrive late as well. Where a status was announced by such a read, and an earlier event
+arrives after that, the read stands: it showed the later state, or the next one will correct it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Register = Literal["tags", "state", "group"]
 
 
 def reads_that_count(facts: NodeFacts, settling: float, wish: str) -> frozenset[Register]:
-    """`wish`: the key of the tag by which people ask a node to join."""
+    """The registers whose read counts. `wish`: the key of the elastic tag."""
     return frozenset(_reads(facts, settling, wish))
 
 
@@ -30,9 +30,9 @@ def _reads(facts: NodeFacts, settling: float, wish: str) -> Iterator[Register]:
         tags is None or _counts(facts, settling, (tags.at, read.started), (wish in tags.tags, wish in read.tags))
     ):
         yield "tags"
-    if (seen := facts.state_read) is not None and (
+    if (status := facts.state_read) is not None and (
         state is None
-        or _counts(facts, settling, (state.at, seen.started), (state.state in RUNNING, seen.state in RUNNING))
+        or _counts(facts, settling, (state.at, status.started), (state.state in RUNNING, status.state in RUNNING))
     ):
         yield "state"
     if (member := facts.group_read) is not None and (
@@ -43,11 +43,11 @@ def _reads(facts: NodeFacts, settling: float, wish: str) -> Iterator[Register]:
 
 
 def _counts(facts: NodeFacts, settling: float, times: tuple[float, float], stays: tuple[bool, bool]) -> bool:
-    """Of an event and a read: `times`, and whether by each of them the node `stays`."""
+    """Whether the read counts. `times` of the event and the read; `stays`: whether the node stays by each of them."""
     (happened, started), (by_event, by_read) = times, stays
     if started > happened + settling:
         return True
-    told = facts.acks.status
-    if told is None or by_event == by_read or not happened < started < told.at:
+    status = facts.acks.status
+    if status is None or by_event == by_read or not happened < started < status.at:
         return False
-    return told.value.partition(" ")[0] in (_IN if by_read else _OUT)
+    return status.value.partition(" ")[0] in (_IN if by_read else _OUT)

@@ -1,4 +1,4 @@
-"""Why a node has its status: one enum, each member with the sentence that people read."""
+"""The reasons for a node's status: one enum, each member with the sentence for people."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Reason(StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
-    def told(self, over: bool) -> str:
+    def sentence_for(self, over: bool) -> str:
         """The sentence; where the job is over it advises no launch, which would be ended at once."""
         return self.sentence.partition("; launch")[0] if over else self.sentence
 
     def would_change(self, base: bool, over: bool = False) -> str:
-        """What would give the node another status. A `base` node has no elastic tag that could be taken away; where the
-        job is over, another instance is no way.
+        """What would change the status. A `base` node has no elastic tag to remove; where the job is `over`, launching
+        another instance does not help.
         """
         if over and self in _FINAL:
             return "nothing: it goes, or went, and with the job over no other joins"

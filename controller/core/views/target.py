@@ -1,4 +1,4 @@
-"""Which nodes the job should consist of: the target, its revision, and who was dropped from it at which revision."""
+"""The nodes that the job should consist of: the target, its revision, and who was dropped at which revision."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _WENT = {
 
 
 class Membership(Fact):
-    """The cluster's own record of its target; `leaving` maps an instance to the revision that dropped it, `back` one
-    that was dropped before to the revision that lists it again.
+    """The cluster's stored target. The cluster's own record of its target; `leaving` maps an instance to the revision
+    that dropped it, `back` one that was dropped before to the revision that lists it again.
 
     `coordinator`, `term` and `replacing` are as in the target: None in a term above 0 means that no base node is left.
     `rebuilt_at`: the table was empty then, and this was taken over from the published target; `listed` False: without
@@ -60,8 +60,8 @@ class Membership(Fact):
 
 
 def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
-    """The membership that a controller without memory goes on from: what it published when it still had one. Whichever
-    of the cluster's `nodes` are not in it are taken to have been dropped last.
+    """The membership of a controller that lost its table, from the published target. Those of the cluster's `nodes`
+    that are not in it count as dropped last.
     """
     members = target.members or ()
     return Membership(
@@ -79,22 +79,22 @@ def taken_over(target: Target, nodes: Iterable[str], now: float) -> Membership:
     )
 
 
-def above(membership: Membership, found: Target) -> Membership:
-    """To go on from where somebody else has published `found`. A later nomination than ours stands: its coordinator
-    may hold the job, and would be refused if the target named the one before.
+def above(membership: Membership, other: Target) -> Membership:
+    """The membership to continue with where somebody else has published `other`. A later nomination than ours stands:
+    its coordinator may hold the job, and would be refused if the target named the one before.
     """
-    more: dict[str, object] = {"revision": found.revision + 1}
-    if found.term > membership.term:
-        more |= {"coordinator": found.coordinator, "term": found.term}
+    more: dict[str, object] = {"revision": other.revision + 1}
+    if other.term > membership.term:
+        more |= {"coordinator": other.coordinator, "term": other.term}
     return membership.model_copy(update=more)
 
 
-def completed(membership: Membership, heard: JobFacts | None, wished: Iterable[str]) -> Membership:
-    """With the members that the job reports, or, of a job that stays silent, with those whose tags wish it: never with
-    nobody, which a coordinator that lives would obey. At a revision of its own, as nobody can know whether the target
-    had the same.
+def completed(membership: Membership, job_facts: JobFacts | None, wished: Iterable[str]) -> Membership:
+    """The membership with the members that the job reports, or, while the job is silent, with those whose tags ask for
+    it: never empty, which a living coordinator would obey. At a new revision, as nobody can know whether the target had
+    the same members.
     """
-    ranked = sorted(heard.report.members, key=lambda member: member.rank) if heard is not None else []
+    ranked = sorted(job_facts.report.members, key=lambda member: member.rank) if job_facts is not None else []
     members = tuple(member.instance_id for member in ranked) or tuple(wished)
     return membership.model_copy(update={"members": members, "listed": True, "revision": membership.revision + 1})
 
@@ -108,8 +108,8 @@ def ended_at(old: Membership, new: Membership, now: float) -> Membership:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """`membership` is the old object itself when nothing changed. `reasons` says why a node is in or out against its
-    wish.
+    """A new target. `membership` is the old object itself when nothing changed. `reasons` says why a node is in or out
+    against its wish.
     """
 
     membership: Membership
@@ -124,11 +124,9 @@ def plan_target(
     replacing: Mapping[str, str] = MappingProxyType({}),
     waits: Collection[str] = (),
 ) -> TargetPlan:
-    """Members first come, first served: base nodes (master first), then elastic ones in order of joining, between
-    minimum and maximum.
-
-    `replacing`: base nodes that were given up, with their successors; the views say so already. `waits`: members that
-    wait for a window before they leave.
+    """Plan the members, first come, first served: base nodes (master first), then elastic ones in order of joining,
+    between minimum and maximum. `replacing`: base nodes that were given up, with their successors; the views already
+    show it. `waits`: members that wait for a window before they leave.
     """
     nodes = {node.instance: node for node in views}
     reasons: dict[str, Reason] = {}
@@ -164,7 +162,7 @@ def as_parameter(target: Target, pointer: str) -> str:
 
 
 def _seniority(node: View, place: dict[str, int]) -> tuple[float, float, str]:
-    """Members keep their order; newcomers queue behind them by the time they were prepared."""
+    """Sort key: members keep their order; newcomers follow by the time they were prepared."""
     prepared_at = node.preparation.at if node.preparation is not None else 0.0
     return (place.get(node.instance, float("inf")), prepared_at, node.instance)
 
@@ -174,7 +172,9 @@ def _why_held(node: View, waits: Collection[str]) -> Reason:
 
 
 def _held(old: Membership, nodes: dict[str, View], shortage: int, waits: Collection[str]) -> Sequence[View]:
-    """Members that only lost their tag, longest standing first. What AWS or the group takes away cannot be held."""
+    """Members that are kept although they lost their tag, longest standing first. What AWS or the group takes away
+    cannot be kept.
+    """
     leavers = [nodes[instance] for instance in old.members if instance in nodes and not nodes[instance].wanted]
     voluntary = [
         node
@@ -222,10 +222,10 @@ def _next(
 
 
 def _causes(old: Sequence[str], new: Sequence[str], nodes: Mapping[str, View]) -> dict[str, str]:
-    """Why each instance came or went, for people; of the first CAUSES of them."""
-    came = {instance: _why_in(nodes[instance]) for instance in new if instance not in old}
+    """Why each instance came or went, for people; for the first CAUSES of them."""
+    joined = {instance: _why_in(nodes[instance]) for instance in new if instance not in old}
     went = {instance: _why_out(nodes.get(instance)) for instance in old if instance not in new}
-    return dict([*came.items(), *went.items()][:CAUSES])
+    return dict([*joined.items(), *went.items()][:CAUSES])
 
 
 def _why_in(node: View) -> str:

@@ -1,4 +1,4 @@
-"""A node as it stands now: the registers of events and of reads, arbitrated (`arbitration`)."""
+"""A node's present state: the registers of events and of reads, arbitrated (`arbitration`)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ from dyntrain.controller.core.views.reasons import Reason
 GROUP_TAG = "aws:autoscaling:groupName"
 OUTLIVED_SECONDS = 900.0  # a machine that still runs so long after its deadline was not taken
 LONGEST_SILENCE = 3600.0
-GIVEN_UP_AFTER = 7  # about an hour of asking: such a node leaves, but may come back (NotFound is never a tombstone)
+GIVEN_UP_AFTER = (
+    7  # describe calls over about an hour: such a node leaves, but may come back (NotFound is never a tombstone)
+)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the decisions of one cluster go by."""
+    """The policy and tags that the decisions of one cluster depend on."""
 
     policy: ClusterPolicy
     elastic: ElasticTag = ELASTIC_TAG
-    found: tuple[str, ...] = ()
+    stack_groups: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The cluster's Auto Scaling groups: those that its policy registers, then those that its own stack made
-        (`found`). A tag that people can set makes no group the cluster's.
+        (`stack_groups`). A tag that people can set makes no group the cluster's.
         """
-        return (*self.policy.groups, *(group for group in self.found if group not in self.policy.groups))
+        return (*self.policy.groups, *(group for group in self.stack_groups if group not in self.policy.groups))
 
     @property
     def elastic_tag(self) -> str:
@@ -48,11 +50,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class View:
-    """`tags` None: nobody has said or read them. `going` None: nothing speaks against the node's staying.
-
+    """A node's present state. `tags` None: they are unknown. `going` None: nothing speaks against the node's staying.
     `unseen` counts the describe calls in a row that did not show it, `changes_at` is when the view changes by itself,
     `launched` says that it came from the cluster's launch template; `proven` that this, a group of the cluster or a
-    part in its job shows it to be the cluster's, which no tag that people can set does; `asked` that it carries or
+    part in its job shows it to be the cluster's, unlike tags, which people can set; `requested` that it carries or
     carried the cluster's elastic tag, or took part in its job.
     """
 
@@ -63,7 +64,7 @@ class View:
     base: bool
     master: bool
     owned: bool
-    asked: bool
+    requested: bool
     state: InstanceState | None
     terminated: bool
     group: str | None
@@ -91,7 +92,7 @@ class View:
 
     @property
     def started(self) -> float | None:
-        """When this life of the machine began; None where nothing has told."""
+        """When this life of the machine began; None when unknown."""
         return _life_began(self.facts) or None
 
     @property
@@ -106,7 +107,7 @@ class View:
 
     @property
     def alive(self) -> bool:
-        """Whether the node itself has said anything in this life of it."""
+        """Whether the node itself has reported in this life of the machine."""
         return self.heard is not None or self.preparation is not None
 
     @property
@@ -114,7 +115,7 @@ class View:
         return self.facts.acks.terminate is not None
 
     def waiting_hooks(self, transition: str) -> list[tuple[str, Hook]]:
-        """The lifecycle actions of that transition that have had no answer, oldest first."""
+        """The unanswered lifecycle actions of that transition, oldest first."""
         hooks = [
             (key, hook)
             for key, hook in self.facts.hooks.items()
@@ -128,7 +129,7 @@ class View:
 
 
 def view(facts: NodeFacts, rules: Rules, now: float) -> View:
-    """Pure: the same facts, rules and time give the same view."""
+    """Derive the view. Pure: the same facts, rules and time give the same view."""
     settling = rules.policy.settling_seconds
     reads = reads_that_count(facts, settling, rules.elastic_tag)
     tags, state = _tags(facts, "tags" in reads), _state(facts, "state" in reads)
@@ -149,7 +150,7 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
         base=based or facts.based is not None,
         master=(tags or {}).get(NODE_TYPE_TAG) == "Master",
         owned=owned,
-        asked=elastic or _asked(facts, rules),
+        requested=elastic or _requested(facts, rules),
         state=state,
         terminated=facts.terminated,
         group=group,
@@ -168,18 +169,18 @@ def view(facts: NodeFacts, rules: Rules, now: float) -> View:
     )
 
 
-def _asked(facts: NodeFacts, rules: Rules) -> bool:
-    registers = (facts.tags_event, facts.tags_read)  # `wished` is not in facts of an earlier release
+def _requested(facts: NodeFacts, rules: Rules) -> bool:
+    registers = (facts.tags_event, facts.tags_read)  # facts of an earlier release have no `wished`
     tagged = any(register is not None and rules.elastic_tag in register.tags for register in registers)
     wished = facts.wished is not None and facts.wished.cluster == rules.policy.cluster
     return tagged or wished or rules.policy.cluster in facts.acks.joined
 
 
 def _in_group(facts: NodeFacts, rules: Rules) -> bool:
-    """Whether it is, or was, a member of one of the cluster's groups: as Auto Scaling says, or its own tag."""
-    seen = [facts.group_event, facts.group_read]
+    """Whether it is, or was, a member of one of the cluster's groups, by Auto Scaling or by its own tag."""
+    readings = [facts.group_event, facts.group_read]
     tags = [register.tags.get(GROUP_TAG) for register in (facts.tags_event, facts.tags_read) if register is not None]
-    groups = {register.group for register in seen if register is not None} | set(tags)
+    groups = {register.group for register in readings if register is not None} | set(tags)
     return any(group in rules.groups for group in groups)
 
 
@@ -206,7 +207,7 @@ def _group(facts: NodeFacts, read: bool, tags: Mapping[str, str] | None) -> tupl
 
 
 def _preparation(facts: NodeFacts) -> Preparation | None:
-    """A word from before the machine's last start is about an earlier life of it."""
+    """The node's preparation. A report from before the machine's last start is about an earlier life of it."""
     start = _life_began(facts)
     return facts.preparation if facts.preparation is not None and facts.preparation.at >= start else None
 
@@ -219,8 +220,8 @@ def _life_began(facts: NodeFacts) -> float:
 def _elastic(
     facts: NodeFacts, rules: Rules, tags: Mapping[str, str] | None, from_read: bool, launched_for_us: bool, now: float
 ) -> tuple[bool, float | None]:
-    """A read soon after the launch may not show all tags yet, and never proves that one is missing: until a later one,
-    what was launched for the cluster counts as tagged.
+    """Whether the node is elastic. A read soon after the launch may not show all tags yet, and never proves that one is
+    missing: until a later one, an instance launched for the cluster counts as tagged.
     """
     if tags is None or rules.elastic_tag in tags:
         return (tags is not None), None
@@ -240,14 +241,16 @@ def _leave_by(facts: NodeFacts, policy: ClusterPolicy, now: float) -> tuple[floa
     Maintenance that is scheduled for a later day is not either, before its lead time.
     """
     lead = policy.notice_lead_seconds
-    said: dict[str, Notice] = {}
+    by_ref: dict[str, Notice] = {}
     for notice in facts.notices:
         if notice.ref:
-            said[notice.ref] = max(notice, said.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order))
+            by_ref[notice.ref] = max(
+                notice, by_ref.get(notice.ref, notice), key=lambda n: (n.said_at, n.closed, n.order)
+            )
     advice = Rebalance(policy.rebalance, policy.rebalance_grace_seconds)
     live = [
         notice.model_copy(update={"deadline": deadline})
-        for notice in (*(n for n in facts.notices if not n.ref), *said.values())
+        for notice in (*(n for n in facts.notices if not n.ref), *by_ref.values())
         if not notice.closed
         and not (notice.kind == GROUP_ENDS and policy.leave_windows)  # its hook says how long it stays
         and (deadline := advice.deadline(notice.kind, notice.deadline)) is not None
@@ -273,7 +276,7 @@ def unseen_times(facts: NodeFacts) -> int:
 
 
 def ask_again_at(facts: NodeFacts, period: float) -> float:
-    """When an instance that EC2 does not show is asked for again: each time twice as long as before, up to an hour."""
+    """When to describe an instance again that EC2 does not show: each time after twice as long, up to an hour."""
     unseen = facts.acks.unseen
     if unseen is None or not unseen.times:
         return 0.0
@@ -313,7 +316,7 @@ def _going(
 
 
 def _mirror(facts: NodeFacts, settling: float) -> str | None:
-    """The status tag as we wrote it, or as a settled read found it after somebody else touched it."""
+    """The status tag as the controller wrote it, or as a settled read found it after somebody else changed it."""
     written, read = facts.acks.mirror, facts.tags_read
     if read is not None and (written is None or read.started > written.at + settling):
         return read.tags.get(STATUS_TAG)

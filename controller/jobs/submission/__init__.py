@@ -1,1 +1,1 @@
-"""How a job is made: asked for, checked, packed, launched. For people's machines; none of it goes into Lambda."""
+"""Submitting a job: request, checks, packing, launch. Runs on people's machines; none of it goes into Lambda."""

@@ -1,4 +1,4 @@
-"""A submit's hold on its job's record: of two submits one goes on, and the other touches nothing."""
+"""A submit's claim on its job's record: of two submits one continues, and the other changes nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dyntrain.controller.jobs.submission.ports import Launcher
 
 
 def put(ports: JobPorts, record: JobRecord, over: StoredJob) -> StoredJob:
-    """Raises Conflict. An elastic job is looked after as a cluster, so its record is for people alone."""
+    """Write the record. An elastic job is managed as a cluster, so its record is for people alone. Raises Conflict."""
     ports.records.put(StoredJob(record, over.version), over=record.elastic)
     return StoredJob(record, over.version + 1)
 
 
 def mine(ports: JobPorts, stored: StoredJob) -> StoredJob:
-    """Before anything is made: nobody else goes on with it, or has ended it, and the resync has not given it up. Raises
-    GiveUp.
+    """Claim the record before anything is created. Raises GiveUp when somebody else has taken it up or ended it, or the
+    resync has given it up.
     """
     now = ports.clock()
     try:
@@ -32,7 +32,7 @@ def mine(ports: JobPorts, stored: StoredJob) -> StoredJob:
 
 
 def forget(ports: JobPorts, launcher: Launcher, stored: StoredJob) -> None:
-    """Unless somebody else goes on with it."""
+    """Delete the record, unless somebody else has taken it up."""
     record = stored.record
     with suppress(ControllerError):
         ports.records.delete(stored)

@@ -32,8 +32,8 @@ def source_of(code: str) -> tuple[str, str] | None:
 
 
 def requirements_of(code: str, named: str | None) -> str:
-    """What pip is given, in the folder of the code: `named` (None: nothing was said, "": none), and where nothing was
-    said the requirements.txt that may be there. Raises GiveUp.
+    """The requirements file for pip, relative to the code's folder. `named`: "" for none; None takes the
+    requirements.txt that may be there. Raises GiveUp.
     """
     if source_of(code) is not None:
         return named or ""
@@ -52,37 +52,38 @@ class Packed:
 
 
 def pack(folder: Path, limit: int = LIMIT_BYTES, artifacts: str = "artifacts") -> Packed:
-    """Raises Misconfigured. What a local trial left among the artifacts stays where it is."""
+    """Pack the folder. Artifacts of a local trial are left out. Raises Misconfigured."""
     if not folder.is_dir():
         raise Misconfigured(f"--code {str(folder)!r} is no folder")
-    found = sorted(_files(folder, artifacts))
-    size = sum((folder / name).stat().st_size for name in found)
+    names = sorted(_files(folder, artifacts))
+    size = sum((folder / name).stat().st_size for name in names)
     if size > limit:
-        largest = max(found, key=lambda name: (folder / name).stat().st_size)
+        largest = max(names, key=lambda name: (folder / name).stat().st_size)
         raise Misconfigured(
             f"the code in {folder} has {size / 1e6:.0f} MB, more than {limit / 1e6:g} MB; the largest file is "
             f"{largest}; leave data out with {IGNORE_FILE}"
         )
-    if not found:
+    if not names:
         raise Misconfigured(f"there is nothing in {folder} to run")
     content = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=content, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in found:
+        for name in names:
             path = folder / name
             entry = tarfile.TarInfo(name)
             entry.size = path.stat().st_size
             entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
                 tar.addfile(entry, file)
-    return Packed(content.getvalue(), len(found), hashlib.sha256(content.getvalue()).hexdigest())
+    return Packed(content.getvalue(), len(names), hashlib.sha256(content.getvalue()).hexdigest())
 
 
 def _files(folder: Path, artifacts: str) -> Iterator[str]:
-    """As with git, nothing comes back out of a folder that is left out. Links are what they lead to: a folder's files
-    are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around it.
+    """The files to pack. As with git, nothing below an ignored folder is included again. Links are what they lead to: a
+    folder's files are in the archive as if they lay there. Raises Misconfigured for one that leads to a folder around
+    it.
     """
     with ignored_by(folder / IGNORE_FILE, (*ALWAYS_IGNORED, f"/{artifacts.strip('/')}/")) as ignored:
         level: list[tuple[str, tuple[str, ...]]] = [
@@ -105,8 +106,8 @@ def _files(folder: Path, artifacts: str) -> Iterator[str]:
 
 def _entries(place: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(place) as found:
-            return list(found)
+        with os.scandir(place) as entries:
+            return list(entries)
     except OSError as error:
         raise Misconfigured(f"{place} cannot be read ({error.strerror}): leave it out with {IGNORE_FILE}") from error
 

@@ -1,4 +1,5 @@
-"""A job that is a cluster: made through CloudFormation of the template that people deploy by hand, and ended with it.
+"""A job that is a cluster: created through CloudFormation from the template that people deploy by hand, and ended with
+it.
 
 1. the record, so that `stop` finds what is made from now on
 2. the code into the bucket
@@ -31,12 +32,12 @@ from dyntrain.controller.loops.registry import KEEP_SECONDS
 
 STOP_SECONDS = 3600.0
 LOOK_SECONDS = 2.0
-FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no target any more
+FORGET_SECONDS = KEEP_SECONDS + 5.0  # after which the controller writes no more targets
 
 
 @dataclass(frozen=True)
 class PreparedCluster:
-    """`warning`: what nobody can say beforehand, for people; "" for nothing."""
+    """A checked request. `warning`: for people, what cannot be checked beforehand; "" for nothing."""
 
     request: JobRequest
     packed: Packed | None
@@ -55,8 +56,8 @@ def prepare_cluster(
     fresh: str,
     registered: bool,
 ) -> PreparedCluster:
-    """Everything that can be refused before something is made. `registered`: there is a cluster of the name. Raises
-    GiveUp.
+    """Check everything that can be refused before anything is created. `registered`: a cluster of the name exists.
+    Raises GiveUp.
     """
     check_upload(launcher, request)
     hardware = stacks.hardware(request.instance_type)
@@ -67,11 +68,11 @@ def prepare_cluster(
     _check_package(launcher, wanted.package)
     keys = stacks.key_pairs()
     if wanted.key_name not in keys and (wanted.key_name or len(keys) != 1):
-        known = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
-        raise GiveUp(f"give --key-name, one of this region's key pairs ({known}), for SSH to the master")
+        names = ", ".join(sorted(keys)) or "none; aws ec2 create-key-pair makes one"
+        raise GiveUp(f"give --key-name, one of this region's key pairs ({names}), for SSH to the master")
     parameters = parameters_of(request, replace(wanted, key_name=wanted.key_name or keys[0]), hardware)
-    told = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
-    digest = request.digest(hashlib.sha256(told.encode()).hexdigest())
+    content = json.dumps([packed.digest if packed is not None else request.code, parameters], sort_keys=True)
+    digest = request.digest(hashlib.sha256(content.encode()).hexdigest())
     known_job, stack = ports.records.get(request.name), stacks.stack(request.name)
     if known_job is not None:
         in_use(known_job.record, digest)
@@ -86,8 +87,8 @@ def prepare_cluster(
 
 
 def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: PreparedCluster, say: Say) -> None:
-    """Returns once the stack is being made. Raises GiveUp; then nothing was made and the name is free, or the record
-    says what may be. Raises RetryLater: the same command goes on.
+    """Create the stack; return once CloudFormation works on it. Raises GiveUp: nothing was created and the name is
+    free, or the record says what may exist. Raises RetryLater: repeat the same command.
     """
     request, stored = prepared.request, prepared.stored
     new = not stored.version
@@ -99,10 +100,10 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
         say(f"code into s3://{bucket}/{key}")
         upload(launcher, request, prepared.packed)
         stored = mine(ports, stored)
-        found = stacks.stack(name)  # of this submission, or the name would have been refused
-        identity = found.id if found is not None else stacks.create(name, prepared.parameters, stored.record.submission)
+        stack = stacks.stack(name)  # of this submission, or the name would have been refused
+        identity = stack.id if stack is not None else stacks.create(name, prepared.parameters, stored.record.submission)
     except (RetryLater, KeyboardInterrupt):
-        say(f"`dyntrain job stop {name}` ends what may have been made; the same command goes on")
+        say(f"`dyntrain job stop {name}` ends what may have been made; repeat the command to continue")
         raise
     except ControllerError:
         if new:
@@ -118,45 +119,49 @@ def make_cluster(ports: JobPorts, launcher: Launcher, stacks: Stacks, prepared: 
 def end_cluster(
     ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, unregister: Callable[[], object], say: Say
 ) -> Stack | None:
-    """The machines, the stack, then `unregister`: the cluster's other parameters. Returns the stack as it was, None if
-    it was gone already. Safe to break off and to repeat. Raises GiveUp, also when it takes too long.
+    """End the machines, delete the stack, then call `unregister` for the cluster's other parameters. Returns the stack
+    as it was, None if it was gone already. Safe to interrupt and to repeat. Raises GiveUp, also when it takes too long.
     """
     stored = ports.records.get(name)
-    found = stacks.stack(name)
+    stack = stacks.stack(name)
     if stored is None or not stored.record.elastic:
         raise GiveUp(f"there is no elastic job {name!r}")
-    if found is not None and found.submission != stored.record.submission:
+    if stack is not None and stack.submission != stored.record.submission:
         raise GiveUp(f"the stack {name} was not made for this job; nothing is touched")
-    if found is not None:
-        _delete(ports, launcher, stacks, name, found, say)
+    if stack is not None:
+        _delete(ports, launcher, stacks, name, stack, say)
         say("the controller forgets the cluster")
         launcher.pause(FORGET_SECONDS)
-    if found is not None or not stored.record.ended:  # else another cluster may have the name by now
+    if stack is not None or not stored.record.ended:  # otherwise another cluster may have the name by now
         unregister()
     if not stored.record.ended:
         put(ports, stored.record.into("STOPPED", "stopped by hand", ports.clock()), stored)
-    return found
+    return stack
 
 
-def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, found: Stack, say: Say) -> None:
-    """Machines first: the stack's deletion would wait for them, and they would write into what is deleted."""
-    stack: Stack | None = found
-    told, until, asked = "", ports.clock() + STOP_SECONDS, False
+def _delete(ports: JobPorts, launcher: Launcher, stacks: Stacks, name: str, existing: Stack, say: Say) -> None:
+    """Delete the stack, machines first: its deletion would wait for them, and they would write into what is deleted."""
+    stack: Stack | None = existing
+    shown, until, deleting = "", ports.clock() + STOP_SECONDS, False
     while stack is not None:
-        left = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
-        if asked and stack.status == "DELETE_FAILED":
-            raise GiveUp(f"the stack {name} could not be deleted whole: {stack.reason}; see to it, then stop it again")
-        if not left and stack.status != "DELETE_IN_PROGRESS":
+        running = stacks.end_machines(name)  # each time: a stack that is being made may have made another group
+        if deleting and stack.status == "DELETE_FAILED":
+            raise GiveUp(
+                f"the stack {name} was not deleted completely: {stack.reason}; remove the cause, then stop it again"
+            )
+        if not running and stack.status != "DELETE_IN_PROGRESS":
             stacks.delete(name)
-            asked = True
+            deleting = True
         stack = stacks.stack(name)
-        doing = f"{left} machines end" if left else "the stack is deleted"
-        if doing != told:
-            told = doing
+        doing = f"{running} machines end" if running else "the stack is deleted"
+        if doing != shown:
+            shown = doing
             say(doing)
         if stack is not None:
             if ports.clock() >= until:
-                raise GiveUp(f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; the same command goes on")
+                raise GiveUp(
+                    f"it takes longer than {STOP_SECONDS / 60:.0f} minutes: {doing}; repeat the command to continue"
+                )
             launcher.pause(LOOK_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What a job that is a cluster asks for, what can be said against it before AWS is asked, and how it stands. Pure."""
+"""Request and parameters of a job that is a cluster, its checks before AWS is called, and its phase. Pure."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Wanted:
     data: tuple[str, str] = ("", "")  # bucket and folder that nodes may read
 
 
-def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
-    """`given`: the names of the options that were typed. Raises Misconfigured."""
-    for name in given:
+def check_elastic(request: JobRequest, typed: Sequence[str]) -> None:
+    """Check the request. `typed`: the names of the options that were typed. Raises Misconfigured."""
+    for name in typed:
         if name in UNFIT:
             raise Misconfigured(f"--{name.replace('_', '-')} does not go with --elastic: {UNFIT[name]}")
     check(request)
@@ -67,11 +67,13 @@ def check_elastic(request: JobRequest, given: Sequence[str]) -> None:
     if "{{resolve:" in command + json.dumps(dict(request.env)):
         raise Misconfigured("CloudFormation would take '{{resolve:' in the command or a variable for a reference")
     if (size := len(command) + len(_environment(request))) > NODE_BYTES:
-        raise Misconfigured(f"command and --env have {size} bytes, more than the {NODE_BYTES} that a node is told")
+        raise Misconfigured(
+            f"command and --env have {size} bytes, more than the {NODE_BYTES} that fit into a node's configuration"
+        )
 
 
 def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> dict[str, str]:
-    """Of the cluster's template."""
+    """The parameters of the cluster's template."""
     return {
         "Stage": wanted.stage,
         "KeyName": wanted.key_name,
@@ -90,7 +92,9 @@ def parameters_of(request: JobRequest, wanted: Wanted, hardware: Hardware) -> di
 
 
 def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None, why: str = "") -> tuple[Phase, str]:
-    """What people are told, and why. `job_state` and `why` are the coordinator's words; None: nothing was heard yet."""
+    """The phase to show, and its reason. `job_state` and `why` come from the coordinator's report; None: there is none
+    yet.
+    """
     if record.ended:
         return phase(record, (), 0), record.reason
     if stack is None:
@@ -107,5 +111,5 @@ def elastic_phase(record: JobRecord, stack: Stack | None, job_state: str | None,
 
 
 def _environment(request: JobRequest) -> str:
-    """What the command finds besides what every cluster's does."""
+    """Variables for the command besides those that every cluster sets."""
     return json.dumps({"JOB_ID": request.name, "NUM_NODES": str(request.nodes), **request.env})

@@ -1,4 +1,4 @@
-"""A job's command with data beside it: the feed is its parent, a program that travels in the plan."""
+"""A job's command with data channels: the feed runs as its parent, a program that travels in the plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def command_of(request: JobRequest, region: str) -> list[str]:
-    """What a node runs: what was asked for, below the feed where there are channels."""
+    """The command that a node runs: the person's, wrapped by the feed where there are channels."""
     if not request.channels:
         return list(request.command)
     options = [word for channel in request.channels for word in ("--channel", channel)]
@@ -49,7 +49,7 @@ def command_of(request: JobRequest, region: str) -> list[str]:
 
 @cache
 def packed() -> str:
-    """Far below what Linux takes as one argument, 131,072 bytes."""
+    """The feed's program as text. Far smaller than Linux's limit for one argument, 131,072 bytes."""
     return base64.b85encode(program()).decode()
 
 

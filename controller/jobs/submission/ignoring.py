@@ -1,5 +1,5 @@
-"""What .dyntrainignore leaves out, level by level of a folder: git's own word where there is a git, else that of
-a library.
+"""What .dyntrainignore leaves out, one level of a folder at a time: decided by git where there is a git, else by a
+library.
 
 Git is asked in an empty repository of its own, to which folders are added as they are met: so it reads no other ignore
 file, follows no link, and takes a repository inside the code for the folder that it is.
@@ -27,13 +27,13 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 class Ignored(Protocol):
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
-        """Which of these are left out. All lie in one level, and in folders that are not."""
+        """The entries to leave out. All are of one level, in folders that are not left out."""
 
 
 @contextmanager
 def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
-    """By the patterns of `always`, then those of `file`, if it is there. Raises Misconfigured for a file that cannot be
-    read as a .gitignore.
+    """Build the filter from the patterns of `always`, then those of `file`, if it exists. Raises Misconfigured for a
+    file that cannot be read as a .gitignore.
     """
     content = _content(file)
     patterns = b"".join(line.encode() + b"\n" for line in always) + content
@@ -46,7 +46,7 @@ def ignored_by(file: Path, always: Sequence[str]) -> Iterator[Ignored]:
 
 
 class _Library:
-    """The library's patterns, each for the entry itself: what lies in a folder that is left out is never asked for."""
+    """The library's patterns, matched against the entry itself; content of an ignored folder is never asked for."""
 
     def __init__(self, file: Path, patterns: str) -> None:
         lines = [line.removesuffix("\r") for line in patterns.split("\n")]
@@ -67,18 +67,18 @@ class _Library:
         }
 
     def _left_out(self, name: str, as_folder: str) -> bool:
-        """By the last pattern that is of it, rather than of a folder around it."""
+        """Whether the entry is ignored, by the last pattern that matches it rather than a folder around it."""
         for include, regex in reversed(self._rules):
-            if any(found.groupdict().get(OF_FOLDER) is None for found in regex.finditer(name)):
+            if any(match.groupdict().get(OF_FOLDER) is None for match in regex.finditer(name)):
                 return include
-            ends = [found.end(OF_FOLDER) for found in regex.finditer(as_folder) if found.groupdict().get(OF_FOLDER)]
+            ends = [match.end(OF_FOLDER) for match in regex.finditer(as_folder) if match.groupdict().get(OF_FOLDER)]
             if as_folder and len(as_folder) in ends:
                 return include
         return False
 
 
 def _content(file: Path) -> bytes:
-    """Without the mark that Windows' editors put in front, which is no part of the first pattern."""
+    """The file's text without the byte order mark that Windows' editors put in front."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -103,7 +103,7 @@ class _Git:
         self._environment = {**kept, **alone, "HOME": str(place), "XDG_CONFIG_HOME": str(place)}
 
     def works(self) -> bool:
-        """Raises nothing: whatever keeps git from answering, the library answers instead."""
+        """Whether git can answer. Raises nothing: otherwise the library answers."""
         try:
             return self._run("init", "--quiet", "--template=").returncode == 0 and self([], ["a"]) is not None
         except (OSError, subprocess.SubprocessError, Misconfigured):
@@ -112,23 +112,23 @@ class _Git:
     def __call__(self, folders: Sequence[str], files: Sequence[str]) -> set[str]:
         for name in folders:
             (self._tree / name).mkdir(parents=True, exist_ok=True)
-        # "./", lest git reads a meaning into a colon in front
+        # "./", because git interprets a leading colon
         names = b"".join(b"./" + os.fsencode(name) + b"\0" for name in (*folders, *files))
         if not names:
             return set()
-        done = self._run("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin", given=names)
-        if done.returncode not in (0, 1):  # 1: none is left out
-            raise Misconfigured(f"git cannot say what is left out: {os.fsdecode(done.stderr).strip()}")
-        fields = done.stdout.split(b"\0")  # of each path: file, line, pattern, path
+        process = self._run("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin", stdin=names)
+        if process.returncode not in (0, 1):  # 1: none is left out
+            raise Misconfigured(f"git cannot say what is left out: {os.fsdecode(process.stderr).strip()}")
+        fields = process.stdout.split(b"\0")  # of each path: file, line, pattern, path
         decided = zip(fields[2::4], fields[3::4], strict=False)
         return {os.fsdecode(path[2:]) for pattern, path in decided if pattern and not pattern.startswith(b"!")}
 
-    def _run(self, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def _run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             ["git", "-c", f"core.excludesFile={self._patterns}", *words],
             cwd=self._tree,
             env=self._environment,
-            input=given,
+            input=stdin,
             capture_output=True,
             check=False,
             timeout=GIT_SECONDS,

@@ -1,4 +1,4 @@
-"""What making a job needs of the world, besides `jobs.ports`. Errors are those of `loops.ports`."""
+"""Ports to the world for submitting a job, besides `jobs.ports`. Errors are those of `loops.ports`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dyntrain.controller.jobs.verdict import Machine
 
 
 class NoRoom(Refused):
-    """AWS has not all the machines now, and has launched none."""
+    """AWS does not have all the machines now, and has launched none."""
 
 
 @dataclass(frozen=True)
 class Root:
-    """The root volume of an image, which no volume made of it may be smaller than."""
+    """The root volume of an image; a volume made from it cannot be smaller."""
 
     device: str
     gib: int
@@ -34,45 +34,45 @@ class Launcher(Protocol):
         """
 
     def root_of(self, image: str) -> Root | None:
-        """None: it has no root volume. Raises Refused for an image that is not there."""
+        """The image's root volume; None when it has none. Raises Refused for an image that does not exist."""
 
     def check_bucket(self, bucket: str) -> None:
-        """Raises Refused when it is not there, or not to be used."""
+        """Raise Refused when the bucket does not exist, or may not be used."""
 
     def check_launch(self, fields: Mapping[str, Any]) -> None:
-        """Raises Refused when EC2 would not take the call; launches nothing."""
+        """Raise Refused when EC2 would not accept the call; launches nothing."""
 
     def launch(self, fields: Mapping[str, Any]) -> Sequence[Machine]:
-        """All of them, or Refused and none. After RetryLater nobody knows; the same call again settles it. Refused, if
-        the token has launched something already by another call.
+        """Launch all machines, or raise Refused and launch none. After RetryLater the outcome is unknown; the same call
+        again settles it. Refused also when another call with the token has launched something.
         """
 
     def tag(self, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-        """Raises RetryLater when EC2 does not know its own instances yet."""
+        """Tag the instances. Raises RetryLater when EC2 does not know its own instances yet."""
 
     def put(self, bucket: str, key: str, content: bytes) -> None: ...
 
     def get(self, bucket: str, key: str) -> bytes | None:
-        """None: there is no such object."""
+        """The object's content; None when it does not exist."""
 
     def size(self, bucket: str, key: str) -> int:
-        """Raises Refused when there is no such object."""
+        """The object's size in bytes. Raises Refused when it does not exist."""
 
     def copy(self, source: tuple[str, str], bucket: str, key: str) -> None: ...
 
     def delete(self, bucket: str, keys: Sequence[str]) -> None: ...
 
-    def heard(self, record: JobRecord) -> int:
+    def alive_count(self, record: JobRecord) -> int:
         """How many nodes of the run have given a sign of life."""
 
     def price(self, instance_type: str, *, spot: bool) -> float | None:
-        """Dollars an hour for one; None where it cannot be known."""
+        """Dollars an hour for one machine; None when unknown."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of CloudFormation's. `submission` is that of the job that it was made for, "" for any other stack;
-    `reason` what CloudFormation says of a status that is a failure.
+    """A CloudFormation stack. `submission` names the job that it was created for, "" for any other stack; `reason` is
+    CloudFormation's explanation of a failure.
     """
 
     id: str
@@ -84,30 +84,30 @@ class Stack:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Of an instance type: what decides which image and which MXNet it takes."""
+    """The properties of an instance type that decide which image and which MXNet it takes."""
 
     x86: bool
     nvidia: bool
 
 
 class Stacks(Protocol):
-    """What making and ending a cluster needs besides `Launcher`."""
+    """Ports for creating and ending a cluster, besides `Launcher`."""
 
     def hardware(self, instance_type: str) -> Hardware:
-        """Raises Refused for a type that does not exist."""
+        """The hardware of the type. Raises Refused for a type that does not exist."""
 
     def key_pairs(self) -> Sequence[str]: ...
 
     def stack(self, name: str) -> Stack | None:
-        """None: there is none, or no more."""
+        """The stack of that name; None when there is none (any more)."""
 
     def create(self, name: str, parameters: Mapping[str, str], submission: str) -> str:
-        """Of the cluster's template; returns the stack's id. Raises Refused, also when there is one of the name."""
+        """Create the cluster's stack and return its id. Raises Refused, also when one of the name exists."""
 
     def delete(self, name: str) -> None:
-        """Asks for it. Safe to repeat."""
+        """Request the deletion. Safe to repeat."""
 
     def end_machines(self, name: str) -> int:
-        """The cluster's groups are deleted with their instances, and what people launched from its templates is
-        terminated; returns how many machines are left to end. Safe to repeat.
+        """Delete the cluster's groups with their instances, and terminate what people launched from its templates.
+        Returns how many machines have yet to end. Safe to repeat.
         """

@@ -1,4 +1,4 @@
-"""What a person asks for, and what can be said against it before AWS is asked. Pure."""
+"""A person's request for a job, and its checks before AWS is called. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ DATA_ROOT = "/opt/ml/input/data"  # where programs for SageMaker look
 
 @dataclass(frozen=True)
 class JobRequest:
-    """`code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names for them; "" for AWS's
-    own choice. `requirements` "" for none. `disk` in GiB, 0 for what the image has and ROOM_GIB besides. `channels` are
-    words of the feed's, `workers_per_node` ranks on each machine, among which they are dealt.
+    """A job as requested. `code` is a folder or s3://BUCKET/KEY. `image`, `profile` and the network are AWS's names; ""
+    for AWS's own choice. `requirements` "" for none. `disk` in GiB, 0 for the image's size and ROOM_GIB more.
+    `channels` are the feed's words, `workers_per_node` the ranks on each machine that share them.
     """
 
     name: str
@@ -55,17 +55,17 @@ class JobRequest:
     data_root: str = DATA_ROOT
 
     def digest(self, code: str) -> str:
-        """Two requests of one digest are the same job; `code` is the digest of what was packed."""
+        """The request's digest: equal digests mean the same job. `code` is the digest of the packed code."""
         fields = {**asdict(self), "code": code}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def text(self) -> bytes:
-        """As it is kept in the bucket."""
+        """The request as JSON, as the bucket keeps it."""
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode()
 
 
 def check(request: JobRequest) -> None:
-    """Raises Misconfigured."""
+    """Raise Misconfigured for a request that cannot work."""
     if not re.fullmatch(JOB_NAME, request.name):
         raise Misconfigured(f"{request.name!r} is no name of a job: letters, digits, . _ and -, at most 48")
     if not BUCKET_NAME.fullmatch(request.bucket):
@@ -80,7 +80,7 @@ def check(request: JobRequest) -> None:
         if not VARIABLE.fullmatch(name):
             raise Misconfigured(f"{name!r} is no name of an environment variable")
         if name in TOPOLOGY:
-            raise Misconfigured(f"{name} is what the machines are told of the job; it cannot be given by --env")
+            raise Misconfigured(f"{name} is set by dyntrain on the machines; --env cannot set it")
     for option, path in (("--requirements", request.requirements), ("--artifacts", request.artifacts)):
         inside = PurePosixPath(path)
         if inside.is_absolute() or ".." in inside.parts:
@@ -90,14 +90,14 @@ def check(request: JobRequest) -> None:
 
 
 def environment_of(settings: Sequence[str]) -> dict[str, str]:
-    """K=V of --env."""
-    found = {}
+    """Parse the NAME=VALUE words of --env."""
+    environment = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
             raise Misconfigured(f"--env {setting!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        environment[name] = value
+    return environment
 
 
 def new_record(request: JobRequest, digest: str, image: str, submission: str, now: float) -> JobRecord:
@@ -118,22 +118,24 @@ def new_record(request: JobRequest, digest: str, image: str, submission: str, no
     )
 
 
-def in_use(known: JobRecord, digest: str) -> None:
-    """Raises GiveUp, unless it is this very job whose submit was broken off."""
-    if known.state == "LAUNCHING" and known.digest == digest:
+def in_use(existing: JobRecord, digest: str) -> None:
+    """Raise GiveUp because the name is taken, unless this job's own submit was interrupted."""
+    if existing.state == "LAUNCHING" and existing.digest == digest:
         return
-    if known.ended and known.elastic:
-        raise GiveUp(f"the name {known.name} is in use: its job has ended ({known.state}); take another name")
-    if known.ended:
+    if existing.ended and existing.elastic:
+        raise GiveUp(f"the name {existing.name} is in use: its job has ended ({existing.state}); take another name")
+    if existing.ended:
         raise GiveUp(
-            f"the name {known.name} is in use: its job has ended ({known.state}), and its artifacts are in "
-            f"s3://{known.bucket}/{known.name}/; take another name, or `dyntrain job resubmit {known.name}`"
+            f"the name {existing.name} is in use: its job has ended ({existing.state}), and its artifacts are in "
+            f"s3://{existing.bucket}/{existing.name}/; take another name, or `dyntrain job resubmit {existing.name}`"
         )
-    raise GiveUp(f"the name {known.name} is in use: its job is {known.state}; see `dyntrain job status {known.name}`")
+    raise GiveUp(
+        f"the name {existing.name} is in use: its job is {existing.state}; see `dyntrain job status {existing.name}`"
+    )
 
 
 def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) -> dict[str, Any]:
-    """plan.json, which the nodes read."""
+    """The content of plan.json, which the nodes read."""
     return {
         "name": request.name,
         "run": record.run,
@@ -149,7 +151,7 @@ def plan_fields(request: JobRequest, record: JobRecord, command: Sequence[str]) 
 
 
 def root_volume(request: JobRequest, root: Root | None) -> list[dict[str, Any]]:
-    """What the nodes are launched on, as EC2 takes it. Raises GiveUp where the image does not fit on --disk."""
+    """The root volume to launch with, as EC2 takes it. Raises GiveUp where the image does not fit on --disk."""
     if root is None:
         if request.disk:
             raise GiveUp(f"--disk {request.disk}: the image {request.image} has no root volume; take another image")
@@ -163,7 +165,7 @@ def root_volume(request: JobRequest, root: Root | None) -> list[dict[str, Any]]:
 def launch_fields(
     request: JobRequest, run: str, image: str, user_data: str, volumes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Of the one RunInstances call: all nodes or none, and none a second time."""
+    """The fields of the single RunInstances call: all nodes or none, and never twice."""
     tags = {
         "NAME": request.name,
         "JOB_ID": request.name,

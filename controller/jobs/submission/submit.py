@@ -1,4 +1,4 @@
-"""A job's launches, in an order in which nothing can be left over that nobody knows of.
+"""A job's launches, in an order in which nothing can be left running that nobody knows of.
 
 1. the record, by which the resync finds what is launched from now on
 2. code and plan into the bucket
@@ -7,8 +7,8 @@
 4. the master's address as a tag, for which the nodes wait
 5. the record says RUNNING
 
-What AWS refuses before or at 3 leaves no record of a submit that nobody else has taken up. One that dies later is
-taken up by the same command, which does nothing twice, or its machines are ended by the resync.
+What AWS refuses before or at 3 leaves no record of a submit that nobody else has taken up. One that dies later is taken
+up by the same command, which does nothing twice, or its machines are ended by the resync.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TAG_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """`packed` None: the code is an archive in S3. `stored` has version 0 for a job that is new."""
+    """A checked request. `packed` None: the code is an archive in S3. `stored` has version 0 for a new job."""
 
     request: JobRequest
     packed: Packed | None
@@ -55,25 +55,25 @@ class Prepared:
 
 
 def prepare(ports: JobPorts, launcher: Launcher, request: JobRequest, packed: Packed | None, fresh: str) -> Prepared:
-    """Everything that can be refused before something is made. `fresh` names the submission, if it is a new one.
-    Raises GiveUp.
+    """Check everything that can be refused before anything is created. `fresh` names a new submission. Raises
+    GiveUp.
     """
     check(request)
     check_upload(launcher, request)
     digest = request.digest(packed.digest if packed is not None else request.code)
-    known = ports.records.get(request.name)
-    if known is not None:
-        in_use(known.record, digest)
-    if known is None:
+    stored = ports.records.get(request.name)
+    if stored is not None:
+        in_use(stored.record, digest)
+    if stored is None:
         record = new_record(request, digest, _image(launcher, request), fresh, ports.clock())
-        known = StoredJob(record, 0)
-    launcher.check_launch(_fields(launcher, request, known.record))
-    return Prepared(request, packed, known)
+        stored = StoredJob(record, 0)
+    launcher.check_launch(_fields(launcher, request, stored.record))
+    return Prepared(request, packed, stored)
 
 
 def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) -> Sequence[Machine]:
-    """Raises GiveUp; then nothing runs and the name is free, or the record says what may run. Raises RetryLater: the
-    same command goes on.
+    """Launch the job. Raises GiveUp: nothing runs and the name is free, or the record says what may run. Raises
+    RetryLater: repeat the same command.
     """
     request, stored = prepared.request, prepared.stored
     new = not stored.version
@@ -104,30 +104,32 @@ def submit(ports: JobPorts, launcher: Launcher, prepared: Prepared, say: Say) ->
 
 
 def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[Machine]:
-    """The next attempt of a job that has ended, or one that was broken off. Its command finds its artifacts back in
-    place. Raises RetryLater: the same call goes on; without room the job is as it was.
+    """Launch the next attempt of a job that has ended, or one that was interrupted. Its command finds its artifacts
+    restored. Raises RetryLater: repeat the same call; without capacity the job stays as it was.
     """
-    known = ports.records.get(name)
-    if known is None:
+    previous = ports.records.get(name)
+    if previous is None:
         raise GiveUp(f"there is no job {name!r}")
-    before = known.record
+    before = previous.record
     if before.elastic:
-        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it anew, by another name")
+        raise GiveUp(f"the job {name} is a cluster, which is not resubmitted: submit it again under another name")
     broken_off = before.state == "LAUNCHING" and before.attempt > 1
     if not (before.ended or broken_off):
         raise GiveUp(f"the job {name} is {before.state}; it can be resubmitted when it has ended")
     request = stored_request(launcher, before)
     if broken_off:
-        record, stored = before, mine(ports, known)
+        record, stored = before, mine(ports, previous)
         before = before.into("INTERRUPTED", "", ports.clock()).model_copy(update={"attempt": before.attempt - 1})
     else:
-        if left := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
-            raise RetryLater(f"{len(left)} machines of {name} are still saving their things; try again in a minute")
+        if living := [machine for machine in ports.machines.of_runs([before.token]) if machine.living]:
+            raise RetryLater(
+                f"{len(living)} machines of {name} are still saving their artifacts; try again in a minute"
+            )
         now = ports.clock()
         record = before.into("LAUNCHING", "", now).model_copy(
             update={"attempt": before.attempt + 1, "since": now, "image": _image(launcher, request)}
         )
-        stored = put(ports, record, known)
+        stored = put(ports, record, previous)
     try:
         return launch(ports, launcher, request, stored, say)
     except RetryLater:
@@ -147,7 +149,7 @@ def again(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> Sequence[
 
 
 class _MayRun(Exception):
-    """Machines were launched, or are not known to be ended: the record must stay, for the resync to end them."""
+    """Machines may be running: the record must stay, for the resync to end them."""
 
     def __init__(self, why: GiveUp) -> None:
         super().__init__(str(why))
@@ -155,7 +157,7 @@ class _MayRun(Exception):
 
 
 def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: StoredJob, say: Say) -> Sequence[Machine]:
-    """From the plan on. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
+    """Launch from an existing plan. Safe to repeat. Raises GiveUp when nothing runs, else _MayRun."""
     record = stored.record
     plan = json.dumps(plan_fields(request, record, command_of(request, launcher.region)), indent=1).encode()
     launcher.put(request.bucket, files.plan_key(request.name, record.run), plan)
@@ -169,7 +171,7 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
         _tag(launcher, instances, {"MASTER_ADDR": machines[0].address or ""})
         for machine in machines:
             _tag(launcher, [machine.instance], {"NAME": f"{request.name}-{machine.rank}"})
-    except GiveUp as error:  # without their tags they would wait for nothing
+    except GiveUp as error:  # without the tags they would wait in vain
         try:
             batch = ports.machines.terminate(instances)
         except ControllerError:
@@ -182,7 +184,7 @@ def launch(ports: JobPorts, launcher: Launcher, request: JobRequest, stored: Sto
 
 
 def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) -> None:
-    """For about a minute, in which EC2 comes to know its own instances everywhere."""
+    """Tag the instances, retrying for about a minute: EC2 needs it to know its own instances everywhere."""
     for left in reversed(range(TAG_TRIES)):
         try:
             launcher.tag(instances, tags)
@@ -194,11 +196,11 @@ def _tag(launcher: Launcher, instances: Sequence[str], tags: Mapping[str, str]) 
 
 
 def stored_request(launcher: Launcher, record: JobRecord) -> JobRequest:
-    """What was asked for. Raises GiveUp also for what is not exactly that: the job's own machines may write there."""
+    """The request as stored. Raises GiveUp also when it was changed: the job's own machines may write there."""
     content = launcher.get(record.bucket, files.request_key(record.name)) or b""
     where = f"s3://{record.bucket}/{files.request_key(record.name)}"
     if hashlib.sha256(content).hexdigest() != record.request:
-        raise GiveUp(f"{where} is not what was submitted; submit the job anew, by another name")
+        raise GiveUp(f"{where} is not what was submitted; submit the job again under another name")
     try:
         fields = json.loads(content)
         tuples = {name: tuple(fields.get(name, ())) for name in ("command", "channels")}

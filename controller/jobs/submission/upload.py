@@ -1,4 +1,4 @@
-"""The code of a job on its way into the bucket: a folder's as it was packed, an archive's by a copy in S3."""
+"""Upload a job's code into the bucket: a folder's archive, or an archive's copy in S3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dyntrain.controller.jobs.submission.request import JobRequest
 
 
 def check_upload(launcher: Launcher, request: JobRequest) -> None:
-    """Raises GiveUp, and what `Launcher` raises."""
+    """Raise GiveUp, and what `Launcher` raises, for code that cannot be uploaded."""
     source = source_of(request.code)
     if source is not None and (size := launcher.size(*source)) > LIMIT_BYTES:
         raise GiveUp(f"{request.code} has {size / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:g} MB")
@@ -18,7 +18,7 @@ def check_upload(launcher: Launcher, request: JobRequest) -> None:
 
 
 def upload(launcher: Launcher, request: JobRequest, packed: Packed | None) -> None:
-    """The code, and beside it what was asked for. `packed` None: the code is an archive in S3."""
+    """Upload the code, and beside it the request. `packed` None: the code is an archive in S3."""
     key = files.code_key(request.name)
     if packed is not None:
         launcher.put(request.bucket, key, packed.content)

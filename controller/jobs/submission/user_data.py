@@ -1,4 +1,4 @@
-"""What a job's machines are told at the launch: a script for the image as it comes, with the nodes' program inside."""
+"""The user data of a job's machines: a script for unmodified images, with the nodes' program inside."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ exit
 
 
 def program() -> bytes:
-    """A zip that Python runs; the same bytes each time. Stored: it is smaller when it is compressed as a whole."""
+    """A zip that Python runs; the same bytes each time. Stored without compression: the whole is compressed later."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as zipped:
         parts = {f"dyntrain/{package}__init__.py": "" for package in PACKAGES}
@@ -74,7 +74,9 @@ def program() -> bytes:
 
 
 def user_data(name: str, run: str, bucket: str, region: str, max_hours: float) -> str:
-    """Below EC2's limit. It holds no setting of the person's: whoever may describe instances may read it."""
+    """The script, below EC2's size limit. It holds no setting of the person's: whoever may describe instances may read
+    it.
+    """
     arguments = shlex.join([f"--name={name}", f"--run={run}", f"--bucket={bucket}", f"--region={region}"])
     seconds = int(max_hours * 3600) + 3600
     script = _SCRIPT.format(mark=MARK, arguments=arguments, seconds=seconds, minutes=seconds // 60, unpack=_UNPACK)
@@ -88,7 +90,7 @@ def _packed() -> str:
 
 def program_of(text: str) -> tuple[bytes, list[str]] | None:
     """The program inside a job's user data, and its arguments; None for any other user data."""
-    found = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
-    if found is None:
+    match = re.match(rf"#!/bin/bash\n{MARK}(.*)\n", text)
+    if match is None:
         return None
-    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(found[1])
+    return zlib.decompress(base64.b85decode(text.rstrip("\n").rpartition("\n#")[2])), shlex.split(match[1])

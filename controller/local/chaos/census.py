@@ -1,4 +1,4 @@
-"""Which processes of ours run on this host for one cloud, and of which kind each is: from /proc."""
+"""The processes of one cloud on this host, by kind, from /proc."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _KINDS: tuple[tuple[str, Victim | None], ...] = (
 
 
 def kind_of(words: list[str]) -> Victim | None:
-    """By the arguments of the process; None for one that is not to be hit."""
+    """The kind of a process by its arguments; None for one that faults must not hit."""
     return next((kind for part, kind in _KINDS if any(part in word for word in words)), None)
 
 
 def processes(root: int) -> dict[Victim, list[int]]:
     """The descendants of `root` by kind, in order of their ids. Zombies have no command line and are left out."""
-    found: dict[Victim, list[int]] = {kind: [] for kind in Victim}
+    victims: dict[Victim, list[int]] = {kind: [] for kind in Victim}
     for pid in sorted(descendants(root)):
         kind = kind_of(_words(pid))
         if kind is not None:
-            found[kind].append(pid)
-    return found
+            victims[kind].append(pid)
+    return victims
 
 
 def strays(endpoint: str) -> list[str]:
-    """`pid command` of each process that was given the cloud's endpoint: everything the cloud starts is, and passes it
-    on.
+    """`pid command` of each process with the cloud's endpoint in its environment: everything that the cloud starts has
+    it.
     """
     return [f"{pid} {' '.join(_words(pid))}"[:200] for pid in with_environment(f"AWS_ENDPOINT_URL={endpoint}")]
 

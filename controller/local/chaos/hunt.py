@@ -1,5 +1,5 @@
-"""The fault hunt: the whole system, but for moto, under faults and people's changes; then quiet, and everything must
-become as wished.
+"""The fault hunt: the whole system, except moto, under faults and people's changes; then quiet, in which everything
+must become as wished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dyntrain.controller.local.chaos import census
 from dyntrain.controller.local.chaos.last_words import last_words
 from dyntrain.controller.local.chaos.people import People
 from dyntrain.controller.local.chaos.plan import changes, faults, stretched
-from dyntrain.controller.local.chaos.standstill import Standstill, told_of
+from dyntrain.controller.local.chaos.standstill import Standstill, stall_report
 from dyntrain.controller.local.chaos.storm import Storm
 from dyntrain.controller.local.chaos.verdict import Seen, Verdict, judge, last_cool_down, problems, report
 from dyntrain.controller.local.chaos.volume import HangingVolume, VolumeUnavailable
@@ -41,21 +41,21 @@ QUIET_SECONDS = (
     240.0  # for everything to become as wished once the faults have ended, and the cool-downs that they brought
 )
 LOOK_SECONDS = 1.5
-CALM_LOOKS = 3  # so many looks in a row must find it so
+CALM_LOOKS = 3  # this many looks in a row must agree
 RESYNC_SECONDS = 5.0
 # A hunt's people untag machines before they report, more of them than a handful, and answer no alarm.
 POLICY = {"resync_seconds": RESYNC_SECONDS, "hold_endings": False}
 LEAST_SECONDS = 60.0
 PULSE_SECONDS = 0.2
-TOLD_SECONDS = 30.0  # a stall as long as this is told when it ends
+TOLD_SECONDS = 30.0  # a stall this long is reported when it ends
 
 
 class NeverStarted(LocalCloudError):
-    """The job did not make a first step, before any fault."""
+    """Raised when the job did not make a first step, before any fault."""
 
 
 class Pulse:
-    """The times without a line in any worker's ledger: each writes one before every step."""
+    """The times at which no worker's ledger grew: each worker writes a line before every step."""
 
     def __init__(self, mount: Path, tell: Callable[[str], None]) -> None:
         self._mount, self._tell = mount, tell
@@ -69,7 +69,7 @@ class Pulse:
         self._thread.start()
 
     def stop(self) -> list[Standstill]:
-        """All of them, the one that lasts included."""
+        """Stop, and return all such times, including the present one."""
         self._stop.set()
         self._thread.join(10.0)
         return [*self._stalls, Standstill(self._grew, time.time())] if self._grew else []
@@ -90,14 +90,14 @@ class Pulse:
 
 
 class Watch:
-    """Reads how things are, as a person would: through the AWS API, `dyntrain status` and the job's files."""
+    """Read the state as a person would: through the AWS API, `dyntrain status` and the job's files."""
 
     def __init__(self, cloud: Cloud, cluster: Cluster, mount: Path) -> None:
         self._cloud, self._cluster, self._mount = cloud, cluster, mount
         self._ec2, self._autoscaling = cloud.client("ec2"), cloud.client("autoscaling")
 
     def look(self) -> Seen:
-        """Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
+        """Read everything. Raises BotoCoreError or ClientError, and RuntimeError when `dyntrain status` fails."""
         pages = self._ec2.get_paginator("describe_instances").paginate(
             Filters=[{"Name": f"tag:{OWNER_TAG}", "Values": [self._cluster.name]}]
         )
@@ -121,16 +121,16 @@ class Watch:
 
     def _status(self) -> dict[str, Any]:
         command = (sys.executable, "-m", "dyntrain", "status", "--cluster", self._cluster.name, "--json", "--gone")
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=self._cloud.client_environment, capture_output=True, text=True, timeout=60, check=False
         )
-        if done.returncode:
-            raise RuntimeError(f"dyntrain status: {done.stderr.strip()}")
-        found: dict[str, Any] = json.loads(done.stdout)["clusters"][0]
-        return found
+        if process.returncode:
+            raise RuntimeError(f"dyntrain status: {process.stderr.strip()}")
+        status: dict[str, Any] = json.loads(process.stdout)["clusters"][0]
+        return status
 
     def accuracy(self) -> float | None:
-        """Of the last epoch that ended."""
+        """The accuracy of the last epoch that ended."""
         ends = self._epochs()
         return ends[-1].metrics.get("val_accuracy") if ends else None
 
@@ -142,7 +142,7 @@ class Watch:
         return [event for event in self.events() if isinstance(event, Segment) and not event.end.offset]
 
     def events(self) -> list[Event]:
-        """Of the job, as far as they were told."""
+        """The job's events so far."""
         return list(read_events(self._folder().events))
 
     def cooling(self, now: float) -> float:
@@ -150,7 +150,7 @@ class Watch:
         return max(0.0, last_cool_down(self.events()) - now)
 
     def samples(self) -> tuple[int | None, int | None]:
-        """Lost and doubled; None without a ledger."""
+        """Samples lost and doubled; None without a ledger."""
         try:
             audit = audit_directory(self._folder().ledger)
         except (OSError, ValueError):
@@ -170,17 +170,16 @@ def run_chaos(
     namespaces: bool,
     engine: str = "pslite",
 ) -> int:
-    """Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError when there is
-    nothing to disturb.
-
-    `namespaces`: machines are hosts with links of their own, which are cut and slowed, and the volume hangs, too.
+    """Run a hunt. Exit code 0 when everything became as wished. Writes the report in any case. Raises LocalCloudError
+    when there is nothing to disturb. `namespaces`: machines are hosts with links of their own, which are cut and
+    slowed, and the volume hangs, too.
     """
     began = time.monotonic()
 
     def tell(line: str) -> None:
         print(f"{time.monotonic() - began:7.1f}  {line}", flush=True)
 
-    # before anything of ours runs; a minute of the plan is left in any case
+    # before anything of ours runs; at least a minute of the plan remains
     others = min(slowness(), max(1.0, duration / LEAST_SECONDS))
     if others > 1.0:
         tell(f"faults come {others:.1f} times as rarely as planned: this host is busy with other things")
@@ -197,19 +196,19 @@ def run_chaos(
             if volume is not None:
                 volume.close(keep=directory is not None)
     written = report(
-        seed, time.monotonic() - began, storm.counts, people.made, verdict, census.strays(cloud.endpoint), job
+        seed, time.monotonic() - began, storm.counts, people.change_count, verdict, census.strays(cloud.endpoint), job
     )
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(written, indent=2) + "\n")
     print(json.dumps(written, indent=2))
-    found = problems(written)
-    for problem in found:
+    lines = problems(written)
+    for problem in lines:
         print(f"PROBLEM: {problem}")
-    return 1 if found else 0
+    return 1 if lines else 0
 
 
 def _volume(cloud: Cloud, tell: Callable[[str], None]) -> HangingVolume | None:
-    """In the place of the folder that stands for the shared volume, before anything is in it."""
+    """Mount a hanging volume in place of the shared folder, before anything is in it."""
     volume = HangingVolume(cloud.state_dir / "shared")
     try:
         volume.make()
@@ -231,8 +230,8 @@ def _hunt(
     mount = cloud.state_dir / "shared"
     write_prepare_script(mount)
     command = digits_command(EPOCHS, "--batch-size", "100")
-    given = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
-    cluster = create_stack(cloud, CLUSTER, command, given, POLICY)
+    parameters = {"SegmentSteps": "5", "NodeFields": f'"engine": "{engine}"'}
+    cluster = create_stack(cloud, CLUSTER, command, parameters, POLICY)
     pulse, watch, storm = (
         Pulse(mount, tell),
         Watch(cloud, cluster, mount),
@@ -271,7 +270,7 @@ def _hunt(
         "samples_lost": lost,
         "samples_doubled": doubled,
         "final_accuracy": watch.accuracy(),
-        **told_of(stalls, watch.events(), faults_ended),
+        **stall_report(stalls, watch.events(), faults_ended),
     }
     return storm, people, verdict, job
 
@@ -284,7 +283,7 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
     until = Deadline(patience, headroom=1.0)
     if patience > QUIET_SECONDS:
         tell(f"a node that failed too often cools down for {patience - QUIET_SECONDS:.0f} s more")
-    calm, epochs, told = 0, watch.epochs(), ""
+    calm, epochs, shown = 0, watch.epochs(), ""
     while True:
         try:
             verdict = judge(watch.look(), people.wishes)
@@ -299,7 +298,7 @@ def _settle(watch: Watch, people: People, tell: Callable[[str], None]) -> Verdic
                     f"the training does not go on: {watch.epochs() - epochs} epochs in {patience:.0f} s"
                 )
             return verdict
-        if (line := "; ".join(verdict.stuck)) != told:
+        if (line := "; ".join(verdict.stuck)) != shown:
             tell(f"not yet: {line}" if line else "as wished; does it stay so?")
-            told = line
+            shown = line
         time.sleep(LOOK_SECONDS)

@@ -1,4 +1,6 @@
-"""What was said last before a hunt ended badly: the files go with the cloud, and no hunt can be repeated exactly."""
+"""The last log lines before a failed hunt: the files are deleted with the cloud, and no hunt can be repeated
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ GRAVE = {"WARNING", "ERROR", "CRITICAL"}
 
 
 def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
-    """Of each machine that a problem names, of every coordinator, and what the controller's handlers warned of."""
-    told = "\n".join(problems)
+    """Log lines of each machine that a problem names, of every coordinator, and warnings of the controller's
+    handlers.
+    """
+    text = "\n".join(problems)
     for machine in sorted((state_dir / "machines").glob("*")):
-        wanted = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
-        for pattern in wanted if machine.name in told else wanted[-1:]:
+        patterns = ("node.log", "worker.log", "prepare-*.log", "coordinator.log")
+        for pattern in patterns if machine.name in text else patterns[-1:]:
             for log in sorted((machine / LOGS).glob(pattern)):
                 yield from _words(f"{log.name} of {machine.name}", tail(log))
     for log in sorted((state_dir / "logs").glob("handler-*.log")):
@@ -26,7 +30,7 @@ def last_words(state_dir: Path, problems: Iterable[str]) -> Iterator[str]:
 
 
 def tail(log: Path, lines: int = TAIL) -> list[str]:
-    """0 lines: all of the file's last BYTES."""
+    """The last lines of the file; with `lines` 0 all of its last BYTES."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - BYTES))

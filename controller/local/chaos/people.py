@@ -1,5 +1,5 @@
-"""The people of the fault hunt: they launch, tag, untag and resize through the AWS API, and remember what they last
-asked for.
+"""Simulated people of the fault hunt: they launch, tag, untag and resize through the AWS API, and remember their last
+wishes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dyntrain.controller.contract.elastic_tag import ELASTIC_TAG
 from dyntrain.controller.local.chaos.plan import Change, Wish
 from dyntrain.controller.local.stack import Cluster
 
-MOST_BY_HAND = 3  # launched by hand and wanted at the same time: each trains on one of this machine's cores
+MOST_BY_HAND = 3  # hand-launched instances at a time: each trains on one of this machine's cores
 JOIN_SECONDS = 60.0
 
 
 @dataclass
 class Wishes:
-    """`by_hand` says of each instance launched by hand whether it is wanted, `hesitated` which were ever untagged;
-    `capacity` is the group's.
+    """The present wishes. `by_hand` says of each instance launched by hand whether it is wanted, `hesitated` which were
+    ever untagged; `capacity` is the group's.
     """
 
     by_hand: dict[str, bool] = field(default_factory=dict)
@@ -31,8 +31,8 @@ class Wishes:
 
 
 class People:
-    """Carries the changes out at their times on a thread of its own. A change that AWS refused, or that nothing fits,
-    was not made.
+    """Carry out the changes at their times on a thread of its own. A change that AWS refused, or that nothing fits,
+    does not count.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class People:
         self._stop = threading.Event()
         self._thread = threading.Thread(daemon=True)
         self.wishes = Wishes()
-        self.made = 0
+        self.change_count = 0
 
     def start(self, changes: Sequence[Change]) -> None:
         self._thread = threading.Thread(target=self._run, args=(changes, time.monotonic()), name="people", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Waits for the changes that are due by now; later ones are not made."""
+        """Wait for the changes that are due by now; later ones are dropped."""
         self._stop.set()
         self._thread.join(JOIN_SECONDS)
 
@@ -70,7 +70,7 @@ class People:
                 self._tell(f"{change.wish} was refused: {error}")
                 continue
             if done:
-                self.made += 1
+                self.change_count += 1
                 self._tell(f"people: {change.wish} {done}")
 
     def _make(self, change: Change) -> str:
@@ -117,7 +117,7 @@ class People:
         return f"{self._cluster.group} {size}"
 
     def leave(self) -> None:
-        """The last thing they ask for: nobody but the base nodes."""
+        """Ask that all leave except the base nodes: the last change."""
         self._resize(0)
         for instance in [one for one, wanted in self.wishes.by_hand.items() if wanted]:
             self._ec2.delete_tags(Resources=[instance], Tags=[{"Key": ELASTIC_TAG.of(self._cluster.name)}])

@@ -1,4 +1,6 @@
-"""Which faults happen when, and what people change meanwhile: a pure function of the seed and the duration."""
+"""The plan of a hunt: which faults happen when, and what people change. A pure function of the seed and the
+duration.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SERVICES = ("ec2", "autoscaling", "ssm", "dynamodb", "events")
 
 
 class Victim(StrEnum):
-    """A kind of process of ours."""
+    """A kind of process that faults hit."""
 
     HANDLER = "handler"
     BOOTSTRAP = "bootstrap"
@@ -31,7 +33,7 @@ class Victim(StrEnum):
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL. `pick`, from 0 to 1, chooses among the processes of that kind that there are then."""
+    """A SIGKILL. `pick`, from 0 to 1, chooses among the processes of that kind."""
 
     at: float
     victim: Victim
@@ -40,7 +42,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Freeze:
-    """SIGSTOP, and SIGCONT after `seconds`."""
+    """A SIGSTOP, and SIGCONT after `seconds`."""
 
     at: float
     victim: Victim
@@ -50,7 +52,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class Throttle:
-    """`fraction` of the calls to `service` are refused for `seconds`."""
+    """A time of `seconds` in which `fraction` of the calls to `service` are refused."""
 
     at: float
     service: str
@@ -60,7 +62,7 @@ class Throttle:
 
 @dataclass(frozen=True)
 class Cut:
-    """The link of a host is down for `seconds`. `pick` as in Kill."""
+    """A time of `seconds` in which the link of a host is down. `pick` as in Kill."""
 
     at: float
     pick: float
@@ -69,7 +71,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Slow:
-    """The link of a host carries so many `megabits` a second for `seconds`. `pick` as in Kill."""
+    """A time of `seconds` in which the link of a host carries only `megabits` a second. `pick` as in Kill."""
 
     at: float
     pick: float
@@ -79,7 +81,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class Stall:
-    """Whoever writes to the shared volume waits, for `seconds`."""
+    """A time of `seconds` in which writers to the shared volume wait."""
 
     at: float
     seconds: float
@@ -119,8 +121,8 @@ WISHES = ((Wish.LAUNCH, 3), (Wish.UNTAG, 3), (Wish.RETAG, 1), (Wish.CAPACITY, 3)
 
 
 def faults(seed: int, duration: float, links: bool = False, volume: bool = False) -> tuple[Fault, ...]:
-    """In order of time, from 0 to `duration` seconds. `links`: some are cut or slow too; `volume`: it hangs now and
-    then; the other faults are the same as without.
+    """The faults in order of time, from 0 to `duration` seconds. `links`: some cut or slow links; `volume`: it hangs
+    now and then; the other faults are the same as without.
     """
     chance = random.Random(f"faults {seed}")
 
@@ -152,7 +154,7 @@ def faults(seed: int, duration: float, links: bool = False, volume: bool = False
 
 
 def changes(seed: int, duration: float, largest: int) -> tuple[Change, ...]:
-    """In order of time; capacities are from 0 to `largest`."""
+    """The changes in order of time; capacities are from 0 to `largest`."""
     chance = random.Random(f"changes {seed}")
 
     def change(at: float) -> Change:
@@ -165,8 +167,8 @@ P = TypeVar("P", bound=Fault | Change)
 
 
 def stretched(planned: Sequence[P], factor: float, duration: float) -> tuple[P, ...]:
-    """For a host on which everything takes `factor` times as long: at the plan's own pace no worker would come to its
-    first step between two faults, and the job would be right to give up. What no longer fits is left out.
+    """The plan for a host on which everything takes `factor` times as long: at the plan's own pace no worker would
+    reach its first step between two faults, and the job would be right to give up. Faults after the end are dropped.
     """
     return tuple(replace(one, at=one.at * factor) for one in planned if one.at * factor < duration)
 
@@ -181,7 +183,7 @@ def _times(chance: random.Random, duration: float, mean: float) -> list[float]:
 
 
 def _skewed(chance: random.Random, most: float) -> float:
-    """Mostly short, sometimes close to `most` seconds."""
+    """Random seconds: mostly short, sometimes close to `most`."""
     return 0.5 + (most - 0.5) * chance.random() ** 2
 
 

@@ -1,4 +1,4 @@
-"""What a time without any step was made of: pure, from the job's events."""
+"""The causes of a time without any step, from the job's events. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAST = "first_step"
 
 @dataclass(frozen=True)
 class Standstill:
-    """From the last step before to the first one after: seconds since the epoch."""
+    """A time without steps, from the last one before to the first one after: seconds since the epoch."""
 
     began: float
     ended: float
@@ -43,33 +43,33 @@ class Standstill:
         return self.ended - self.began
 
     def after(self, moment: float) -> float:
-        """Seconds of it that lie after the moment."""
+        """The seconds of it after the moment."""
         return max(0.0, self.ended - max(self.began, moment))
 
 
-def parts(still: Standstill, told: Iterable[Event]) -> dict[str, float]:
-    """Seconds, summed by what was waited for: `starts` of processes and connections; `patience`, until somebody was
-    given up or the coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
+def parts(still: Standstill, events: Iterable[Event]) -> dict[str, float]:
+    """Seconds by cause: `starts` of processes and connections; `patience`, until somebody was given up or the
+    coordinator had decided; `cool_down`; `coordinator`, until one was back; `formation`; `first_step`.
     """
-    found: dict[str, float] = {}
+    seconds_by_kind: dict[str, float] = {}
     at = still.began
-    for event in sorted(told, key=lambda event: event.at):
+    for event in sorted(events, key=lambda event: event.at):
         kind = _WAITED_FOR.get(type(event))
         if kind is not None and at <= event.at <= still.ended:
-            found[kind] = found.get(kind, 0.0) + event.at - at
+            seconds_by_kind[kind] = seconds_by_kind.get(kind, 0.0) + event.at - at
             at = event.at
-    found[LAST] = still.ended - at
-    return {kind: round(seconds, 1) for kind, seconds in found.items() if seconds >= 0.05}
+    seconds_by_kind[LAST] = still.ended - at
+    return {kind: round(seconds, 1) for kind, seconds in seconds_by_kind.items() if seconds >= 0.05}
 
 
-def told_of(times: Iterable[Standstill], told: Iterable[Event], faults_ended: float) -> dict[str, Any]:
-    """The report's lines: of the longest stall, and how long any lasted after the last fault."""
-    known = list(times)
-    longest = max(known, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
+def stall_report(times: Iterable[Standstill], events: Iterable[Event], faults_ended: float) -> dict[str, Any]:
+    """The report's lines: the longest stall, and the longest after the last fault."""
+    stalls = list(times)
+    longest = max(stalls, key=lambda still: still.seconds, default=Standstill(0.0, 0.0))
     return {
         "longest_stall_seconds": round(longest.seconds, 1),
-        "longest_stall_parts": parts(longest, told) if known else {},
+        "longest_stall_parts": parts(longest, events) if stalls else {},
         "longest_stall_after_faults_seconds": round(
-            max((still.after(faults_ended) for still in known), default=0.0), 1
+            max((still.after(faults_ended) for still in stalls), default=0.0), 1
         ),
     }

@@ -1,4 +1,4 @@
-"""Carries out the planned faults of a fault hunt on the processes and the cloud that there are."""
+"""Apply the planned faults of a hunt to the existing processes and the cloud."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Undo = tuple[float, Callable[[], None]]  # seconds from now, and what to do then
 
 
 class Links(Protocol):
-    """Of the machines, by host. Each call says whether it did it: a host may be gone."""
+    """Links of the machines, by host. Each call returns whether it took effect: a host may be gone."""
 
     @property
     def hosts(self) -> list[str]: ...
@@ -38,7 +38,7 @@ class Links(Protocol):
 
 
 class Volume(Protocol):
-    """That all machines share."""
+    """The volume that all machines share."""
 
     def hang(self, seconds: float) -> bool: ...
 
@@ -46,9 +46,8 @@ class Volume(Protocol):
 
 
 class Storm:
-    """Acts on the processes below this one, on the links of `network` and on the `volume`, if there are any.
-
-    `counts` is what was really done, by kind; what found no victim is not in it.
+    """Faults on the processes below this one, on the links of `network` and on the `volume`, if there are any. `counts`
+    is what took effect, by kind; faults without a victim do not count.
     """
 
     def __init__(
@@ -69,7 +68,9 @@ class Storm:
         return self._struck + self._disturbance.counts
 
     def run(self, planned: Sequence[Fault], duration: float) -> None:
-        """Blocks for `duration` seconds. Events are in disorder all the time; `end` puts everything right."""
+        """Apply the faults; blocks for `duration` seconds. Events are in disorder all the time; `end` restores
+        everything.
+        """
         self._disturbance.set(DISORDER)
         began, number = time.monotonic(), itertools.count()
         due: list[tuple[float, int, Callable[[], Undo | None]]] = [
@@ -85,7 +86,7 @@ class Storm:
         time.sleep(max(0.0, began + duration - time.monotonic()))
 
     def end(self) -> None:
-        """No fault lasts longer. Safe to call twice."""
+        """End all faults. Safe to call twice."""
         self._disturbance.set(Disorder())
         for pid in sorted(self._frozen):
             self._thaw(pid)
@@ -133,14 +134,16 @@ class Storm:
         if self._volume is not None and self._volume.go_on():
             self._tell("the volume goes on")
 
-    def _hit(self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, told: str) -> str | None:
-        """A host whose link is not `hit` in this way already."""
+    def _hit(
+        self, pick: float, hit: set[str], act: Callable[[Links, str], bool], kind: str, sentence: str
+    ) -> str | None:
+        """Disturb a host whose link is not `hit` in this way already; return it."""
         among = [] if self._network is None else sorted(set(self._network.hosts) - hit)
         if self._network is None or not among or not act(self._network, host := among[int(pick * len(among))]):
             return None
         hit.add(host)
         self._struck[kind] += 1
-        self._tell(f"fault: {host} {told}")
+        self._tell(f"fault: {host} {sentence}")
         return host
 
     def _speed_up(self, host: str) -> None:

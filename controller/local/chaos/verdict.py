@@ -1,4 +1,4 @@
-"""Whether everything is as people wished: pure, from what was read."""
+"""Whether everything is as people wished, from what was read. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SETTLED = ("", "REMOVED", "PREPARE_FAILED")  # what the tag of an instance that 
 
 @dataclass(frozen=True)
 class Seen:
-    """`states` and `tags` by instance: its true state, and what its status tag says ("" without). `grouped`: members of
-    the group and their phase. `nodes`: status and reason of each that the controller knows.
+    """What was read. `states` and `tags` by instance: its true state, and its status tag ("" without). `grouped`:
+    members of the group and their phase. `nodes`: status and reason of each that the controller knows.
     """
 
     states: Mapping[str, str]
@@ -33,7 +33,7 @@ class Seen:
 
 @dataclass
 class Verdict:
-    """`stuck`: what is not as wished. `unwanted`: instances that nobody wants and that still run."""
+    """The differences. `stuck`: what is not as wished. `unwanted`: instances that nobody wants and that still run."""
 
     stuck: list[str] = field(default_factory=list)
     unwanted: list[str] = field(default_factory=list)
@@ -43,44 +43,45 @@ class Verdict:
         return not self.stuck and not self.unwanted
 
 
-def judge(seen: Seen, wishes: Wishes) -> Verdict:
+def judge(world: Seen, wishes: Wishes) -> Verdict:
     verdict = Verdict()
-    if seen.job != "running":
-        verdict.stuck.append(f"the job is {seen.job or 'silent'}")
-    if seen.capacity != wishes.capacity:
-        verdict.stuck.append(f"the group's desired capacity is {seen.capacity}, people asked for {wishes.capacity}")
-    if len(seen.grouped) != wishes.capacity:
+    if world.job != "running":
+        verdict.stuck.append(f"the job is {world.job or 'silent'}")
+    if world.capacity != wishes.capacity:
+        verdict.stuck.append(f"the group's desired capacity is {world.capacity}, people asked for {wishes.capacity}")
+    if len(world.grouped) != wishes.capacity:
+        names = _listed(world.grouped)
         verdict.stuck.append(
-            f"the group has {len(seen.grouped)} instances ({_listed(seen.grouped)}), people asked for {wishes.capacity}"
+            f"the group has {len(world.grouped)} instances ({names}), people asked for {wishes.capacity}"
         )
-    for instance in sorted(seen.states):
-        if instance in seen.base or instance in seen.grouped or wishes.by_hand.get(instance):
-            _wanted(instance, seen, wishes, verdict)
+    for instance in sorted(world.states):
+        if instance in world.base or instance in world.grouped or wishes.by_hand.get(instance):
+            _wanted(instance, world, wishes, verdict)
         else:
-            _unwanted(instance, seen, verdict)
+            _unwanted(instance, world, verdict)
     return verdict
 
 
-def _wanted(instance: str, seen: Seen, wishes: Wishes, verdict: Verdict) -> None:
-    state = seen.states[instance]
+def _wanted(instance: str, world: Seen, wishes: Wishes, verdict: Verdict) -> None:
+    state = world.states[instance]
     if state != "running":
-        if instance not in wishes.hesitated:  # else its termination was ordered before it was tagged again
+        if instance not in wishes.hesitated:  # otherwise its termination was ordered before it was tagged again
             verdict.stuck.append(f"{instance} is wanted and {state}")
         return
-    if seen.nodes.get(instance, ("", ""))[0] != "ADDED":
-        verdict.stuck.append(f"{instance} is wanted and {seen.status(instance)}")
-    elif instance not in seen.base and seen.tags.get(instance) != "ADDED":  # base nodes carry no status tag
-        verdict.stuck.append(f"{instance} is ADDED, its tag says {seen.tags.get(instance) or 'nothing'}")
-    if instance in seen.grouped and seen.grouped[instance] != "InService":
-        verdict.stuck.append(f"{instance} is {seen.grouped[instance]} in its group")
+    if world.nodes.get(instance, ("", ""))[0] != "ADDED":
+        verdict.stuck.append(f"{instance} is wanted and {world.status(instance)}")
+    elif instance not in world.base and world.tags.get(instance) != "ADDED":  # base nodes carry no status tag
+        verdict.stuck.append(f"{instance} is ADDED, its tag says {world.tags.get(instance) or 'nothing'}")
+    if instance in world.grouped and world.grouped[instance] != "InService":
+        verdict.stuck.append(f"{instance} is {world.grouped[instance]} in its group")
 
 
-def _unwanted(instance: str, seen: Seen, verdict: Verdict) -> None:
-    if seen.states[instance] != "terminated":
+def _unwanted(instance: str, world: Seen, verdict: Verdict) -> None:
+    if world.states[instance] != "terminated":
         verdict.unwanted.append(instance)
-        verdict.stuck.append(f"{instance} is not wanted and {seen.states[instance]}, {seen.status(instance)}")
-    elif seen.tags.get(instance, "") not in SETTLED:
-        verdict.stuck.append(f"{instance} is terminated, its tag says {seen.tags[instance]}")
+        verdict.stuck.append(f"{instance} is not wanted and {world.states[instance]}, {world.status(instance)}")
+    elif world.tags.get(instance, "") not in SETTLED:
+        verdict.stuck.append(f"{instance} is terminated, its tag says {world.tags[instance]}")
 
 
 def _listed(phases: Mapping[str, str]) -> str:
@@ -88,7 +89,7 @@ def _listed(phases: Mapping[str, str]) -> str:
 
 
 def last_cool_down(events: Iterable[Event]) -> float:
-    """When the last of the cool-downs ends that the job's events tell of; 0.0 when all are over."""
+    """When the last cool-down in the job's events ends; 0.0 when all are over."""
     ends: dict[str, float] = {}
     for event in events:
         if isinstance(event, CoolingDown):
@@ -107,7 +108,7 @@ def report(
     strays: list[str],
     job: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is written. `job`: samples_lost, samples_doubled, final_accuracy, and of stalls (`standstill.told_of`)."""
+    """The report. `job`: samples_lost, samples_doubled, final_accuracy, and the keys of `standstill.stall_report`."""
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -123,12 +124,12 @@ def report(
 
 
 def problems(written: Mapping[str, Any]) -> list[str]:
-    """One line for each thing that a clean run does not have."""
-    found = [f"stuck: {line}" for line in written["stuck"]] + [f"left over: {line}" for line in written["orphans"]]
+    """One line for each problem; a clean run has none."""
+    lines = [f"stuck: {line}" for line in written["stuck"]] + [f"left over: {line}" for line in written["orphans"]]
     if written["samples_lost"] is None:
-        found.append("there is no ledger to audit")
+        lines.append("there is no ledger to audit")
     elif written["samples_lost"] or written["samples_doubled"]:
-        found.append(f"{written['samples_lost']} samples lost, {written['samples_doubled']} doubled")
+        lines.append(f"{written['samples_lost']} samples lost, {written['samples_doubled']} doubled")
     if written["final_accuracy"] is None or written["final_accuracy"] < GOOD_ACCURACY:
-        found.append(f"the accuracy is {written['final_accuracy']}, below {GOOD_ACCURACY}")
-    return found
+        lines.append(f"the accuracy is {written['final_accuracy']}, below {GOOD_ACCURACY}")
+    return lines

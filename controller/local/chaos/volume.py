@@ -1,5 +1,6 @@
-"""A volume that hangs on command: a file system of its own in a file, whose writers the kernel lets wait, as those of a
-network file system whose server is away. Linux, root, mkfs.ext4 and util-linux only.
+"""A volume that hangs on command: a file system in a file, whose writers the kernel makes wait, as those of a network
+file system with an unreachable server. Linux, root, mkfs.ext4 and util-linux only. Linux, root, mkfs.ext4 and
+util-linux only.
 
 It must be mounted where nobody outside sees it (`in_a_mount_namespace`): what a killed hunt leaves goes with its last
 process.
@@ -30,18 +31,18 @@ HANG = (
 
 
 class VolumeUnavailable(LocalCloudError):
-    """This host or user cannot make file systems."""
+    """Raised when this host or user cannot create file systems."""
 
 
 def in_a_mount_namespace(arguments: Sequence[str]) -> None:
-    """Starts this program again in one, in the same process, where it is not in one of its own already."""
+    """Restart this program inside a mount namespace, in the same process, unless it is in one already."""
     if not _inside() and shutil.which("unshare"):
         note_inside()
         os.execvp(ALONE[0], [*ALONE, sys.executable, "-m", "dyntrain", *arguments])  # noqa: S606
 
 
 def note_inside() -> None:
-    """That this process is in such a namespace: it was started by `ALONE`, or turns into it now."""
+    """Note that this process is in such a namespace: it was started by `ALONE`, or enters it now."""
     os.environ[INSIDE] = str(os.getpid())
 
 
@@ -50,14 +51,14 @@ def _inside() -> bool:
 
 
 class HangingVolume:
-    """At `mount`, which need not be there. `close` makes it a folder again."""
+    """A volume at `mount`, which need not exist. `close` makes it a folder again."""
 
     def __init__(self, mount: Path) -> None:
         self._mount, self._image = mount, mount.with_suffix(".image")
         self._hangs: subprocess.Popen[bytes] | None = None
 
     def make(self) -> None:
-        """Raises VolumeUnavailable."""
+        """Create and mount it. Raises VolumeUnavailable."""
         if not _inside():
             raise VolumeUnavailable("a volume that hangs wants a mount namespace of its own")
         self._mount.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ class HangingVolume:
         _run("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def hang(self, seconds: float) -> bool:
-        """Whether writers wait from now on, for so long at most; False when they did before, too. Reading goes on."""
+        """Make writers wait, for at most so long; False when they did already. Reading still works."""
         if self._hangs is not None and self._hangs.poll() is None:
             return False
         self.go_on()
@@ -87,7 +88,7 @@ class HangingVolume:
         return False
 
     def go_on(self) -> bool:
-        """Whether it had been told to hang."""
+        """Let writers go on; returns whether the volume was hanging."""
         if self._hangs is None:
             return False
         assert self._hangs.stdin is not None
@@ -100,7 +101,7 @@ class HangingVolume:
         return True
 
     def close(self, keep: bool = False) -> None:
-        """`keep`: what is in it is in the folder afterwards."""
+        """Unmount. `keep`: the folder has the content afterwards."""
         self.go_on()
         aside = self._mount.with_suffix(".kept")
         if keep:
@@ -119,5 +120,5 @@ def _run(*command: str) -> None:
     except FileNotFoundError as error:
         raise VolumeUnavailable(f"{command[0]} is not there (packages e2fsprogs, mount)") from error
     except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(said).split())}") from error
+        output = getattr(error, "stderr", "") or str(error)
+        raise VolumeUnavailable(f"{' '.join(command)}: {' '.join(str(output).split())}") from error

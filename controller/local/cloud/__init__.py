@@ -1,1 +1,1 @@
-"""EC2, Auto Scaling and the rest as the API shows them: moto, and what it lacks."""
+"""EC2, Auto Scaling and other services as their APIs show them: moto, and what it lacks."""

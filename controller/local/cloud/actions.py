@@ -1,5 +1,5 @@
-"""Auto Scaling calls that the cloud answers itself: those that moto lacks, and the one that must go through the
-lifecycle hooks.
+"""Auto Scaling calls that the cloud answers itself: those that moto lacks, and the one that must respect lifecycle
+hooks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dyntrain.controller.local.events import timestamp
 
 
 def own_action(groups: Groups, call: Call) -> Answer | None:
-    """None when moto shall answer. Raises ApiError."""
+    """The cloud's own answer; None when moto should answer. Raises ApiError."""
     if call.service != "autoscaling":
         return None
     if call.action == "CompleteLifecycleAction":

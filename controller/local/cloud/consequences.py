@@ -1,4 +1,4 @@
-"""What follows from a call that moto has answered: machines boot and shut down, groups act, events are published."""
+"""Effects of a call that moto has answered: machines boot and shut down, groups act, events are published."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRITES = frozenset(
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was so before the call. `form`: the call as moto shall see it, when not as it came."""
+    """The state before the call. `form`: the changed call for moto, if it differs."""
 
     tags: Snapshot
     form: dict[str, str] | None = None
@@ -81,7 +81,7 @@ class Consequences:
         return Prepared({})
 
     def after(self, call: Call, prepared: Prepared, answer: Answer) -> Answer:
-        """The answer to give; called only when moto took the call."""
+        """Apply the effects and return the answer; called only when moto accepted the call."""
         if call.service == "ec2":
             return self._ec2(call, prepared, answer)
         if call.service == "autoscaling":
@@ -119,7 +119,7 @@ class Consequences:
         return answer
 
     def _run_instances(self, answer: Answer) -> Answer:
-        """moto says running, with an address of its own; the answer must say what describe calls will say."""
+        """Correct the answer: moto says running, with an address of its own; it must match later describe calls."""
         text = answer.body.decode()
         ids = re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", text)
         for instance_id in dict.fromkeys(ids):
@@ -149,7 +149,7 @@ class Consequences:
             self._groups.reconcile()
 
     def _put_events(self, call: Call, answer: Answer) -> None:
-        """Each entry that moto accepted, with the id that it gave."""
+        """Publish each entry that moto accepted, with the id that it gave."""
         results = json.loads(answer.body)["Entries"]
         for entry, result in zip(call.document["Entries"], results, strict=True):
             if "EventId" in result and entry.get("EventBusName", "default").rpartition("/")[2] == "default":

@@ -61,7 +61,7 @@ PACKAGED_APP = Path(__file__).resolve().parents[1] / "app"
 
 class _QuietHandler(MotoRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Silent: the trace has what matters."""
+        """Log nothing: the trace has what matters."""
 
 
 class Cloud:
@@ -117,7 +117,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which any AWS client talks to this cloud."""
+        """Variables for any AWS client to reach this cloud."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "local",
@@ -127,7 +127,7 @@ class Cloud:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """For a program that a person runs: this process's variables, with every AWS setting replaced by this
+        """Variables for a program that a person runs: this process's, with every AWS setting replaced by this
         cloud's.
         """
         return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | self.environment
@@ -139,8 +139,8 @@ class Cloud:
 
     @property
     def identity_keys(self) -> str:
-        """What verifies the identity documents of this cloud's instances; AWS publishes a certificate for each region
-        instead.
+        """Keys that verify the identity documents of this cloud's instances; AWS publishes a certificate for each
+        region instead.
         """
         return self.signer.public_key
 
@@ -158,11 +158,11 @@ class Cloud:
         return None if machine is None else machine.pid
 
     def instance_state(self, instance_id: str) -> InstanceState | None:
-        """The truth, without the lag of describe calls."""
+        """The true state, without the lag of describe calls."""
         return self.instances.state(instance_id)
 
     def interrupt_spot(self, instance_id: str, seconds: float = 120.0) -> None:
-        """EC2 takes the instance back: notice now, termination after `seconds`."""
+        """Interrupt a Spot instance: notice now, termination after `seconds`."""
         self.instances.interrupt(instance_id, seconds)
 
     # ---- life
@@ -201,7 +201,7 @@ class Cloud:
         self.schedule.start(self.rules)
 
     def stop(self) -> None:
-        """Safe to call twice and after a failed start."""
+        """Stop everything. Safe to call twice and after a failed start."""
         self._undo.close()
 
     def _assemble(self) -> None:
@@ -282,7 +282,9 @@ class Cloud:
         self._undo.callback(close)
 
     def _deploy(self) -> None:
-        """The controller's stack, of the template that `make deploy` uses; then Lambda and EventBridge know it."""
+        """Create the controller's stack from the template of `make deploy`, and connect its functions to Lambda and
+        EventBridge.
+        """
         template, stage = packaged(self._app, self._app_directory), self.options.stage
         name = f"dyntrain-{stage}"
         try:
@@ -293,17 +295,17 @@ class Cloud:
                 Parameters=[{"ParameterKey": "Stage", "ParameterValue": stage}],
             )
             parameter = self.client("ssm").get_parameter(Name=stage_parameter(stage, "table"))["Parameter"]
-            found = [parse_function(properties) for properties in stacks.functions(self.account, name)]
+            parsed_functions = [parse_function(properties) for properties in stacks.functions(self.account, name)]
         except (BotoCoreError, ClientError, KeyError) as error:
             raise ResourcesInvalid(
                 f"the controller's stack could not be made: {error!r}; see {self.trace.path}"
             ) from error
         self.table = str(parameter["Value"])
-        self.rules = together(rules for _function, rules in found)
-        self.dead_letters.use({function.name: function.destination for function, _rules in found})
+        self.rules = together(rules for _function, rules in parsed_functions)
+        self.dead_letters.use({function.name: function.destination for function, _rules in parsed_functions})
         # whose keys sign is what the deployer of a region writes into the stage's configuration
         own = {IDENTITY_KEYS: self.signer.public_key, **self.options.handler_environment}
-        self.lambdas.start([function for function, _rules in found], own)
+        self.lambdas.start([function for function, _rules in parsed_functions], own)
 
     def _handler_variables(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}

@@ -1,4 +1,4 @@
-"""The cloud's endpoint: moto's WSGI application with what it lacks answered here, and what it does made to have
+"""The cloud's endpoint: moto's WSGI application, with answers of its own for what moto lacks, and with the calls'
 consequences.
 
 A call goes through: limits that moto lacks, then either an answer of the cloud's own or moto's, then its consequences
@@ -110,10 +110,10 @@ class Front:
             return answer
 
     def _ask_moto(self, environ: Environ, body: bytes) -> Answer:
-        heard: list[Any] = []
+        answer: list[Any] = []
 
         def listen(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
-            heard[:] = [int(status.split()[0]), headers]
+            answer[:] = [int(status.split()[0]), headers]
 
         inner = {
             **environ,
@@ -128,7 +128,7 @@ class Front:
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
-        status, headers = heard
+        status, headers = answer
         kind = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
         rest = tuple((name, value) for name, value in headers if name.lower() not in ("content-type", "content-length"))
         return Answer(status, kind, data, rest)

@@ -1,4 +1,4 @@
-"""Auto Scaling groups that behave: launches and terminations with lifecycle hooks, time-outs, replacement, scale-in.
+"""Auto Scaling groups as in AWS: launches and terminations with lifecycle hooks, time-outs, replacement, scale-in.
 
 moto keeps the groups and answers describe calls; who is in a group, and in which lifecycle state, is written into
 moto's objects from here. All methods hold the account's lock. What to launch and whom to let go is decided in
@@ -31,18 +31,18 @@ TICK_SECONDS = 0.1
 
 
 class QuietGroup(FakeAutoScalingGroup):
-    """moto's group without moto's instant launches and terminations: the number is noted, `Groups` acts on it."""
+    """A group of moto's without its instant launches and terminations: the number is noted, `Groups` acts on it."""
 
     def set_desired_capacity(self, new_capacity: int | None) -> None:
         self.desired_capacity = self.min_size if new_capacity is None else new_capacity
 
     def replace_autoscaling_group_instances(self, count_needed: int, propagated_tags: dict[str, str]) -> None:
-        """Called by moto when a member was terminated from outside."""
+        """Note a member that was terminated from outside; moto calls this."""
 
 
 @dataclass
 class Member:
-    """`ending`: the group has decided that it goes. `replaced`: it goes once another serves in its place."""
+    """A member. `ending`: the group has decided to end it. `replaced`: it ends once another serves in its place."""
 
     instance_id: str
     group: str
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass
 class Launches:
-    """How a group's launches go: after failures in a row the next one waits."""
+    """The state of a group's launches: after failures in a row the next one is delayed."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -92,7 +92,7 @@ class Groups:
     # ---- calls
 
     def reconcile(self) -> None:
-        """After any call that may have changed a group: launch what is missing, let go of what is too many."""
+        """Launch missing members and end surplus ones; after any call that may have changed a group."""
         with self._account.lock:
             for group in list(self._account.autoscaling.autoscaling_groups.values()):
                 group.__class__ = QuietGroup
@@ -109,19 +109,19 @@ class Groups:
                         self._begin_end(self._members[instance_id])
 
     def complete(self, group: str, hook: str, result: Result, token: str | None, instance_id: str | None) -> None:
-        """CompleteLifecycleAction. Raises ApiError for a token or instance that waits for nothing (any more)."""
+        """Handle CompleteLifecycleAction. Raises ApiError for a token or instance without a waiting action."""
         with self._account.lock:
             self._conclude(self._active(group, hook, token, instance_id), result)
 
     def heartbeat(self, group: str, hook: str, token: str | None, instance_id: str | None) -> None:
-        """RecordLifecycleActionHeartbeat; never beyond the global cap. Raises ApiError as `complete` does."""
+        """Handle RecordLifecycleActionHeartbeat; never beyond the global cap. Raises ApiError as `complete` does."""
         with self._account.lock:
             action = self._active(group, hook, token, instance_id)
-            self._members[action.instance_id].actions[hook] = action.heard(self._clock())
+            self._members[action.instance_id].actions[hook] = action.with_heartbeat(self._clock())
 
     def terminate(self, instance_id: str, *, decrement: bool) -> str:
-        """TerminateInstanceInAutoScalingGroup; returns the group's name. Asked again while the instance goes: nothing
-        more happens.
+        """Handle TerminateInstanceInAutoScalingGroup; returns the group's name. Repeated while the instance ends, it
+        has no effect.
         """
         with self._account.lock:
             member = self._members.get(instance_id)
@@ -145,7 +145,7 @@ class Groups:
             return member.group
 
     def hook_put(self, group: str, hook: str) -> None:
-        """Whoever listens is sent a test notification."""
+        """Send a test notification, as AWS does when a hook is put."""
         with self._account.lock:
             stored = self._account.autoscaling.describe_lifecycle_hooks(group)
             put = next(one for one in stored if one.name == hook)
@@ -155,7 +155,7 @@ class Groups:
             )
 
     def end_all(self, instance_ids: list[str]) -> None:
-        """The group was deleted by force: its instances go without hooks."""
+        """End the instances without hooks: the group was deleted by force."""
         with self._account.lock:
             for instance_id in instance_ids:
                 self._members.pop(instance_id, None)
@@ -163,7 +163,7 @@ class Groups:
                 self._instances.terminating(instance_id)
 
     def refuse_launches(self, group: str, messages: list[str]) -> None:
-        """The next launches fail, one a message, as when the zone has no capacity."""
+        """Make the next launches fail, one for each message, as when the zone has no capacity."""
         with self._account.lock:
             self._launches.setdefault(group, Launches()).refusals.extend(messages)
 
@@ -247,7 +247,9 @@ class Groups:
             self.reconcile()
 
     def _lost(self, member: Member) -> None:
-        """Terminated from outside: the group sees that at its next health check, without hooks."""
+        """Handle a member that was terminated from outside: the group sees it at its next health check, without
+        hooks.
+        """
         member.ending = True
         member.actions.clear()
         launches = self._launches[member.group]
@@ -259,13 +261,13 @@ class Groups:
         self, member: Member, transition: events.Transition, waiting: str, proceed: Callable[[Member], None]
     ) -> None:
         stored = self._account.autoscaling.describe_lifecycle_hooks(member.group)
-        wanted = [hook for hook in stored if hook.lifecycle_transition == transition]
-        if not wanted:
+        matching = [hook for hook in stored if hook.lifecycle_transition == transition]
+        if not matching:
             proceed(member)
             return
         group = self._group(member.group)
         self._set_state(member, waiting)
-        for hook in wanted:
+        for hook in matching:
             seconds = float(hook.heartbeat_timeout) * self._options.hook_scale
             action = hooks.begin(
                 str(uuid.uuid4()),
@@ -293,8 +295,8 @@ class Groups:
             )
             if action is not None and named and member.group == group:
                 return action
-        asked = f"token {token}" if token is not None else f"instance ID {instance_id}"
-        raise ApiError("ValidationError", f"No active Lifecycle Action found with {asked}")
+        by = f"token {token}" if token is not None else f"instance ID {instance_id}"
+        raise ApiError("ValidationError", f"No active Lifecycle Action found with {by}")
 
     def _conclude(self, action: LifecycleAction, result: Result) -> None:
         member = self._members[action.instance_id]
@@ -325,7 +327,7 @@ class Groups:
         return self._account.autoscaling.autoscaling_groups[name]
 
     def _serves(self, member: Member) -> bool:
-        """Before it was stopped and started: that is no launch."""
+        """Whether the member was in service before it was stopped and started: that is no launch."""
         states = {state.instance.id: state.lifecycle_state for state in self._group(member.group).instance_states}
         return states.get(member.instance_id) == "InService"
 
@@ -333,7 +335,7 @@ class Groups:
         return {entry["ProcessName"] for entry in self._group(name).suspended_processes}
 
     def _notice(self, group: Any) -> None:
-        """Members that moto attached or detached, and groups that were deleted."""
+        """Handle members that moto attached or detached, and groups that were deleted."""
         ids = {state.instance.id for state in group.instance_states}
         for instance_id in ids - set(self._members):
             member = self._members[instance_id] = Member(instance_id, group.name, next(self._order))

@@ -18,7 +18,7 @@ CAP_HEARTBEATS = 100
 
 @dataclass(frozen=True)
 class LifecycleAction:
-    """One hook that one instance waits for. Times are seconds of the same clock that `now` is of."""
+    """One hook that one instance waits for. Times are seconds of the clock of `now`."""
 
     token: str
     group: str
@@ -32,10 +32,10 @@ class LifecycleAction:
 
     @property
     def limit(self) -> float:
-        """No heartbeat moves the deadline beyond this."""
+        """The latest deadline, whatever the heartbeats."""
         return self.started_at + min(CAP_SECONDS, CAP_HEARTBEATS * self.heartbeat)
 
-    def heard(self, now: float) -> LifecycleAction:
+    def with_heartbeat(self, now: float) -> LifecycleAction:
         return replace(self, deadline=min(now + self.heartbeat, self.limit))
 
     def timed_out(self, now: float) -> bool:

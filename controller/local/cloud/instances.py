@@ -1,4 +1,4 @@
-"""EC2 instances that live: states that take time, events for each, a machine behind every one, describe calls that lag.
+"""EC2 instances as in AWS: states that take time, events for each, a machine behind every one, describe calls that lag.
 
 The truth is here; what moto's instance objects show follows `describe_lag` later. All methods hold the account's lock.
 """
@@ -45,8 +45,8 @@ WATCH_SECONDS = 0.25
 
 @dataclass
 class Instance:
-    """`shown` is what describe calls still say. `life` grows with each change of state, so that a late timer finds
-    itself outdated.
+    """An instance. `shown` is what describe calls still say. `life` grows with each change of state, so that a late
+    timer finds itself outdated.
     """
 
     instance_id: str
@@ -99,7 +99,7 @@ class Instances:
         self._watch()
 
     def stop(self) -> None:
-        """Every machine off, every metadata port closed."""
+        """Switch every machine off and close every metadata port."""
         with self._account.lock:
             self._stopped = True
             machines = [instance.machine for instance in self._instances.values() if instance.machine is not None]
@@ -113,7 +113,7 @@ class Instances:
             return set(self._instances)
 
     def state(self, instance_id: str) -> InstanceState | None:
-        """What is true now, without describe's lag."""
+        """The true state, without describe's lag."""
         with self._account.lock:
             instance = self._instances.get(instance_id)
             return None if instance is None else instance.state
@@ -124,7 +124,7 @@ class Instances:
             return None if instance is None else instance.machine
 
     def launched(self, instance_id: str) -> None:
-        """moto has made the instance: give it an address, and let it boot."""
+        """Give a new instance of moto's an address, and let it boot."""
         with self._account.lock:
             instance = self._instances[instance_id] = Instance(instance_id, self._addresses.take())
             self._past.launched(instance_id)
@@ -134,7 +134,7 @@ class Instances:
             self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
 
     def terminating(self, instance_id: str) -> None:
-        """moto has terminated the instance, at once as it does; it shall take its time, and its machine a shutdown."""
+        """Terminate an instance over time, with its machine's shutdown, as moto does at once."""
         self._go_down(instance_id, "shutting-down", self._terminated)
 
     def stopping(self, instance_id: str) -> None:
@@ -150,7 +150,7 @@ class Instances:
                 self._agenda.after(self._options.boot_delay, self._step(instance, self._boot))
 
     def rebooting(self, instance_id: str) -> None:
-        """It shuts down, and boots again on the disk that it has; EC2 shows it as running all the while."""
+        """Shut the machine down and boot it again on its disk; EC2 shows it as running all the while."""
         with self._account.lock:
             instance = self._instances[instance_id]
             self._show(instance, instance.shown)
@@ -159,14 +159,14 @@ class Instances:
                 instance.machine.shut_down()  # `_watch` sees it off
 
     def profile_replaced(self, association: str) -> None:
-        """moto's describe calls would go on to show the former one."""
+        """Update the profile in moto's objects: its describe calls would go on to show the former one."""
         with self._account.lock:
             for one in self._account.ec2.iam_instance_profile_associations.values():
                 if one.association_id == association:
                     one.instance.iam_instance_profile = {"Arn": one.iam_instance_profile.arn, "Id": association}
 
     def interrupt(self, instance_id: str, seconds: float) -> None:
-        """A Spot interruption: the notice now, on the machine's metadata service and as an event; the end after
+        """Interrupt a Spot instance: the notice now, in the machine's metadata service and as an event; the end after
         `seconds`.
         """
         with self._account.lock:
@@ -188,7 +188,7 @@ class Instances:
                 self.terminating(instance_id)
 
     def _switched_off(self, instance: Instance) -> None:
-        """The machine did it itself; what follows is the instance's shutdown behaviour."""
+        """Handle a machine that switched itself off, by the instance's shutdown behaviour."""
         backend, behaviour = self._account.ec2, self._moto(instance.instance_id).instance_initiated_shutdown_behavior
         self._trace.write("machine-off", instance=instance.instance_id, behaviour=str(behaviour))
         if behaviour == "terminate":
@@ -200,13 +200,15 @@ class Instances:
         self._say_why(instance.instance_id, "Client.InstanceInitiatedShutdown")
 
     def _say_why(self, instance_id: str, code: str) -> None:
-        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"""
+        """Set the reason of the state (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html)."""
         self._moto(instance_id).state_reason = StateReason(f"{code}: told by the embedded cloud", code)
 
     # ---- states
 
     def _step(self, instance: Instance, action: Callable[[Instance], None]) -> Callable[[], None]:
-        """`action` later, unless the instance changed its state meanwhile or the cloud stopped."""
+        """A callable for the agenda: `action`, unless the instance has changed its state meanwhile or the cloud
+        stopped.
+        """
         life = instance.life
 
         def run() -> None:
@@ -320,7 +322,9 @@ class Instances:
         )
 
     def _place(self, instance: Instance) -> Place:
-        """Where its machine boots. The host is made at the first boot, and stays until the instance is terminated."""
+        """The place where its machine boots. The host is created at the first boot, and stays until the instance is
+        terminated.
+        """
 
         def tokens_required() -> bool:
             with self._account.lock:
@@ -332,7 +336,7 @@ class Instances:
         return Place(self._network.gateway, entrance, tokens_required)
 
     def _watch(self) -> None:
-        """A machine that reboots boots again, and so does one whose init was killed, as after a kernel panic."""
+        """Boot machines again that rebooted, or whose init was killed, as after a kernel panic."""
         with self._account.lock:
             if self._stopped:
                 return
@@ -381,8 +385,8 @@ class Instances:
         return "" if data is None else str(data.decode())
 
     def _adjust(self, instance: Instance) -> None:
-        """The cloud's address instead of moto's, and the launch template's metadata options and instance profile, which
-        moto leaves out.
+        """Set the cloud's address instead of moto's, and the launch template's metadata options and instance profile,
+        which moto leaves out.
         """
         moto = self._moto(instance.instance_id)
         for interface in moto.nics.values():

@@ -1,4 +1,6 @@
-"""What RunInstances has and moto lacks: client tokens, by which a repeated call launches nothing; placement groups."""
+"""Features of RunInstances that moto lacks: client tokens, by which a repeated call launches nothing; placement
+groups.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Launched:
 
 
 class Launches:
-    """Methods hold the account's lock."""
+    """Launches by client token, and placement groups. Methods hold the account's lock."""
 
     def __init__(self) -> None:
         self._launched: dict[str, Launched] = {}
@@ -31,7 +33,7 @@ class Launches:
         utils.filter_dict_attribute_mapping["client-token"] = "client_token"
 
     def answer(self, call: Call) -> Answer | None:
-        """None when moto shall answer. Raises ApiError."""
+        """The cloud's own answer; None when moto should answer. Raises ApiError."""
         if call.service != "ec2":
             return None
         name = call.form.get("GroupName", "")
@@ -48,28 +50,28 @@ class Launches:
                 del self._placements[name]
                 return _answer(call, "<return>true</return>")
             case "DescribePlacementGroups":
-                wanted = call.values("GroupName") or sorted(self._placements)
-                items = "".join(self._item(group) for group in wanted)
+                names = call.values("GroupName") or sorted(self._placements)
+                items = "".join(self._item(group) for group in names)
                 return _answer(call, f"<placementGroupSet>{items}</placementGroupSet>")
         return None
 
     def remember(self, call: Call, answer: Answer) -> None:
-        """A launch that moto took."""
+        """Remember a launch that moto accepted."""
         if token := call.form.get("ClientToken"):
             self._launched[token] = Launched(_parameters(call), answer)
 
     def _repeated(self, call: Call) -> Answer | None:
         if group := call.form.get("Placement.GroupName"):
             self._known(group)
-        known = self._launched.get(call.form.get("ClientToken", ""))
-        if known is None or call.form.get("DryRun", "false").lower() == "true":
+        earlier = self._launched.get(call.form.get("ClientToken", ""))
+        if earlier is None or call.form.get("DryRun", "false").lower() == "true":
             return None
-        if known.form != _parameters(call):
+        if earlier.form != _parameters(call):
             raise ApiError(
                 "IdempotentParameterMismatch",
                 "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
             )
-        return known.answer
+        return earlier.answer
 
     def _known(self, group: str) -> None:
         if group not in self._placements:

@@ -1,5 +1,5 @@
-"""What AWS refuses and moto lets pass, and prices, which are not here at all. Each check raises ApiError with AWS's
-code and wording.
+"""Limits of AWS that moto does not enforce, and prices, which are not available here. Each check raises ApiError with
+AWS's code and wording.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROTECTIONS = {
 
 
 def check(account: Account, call: Call) -> None:
-    """Raises ApiError when the call is not taken."""
+    """Raise ApiError when AWS would refuse the call."""
     if call.service == "pricing":
         raise ApiError("AccessDeniedException", "the embedded cloud has no price list")
     if call.service in ("ec2", "autoscaling"):
@@ -77,7 +77,7 @@ def _known(account: Account, call: Call) -> None:
 
 
 def _unprotected(account: Account, call: Call) -> None:
-    """All or nothing: moto ends those that it comes to before the one that is protected."""
+    """Refuse all or nothing: moto ends those that it reaches before the one that is protected."""
     flag, word, attribute = PROTECTIONS[call.action]
     instances = _instances(account)
     for instance_id in call.values("InstanceId"):

@@ -1,11 +1,11 @@
-"""How instances' tags and groups were some seconds ago, for describe calls that lag.
+"""Earlier states of tags and groups, for describe calls that lag.
 
-What a describe call shows may be old, and of an instance that is new nothing, or a part of its tags:
-https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html
-AWS gives no bound; the controller's policy has one (`settling_seconds`). Whoever calls holds the account's lock.
+A describe call may show an old state, and of a new instance nothing, or a part of its tags:
+https://docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html AWS gives no bound; the controller's policy
+has one (`settling_seconds`). The caller holds the account's lock.
 
-Each change shows some time after it, up to `behind` seconds; after that it stays, as nobody can tell a status that goes
-back from an answer that does. Where one is `age` old besides, as in a storm, the next one may be older than the last.
+Each change shows some time after it, up to `behind` seconds, and then stays: nobody could tell a status that goes back
+from an answer that does. Where an answer is `age` old besides, as in a storm, the next one may be older than the last.
 """
 
 from __future__ import annotations
@@ -55,33 +55,33 @@ class Past:
         self._tags[instance_id] = [(self._shows(), None)]
 
     def before_tags_change(self, instance_id: str) -> None:
-        known = self._tags.get(instance_id, [])
-        until = self._shows(after=known[-1][0] if known else 0.0)
-        kept = [entry for entry in known if entry[0] > self._clock() - KEPT_SECONDS]
+        history = self._tags.get(instance_id, [])
+        until = self._shows(after=history[-1][0] if history else 0.0)
+        kept = [entry for entry in history if entry[0] > self._clock() - KEPT_SECONDS]
         self._tags[instance_id] = [*kept, (until, self._account.instance_tags(instance_id))]
 
     def note_groups(self) -> None:
-        """Often enough: what was so in between was never so."""
+        """Record the groups. Called often: states in between never show."""
         now = self._clock()
         for name, group in self._account.autoscaling.autoscaling_groups.items():
             desired, states = group.desired_capacity, group.instance_states
-            known = self._groups.get(name, [])
-            if known and _content(known[-1].desired, known[-1].states) == _content(desired, states):
+            history = self._groups.get(name, [])
+            if history and _content(history[-1].desired, history[-1].states) == _content(desired, states):
                 continue
-            kept = [then for then in known[:-1] if then.since > now - KEPT_SECONDS] + known[-1:]
-            since = self._shows(after=known[-1].since) if known else now
+            kept = [then for then in history[:-1] if then.since > now - KEPT_SECONDS] + history[-1:]
+            since = self._shows(after=history[-1].since) if history else now
             self._groups[name] = [*kept, GroupThen(since, desired, tuple(copy.copy(state) for state in states))]
 
     def _shows(self, after: float = 0.0) -> float:
-        """When what changes now is shown: not before what changed earlier."""
+        """When a change of now shows: not before earlier changes."""
         return max(after, self._clock() + self._chance.uniform(0.0, self._behind))
 
     @contextmanager
     def shown(self, call: Call, age: float) -> Iterator[None]:
-        """moto answers as describe calls showed it `age` seconds ago."""
+        """A context in which moto answers as describe calls did `age` seconds ago."""
         at, late = self._clock() - age, age or self._behind
         if call.service == "autoscaling":
-            self.note_groups()  # what the call changes has been so
+            self.note_groups()  # record what the call may change
         if late and call.service == "ec2" and call.action in OF_INSTANCES:
             with self._instances_at(at):
                 yield
@@ -130,8 +130,8 @@ class Past:
         groups = self._account.autoscaling.autoscaling_groups
         kept = {name: (group.desired_capacity, group.instance_states) for name, group in groups.items()}
         for name, group in groups.items():
-            known = self._groups[name]
-            then = next((one for one in reversed(known) if one.since <= at), known[0])
+            history = self._groups[name]
+            then = next((one for one in reversed(history) if one.since <= at), history[0])
             group.desired_capacity, group.instance_states = then.desired, list(then.states)
         try:
             yield

@@ -1,5 +1,5 @@
-"""What a template takes from SSM, as far as moto lacks it: dynamic references, `{{resolve:ssm:NAME}}`, which it leaves
-as they stand, and public parameters of images.
+"""References of templates to SSM that moto lacks: dynamic references, `{{resolve:ssm:NAME}}`, which it does not
+resolve, and public parameters of images.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/dynamic-references-ssm.html
 """
@@ -30,7 +30,7 @@ AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x
 
 
 def add_public_images(account: Account) -> None:
-    """No account may write parameters below /aws/service, so they are put where moto keeps its own."""
+    """Add the images' parameters where moto keeps its own: no account may write below /aws/service."""
     known: Any = ssm_backends[account.number][account.region]
     for name in PUBLIC_IMAGES:
         image = copy(known.get_parameter(AMAZON_LINUX))
@@ -38,15 +38,15 @@ def add_public_images(account: Account) -> None:
         known._parameters[name].append(image)
 
 
-def _of_a_wait(asked: Any, resources_map: Any) -> bool:
-    if not isinstance(asked, list):
+def _of_a_wait(get_att: Any, resources_map: Any) -> bool:
+    if not isinstance(get_att, list):
         return False
-    declared = resources_map._resource_json_map.get(asked[0], {})
+    declared = resources_map._resource_json_map.get(get_att[0], {})
     return bool(declared.get("Type") == "AWS::CloudFormation::WaitCondition")
 
 
 def resolve_references() -> None:
-    """From now on moto's CloudFormation resolves them, also inside what functions return. Safe to repeat."""
+    """Make moto's CloudFormation resolve them, also inside the results of functions. Safe to repeat."""
     # of the types that `stacks` lists, once for each resource
     warnings.filterwarnings("ignore", "Tried to parse AWS::", module="moto.cloudformation")
     logging.getLogger("moto").setLevel(logging.ERROR)
@@ -61,7 +61,7 @@ def resolve_references() -> None:
         if isinstance(cleaned, list):
             cleaned = [one for one in cleaned if one is not None]  # AWS::NoValue, which moto leaves in lists
         return (
-            _REFERENCE.sub(lambda found: value(found[1], resources_map), cleaned)
+            _REFERENCE.sub(lambda match: value(match[1], resources_map), cleaned)
             if isinstance(cleaned, str)
             else cleaned
         )

@@ -1,8 +1,8 @@
-"""Reserved Instances and capacity reservations, which moto lacks: tests and people make them here, describe calls show
-them.
+"""Reserved Instances and capacity reservations, which moto lacks: tests and people create them here, describe calls
+show them.
 
-They are paper: the cloud bills nothing and launches regardless. How many instances run in a capacity reservation is
-what `use` was told.
+They have no effect: the cloud bills nothing and launches regardless. How many instances run in a capacity reservation
+is set by `use`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ YEAR = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class ReservedInstances:
-    """`zone` None: regional, and then describe calls show no zone."""
+    """A purchase. `zone` None: regional, and then describe calls show no zone."""
 
     id: str
     instance_type: str
@@ -51,7 +51,7 @@ class CapacityReservation:
 
 
 class Reservations:
-    """Safe from any thread."""
+    """All reservations. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,22 +85,22 @@ class Reservations:
         kind: str = "default",
         seconds: float | None = None,
     ) -> str:
-        """An on-demand capacity reservation, or (`kind` capacity-block) a Capacity Block; returns its id."""
+        """Create an on-demand capacity reservation, or (`kind` capacity-block) a Capacity Block; returns its id."""
         end = time.time() + seconds if seconds is not None else None
-        made = CapacityReservation(
+        reservation = CapacityReservation(
             f"cr-{uuid.uuid4().hex[:17]}", instance_type, count, zone, platform, tenancy, criteria, kind, end
         )
         with self._lock:
-            self._capacity[made.id] = made
-        return made.id
+            self._capacity[reservation.id] = reservation
+        return reservation.id
 
     def use(self, reservation: str, used: int) -> None:
-        """So many instances run in the capacity reservation now. Raises KeyError."""
+        """Set how many instances run in the capacity reservation. Raises KeyError."""
         with self._lock:
             self._capacity[reservation] = replace(self._capacity[reservation], used=used)
 
     def end(self, reservation: str) -> None:
-        """Retired or cancelled. Raises KeyError for an id that neither kind has."""
+        """Retire or cancel. Raises KeyError for an unknown id."""
         with self._lock:
             if reservation in self._reserved:
                 self._reserved[reservation] = replace(self._reserved[reservation], state="retired")
@@ -108,7 +108,7 @@ class Reservations:
                 self._capacity[reservation] = replace(self._capacity[reservation], state="cancelled")
 
     def answer(self, call: Call) -> Answer | None:
-        """None for a call that is not about reservations."""
+        """The answer; None for a call that is not about reservations."""
         if call.service != "ec2" or call.action not in ("DescribeReservedInstances", "DescribeCapacityReservations"):
             return None
         states = _filtered_states(call)
@@ -118,10 +118,12 @@ class Reservations:
             return _answer(
                 call.action,
                 "reservedInstancesSet",
-                [_bought(one) for one in reserved if not states or one.state in states],
+                [_purchase_fields(one) for one in reserved if not states or one.state in states],
             )
         return _answer(
-            call.action, "capacityReservationSet", [_kept(one) for one in capacity if not states or one.state in states]
+            call.action,
+            "capacityReservationSet",
+            [_capacity_fields(one) for one in capacity if not states or one.state in states],
         )
 
 
@@ -134,7 +136,7 @@ def _filtered_states(call: Call) -> list[str]:
     return [value for prefix in prefixes for value in call.values(f"{prefix}.Value")]
 
 
-def _bought(one: ReservedInstances) -> dict[str, str]:
+def _purchase_fields(one: ReservedInstances) -> dict[str, str]:
     place = {"scope": "Region"} if one.zone is None else {"scope": "Availability Zone", "availabilityZone": one.zone}
     return place | {
         "reservedInstancesId": one.id,
@@ -152,7 +154,7 @@ def _bought(one: ReservedInstances) -> dict[str, str]:
     }
 
 
-def _kept(one: CapacityReservation) -> dict[str, str]:
+def _capacity_fields(one: CapacityReservation) -> dict[str, str]:
     ends = (
         {"endDateType": "unlimited"} if one.end is None else {"endDateType": "limited", "endDate": timestamp(one.end)}
     )

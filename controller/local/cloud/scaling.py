@@ -1,4 +1,4 @@
-"""What a group does about its capacity: how many to launch, and which instances to let go. Pure."""
+"""A group's scaling decisions: how many to launch, and which instances to end. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ COMING_OR_IN_SERVICE = frozenset({"Pending", "Pending:Wait", "Pending:Proceed", 
 
 @dataclass(frozen=True)
 class MemberView:
-    """`order` grows with the time of launch. `replaced`: AWS recommended to rebalance it, and the group does."""
+    """A member for these decisions. `order` grows with the time of launch. `replaced`: AWS recommended to rebalance it,
+    and the group does.
+    """
 
     instance_id: str
     lifecycle_state: str
@@ -35,8 +37,8 @@ def surplus(members: list[MemberView], desired: int) -> list[str]:
 
 
 def succeeded(members: list[MemberView], desired: int) -> list[str]:
-    """Instances that are replaced before they are terminated, and whose replacements serve: capacity rebalancing, as
-    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html has it.
+    """Instances whose replacements serve, so that they can be terminated: capacity rebalancing, as
+    https://docs.aws.amazon.com/autoscaling/ec2/userguide/ec2-auto-scaling-capacity-rebalancing.html describes it.
     """
     if sum(member.lifecycle_state == "InService" for member in _counted(members)) < desired:
         return []

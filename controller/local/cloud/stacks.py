@@ -1,9 +1,9 @@
-"""What moto's CloudFormation leaves out of a stack: an Auto Scaling group's capacity rebalancing, the tags that say of
-which stack it is, and the lifecycle hooks that its own properties name, a table's stream and end of life, the managed
-policies of a role, and what the transform makes of `AWS::Serverless::Function`.
+"""Add to a stack what moto's CloudFormation leaves out: an Auto Scaling group's capacity rebalancing, its stack's tags,
+and the lifecycle hooks that its properties name; a table's stream and time to live; the managed policies of a role; and
+the transform of `AWS::Serverless::Function`.
 
-Resources of types that it does not know are not made, and nothing here waits for them: wait conditions, alarms, mount
-targets' state.
+Resources of types that moto does not know are not created, and nothing here waits for them: wait conditions, alarms,
+mount targets' state.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ FUNCTION = "AWS::Serverless::Function"
 
 
 def complete(account: Account, name: str) -> list[tuple[str, str]]:
-    """A stack that moto has just made. Hooks are there before their group's first instance runs, as in AWS. Returns
-    them, each with its group.
+    """Complete a stack that moto has just created. Hooks exist before their group's first instance runs, as in AWS.
+    Returns them, each with its group.
     """
     stack = account.cloudformation.get_stack(name)
     hooks: list[tuple[str, str]] = []
     for logical, resource in stack.template_dict["Resources"].items():
         complete_one = _COMPLETE.get(resource["Type"])
         if complete_one is not None and stack.resource_map.get(logical) is not None:
-            made = str(clean_json({"Ref": logical}, stack.resource_map))
+            physical = str(clean_json({"Ref": logical}, stack.resource_map))
             properties = clean_json(resource["Properties"], stack.resource_map)
-            hooks += [(made, hook) for hook in complete_one(account, made, properties)]
+            hooks += [(physical, hook) for hook in complete_one(account, physical, properties)]
             if resource["Type"] == GROUP:
-                _tag(account.autoscaling.autoscaling_groups[made], stack, logical)
+                _tag(account.autoscaling.autoscaling_groups[physical], stack, logical)
     return hooks
 
 
 def _tag(group: Any, stack: Any, logical: str) -> None:
-    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html"""
+    """Tag the group as its stack's
+    (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-autoscaling-autoscalinggroup-tagproperty.html).
+    """
     own = {"stack-name": stack.name, "stack-id": stack.stack_id, "logical-id": logical}
     group.tags = [
         *group.tags,
@@ -49,7 +51,7 @@ def _tag(group: Any, stack: Any, logical: str) -> None:
 
 
 def _complete_group(account: Account, name: str, properties: dict[str, Any]) -> list[str]:
-    """Returns the names of its hooks."""
+    """Complete the group; return the names of its hooks."""
     rebalances = str(properties.get("CapacityRebalance", False)).lower() == "true"
     account.autoscaling.autoscaling_groups[name].capacity_rebalance = rebalances
     hooks = properties.get("LifecycleHookSpecificationList", [])
@@ -83,8 +85,8 @@ _COMPLETE = {GROUP: _complete_group, TABLE: _complete_table, ROLE: _complete_rol
 
 
 def let_go(account: Account, name: str) -> None:
-    """A stack that moto is about to delete, without what it would leave or refuse to delete: parts of a network,
-    roles with policies that were attached here, groups that somebody has deleted before.
+    """Remove from a stack what moto would leave or refuse to delete: parts of a network, roles with policies that were
+    attached here, groups that somebody has deleted before.
     """
     stack = next((one for one in account.cloudformation.stacks.values() if name in (one.name, one.stack_id)), None)
     if stack is None:
@@ -95,8 +97,8 @@ def let_go(account: Account, name: str) -> None:
             if stack.resource_map.get(logical) is not None:
                 let_go_one(account, str(clean_json({"Ref": logical}, stack.resource_map)))
     for logical, resource in resources.items():
-        made = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
-        if made is not None and made.physical_resource_id not in account.autoscaling.autoscaling_groups:
+        group = stack.resource_map.get(logical) if resource["Type"] == GROUP else None
+        if group is not None and group.physical_resource_id not in account.autoscaling.autoscaling_groups:
             del stack.resource_map._parsed_resources[logical]
 
 
@@ -114,7 +116,7 @@ def _let_go_gateway(account: Account, name: str) -> None:
 
 
 def _let_go_address(account: Account, name: str) -> None:
-    """By the address itself, which is what a reference to it gives."""
+    """Release the address by its value, which is what a reference to it gives."""
     (address,) = [one for one in account.ec2.addresses if one.public_ip == name]
     account.ec2.release_address(allocation_id=address.allocation_id)
 
@@ -135,14 +137,14 @@ _LET_GO = {  # whatever another one stands on comes after it
 
 
 def functions(account: Account, name: str) -> list[dict[str, Any]]:
-    """The properties of the stack's functions, resolved; what `Globals` says to all of them goes in below their own."""
+    """The resolved properties of the stack's functions; defaults from `Globals` are below their own."""
     stack = account.cloudformation.get_stack(name)
     of_all = stack.template_dict.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
-    found = []
+    of_stack = []
     for resource in stack.template_dict["Resources"].values():
         if resource["Type"] == FUNCTION:
             properties = resource["Properties"]
             variables = {**of_all, **properties.get("Environment", {}).get("Variables", {})}
-            told = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
-            found.append(clean_json({**told, "Environment": {"Variables": variables}}, stack.resource_map))
-    return found
+            kept = {key: value for key, value in properties.items() if key not in ("Role", "Environment")}
+            of_stack.append(clean_json({**kept, "Environment": {"Variables": variables}}, stack.resource_map))
+    return of_stack

@@ -1,8 +1,8 @@
-"""The table's everyday calls, asked of moto's handler itself.
+"""Frequent calls to the table, passed directly to moto's handler.
 
 DynamoDB answers in milliseconds, from as many machines as it needs. moto takes half a second to route and serialize a
-query of a thousand items, in one thread, so that in a burst everything would wait for the emulator. What it refuses is
-asked again the long way round, for the error in its proper form: a refused call has changed nothing.
+query of a thousand items, in one thread, so that in a burst everything would wait for the emulator. A refused call is
+repeated through moto's whole stack, for the error in its proper form: it has changed nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _METHODS = {"GetItem": "get_item", "BatchGetItem": "batch_get_item", "PutItem": 
 
 
 def table_answer(account: Account, call: Call) -> Answer | None:
-    """Under the account's lock. None: not for here."""
+    """The answer, under the account's lock; None for other calls."""
     method = _METHODS.get(call.action) if call.service == "dynamodb" else None
     if method is None:
         return None

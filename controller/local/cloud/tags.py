@@ -1,4 +1,4 @@
-"""Tag change events of EC2 instances: compares the tags before and after a call."""
+"""Tag change events of EC2 instances, by comparing the tags before and after a call."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Snapshot = dict[str, dict[str, str]]
 
 
 def changed_keys(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Keys that came, went or got another value, sorted."""
+    """Keys that were added, removed or got another value, sorted."""
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
 class TagWatch:
-    """`version` counts the changes of each instance. AWS's own tags (`aws:`) are left out: whether AWS shows them there
-    is not documented.
+    """Tag changes by instance. `version` counts the changes of each. AWS's own tags (`aws:`) are left out: whether AWS
+    shows them there is not documented.
     """
 
     def __init__(self, account: Account, bus: Bus) -> None:
@@ -28,7 +28,7 @@ class TagWatch:
         return {resource: self._account.instance_tags(resource) for resource in resources if resource.startswith("i-")}
 
     def emit(self, before: Snapshot) -> None:
-        """One event for each instance whose tags are not what they were."""
+        """Emit one event for each instance whose tags have changed."""
         for instance_id, old in before.items():
             tags = self._account.instance_tags(instance_id)
             if changed := changed_keys(old, tags):

@@ -1,5 +1,5 @@
-"""Templates are read with libyaml's parser, or as JSON: moto's own reading, with PyYAML's Python, takes longer than all
-that it then makes of them.
+"""Read templates with libyaml's parser, or as JSON: moto's own reading, with PyYAML's Python, takes longer than
+everything that it then creates from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from moto.cloudformation.utils import yaml_tag_constructor
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Knows the short forms of functions, `!Ref` and its like."""
+    """A loader that knows the short forms of functions, `!Ref` and the like."""
 
 
 _Loader.add_multi_constructor("", yaml_tag_constructor)
@@ -22,10 +22,10 @@ _Loader.add_constructor("!Condition", lambda _loader, node: {"Condition": node.v
 
 
 def parsed(template: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
-    return found
+    document: dict[str, Any] = json.loads(template) if template.startswith("{") else _Loader(template).get_single_data()
+    return document
 
 
 def read_fast() -> None:
-    """From now on moto's CloudFormation does. Safe to repeat."""
+    """Make moto's CloudFormation read this way. Safe to repeat."""
     Stack.parse_template = staticmethod(parsed)  # type: ignore[method-assign]

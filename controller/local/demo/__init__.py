@@ -1,1 +1,1 @@
-"""The demo's story, told and reported."""
+"""The demo: its story, display and report."""

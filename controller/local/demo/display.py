@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines elsewhere; and all lines as a picture, where wanted."""
+"""The demo's display: a live table on a terminal, plain lines elsewhere; and all lines as a picture, if requested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {"train_accuracy": "train accuracy", "val_accuracy": "validation"}  # of
 
 
 class Display(Protocol):
-    """Safe to call from any thread."""
+    """A place to show lines. Safe to call from any thread."""
 
     def tell(self, line: str) -> None: ...
 
@@ -36,7 +36,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """A terminal that is gone hears nothing more, and ends nothing."""
+    """Plain lines. A closed terminal gets no more of them, and ends nothing."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -50,7 +50,7 @@ class PlainDisplay:
         self.tell(epoch_line(epoch))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class LiveDisplay:
@@ -91,7 +91,7 @@ class LiveDisplay:
 
 
 class PictureDisplay:
-    """Shows what `shown` shows, and at the end writes every line to `picture` as SVG."""
+    """Pass everything to `shown`, and at the end write every line to `picture` as SVG."""
 
     def __init__(self, shown: Display, picture: Path) -> None:
         self._shown, self._picture, self._began = shown, picture, time.monotonic()
@@ -116,25 +116,25 @@ class PictureDisplay:
 
 
 class PatientDisplay:
-    """Says what is being done, whenever nothing else was said for `every` seconds."""
+    """Repeat what is being done whenever nothing else was shown for `every` seconds."""
 
     def __init__(self, shown: Display, every: float = QUIET_SECONDS) -> None:
         self._shown, self._every = shown, every
-        self._what, self._said = "", time.monotonic()
+        self._what, self._last_shown = "", time.monotonic()
         self._closed = threading.Event()
         self._beat = threading.Thread(target=self._run, name="what is being done", daemon=True)
         self._beat.start()
 
     def doing(self, what: str) -> None:
-        """From now on."""
+        """Set what is being done from now on."""
         self._what = what
 
     def tell(self, line: str) -> None:
-        self._said = time.monotonic()
+        self._last_shown = time.monotonic()
         self._shown.tell(line)
 
     def epoch(self, epoch: Segment) -> None:
-        self._said = time.monotonic()
+        self._last_shown = time.monotonic()
         self._shown.epoch(epoch)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class PatientDisplay:
 
     def _run(self) -> None:
         while not self._closed.wait(self._every / 8):
-            if self._what and time.monotonic() - self._said >= self._every:
+            if self._what and time.monotonic() - self._last_shown >= self._every:
                 self.tell(f"{ASIDE}{self._what}")
 
 
@@ -155,7 +155,7 @@ def choose_display(picture: Path | None = None) -> PatientDisplay:
 
 
 def epoch_line(epoch: Segment) -> str:
-    """With every metric that the script records; a part of an epoch says up to which sample it goes."""
+    """A line with every metric of the epoch; a part of an epoch has the sample it ends at."""
     metrics = "  ".join(_metric(name, value) for name, value in epoch.metrics.items())
     part = f" up to sample {epoch.end.offset}" if epoch.end.offset else ""
     formed = f"generation {epoch.generation}  workers {epoch.workers}"

@@ -1,5 +1,5 @@
-"""Watches a cluster from outside, as a person would: tags and instances through the AWS API, the job through the files
-on its volume.
+"""Watch a cluster from outside, as a person would: tags and instances through the AWS API, the job through the files on
+its volume.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from dyntrain.controller.contract.messages import BASE_TAG, OWNER_TAG, STATUS_TAG
-from dyntrain.controller.local.demo.told import Told
+from dyntrain.controller.local.demo.statuses import Statuses
 from dyntrain.controller.local.pace import Deadline
 from dyntrain.training.events import Event, parse
 from dyntrain.training.layout import JobFolder, current_job_file, read_current_job
@@ -27,9 +27,9 @@ LOOK_SECONDS = 1.0
 
 @dataclass
 class Observations:
-    """What was seen, with the time it was seen at (seconds since the epoch)."""
+    """All observations, with their times (seconds since the epoch)."""
 
-    statuses: Told = field(default_factory=dict)
+    statuses: Statuses = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     base: set[str] = field(default_factory=set)
@@ -37,11 +37,11 @@ class Observations:
     events: list[Event] = field(default_factory=list)
 
     def status(self, instance: str) -> str | None:
-        """What its tag says; None without one."""
+        """The value of its status tag; None without one."""
         return self.statuses[instance][-1][1] if instance in self.statuses else None
 
     def of(self, kind: type[E]) -> list[E]:
-        return [seen for seen in self.events if isinstance(seen, kind)]
+        return [event for event in self.events if isinstance(event, kind)]
 
     def left_running(self) -> list[str]:
         """Elastic instances that still cost money."""
@@ -51,8 +51,8 @@ class Observations:
 
 
 class Observer:
-    """Looks every so many seconds, on a thread of its own, from `start` to `stop`. `tell` is called there with each
-    line that is news for a person.
+    """Look every so many seconds, on a thread of its own, from `start` to `stop`. `tell` is called there with each line
+    that is news for a person.
     """
 
     def __init__(
@@ -64,36 +64,36 @@ class Observer:
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
-        self.seen = Observations()
+        self.observations = Observations()
         self.on_event: Callable[[Event], None] = lambda event: None
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks once more, so that the last change is seen."""
+        """Stop after one more look, so that the last change is included."""
         self._stop.set()
         self._thread.join(10)
         self._look()
 
     def end(self) -> None:
-        """Without another look: what is ended now is no news."""
+        """Stop without another look: what ends now is no news."""
         self._stop.set()
         self._thread.join(10)
 
     def wait_for(self, what: Callable[[Observations], bool], seconds: float, description: str) -> None:
-        """`seconds` are an idle host's. Raises TimeoutError that names `description`."""
+        """Wait for a condition. `seconds` are an idle host's. Raises TimeoutError that names `description`."""
         deadline = Deadline(seconds)
         while True:
             with self._changed:
-                if what(self.seen) or (self._changed.wait(LOOK_SECONDS) and what(self.seen)):
+                if what(self.observations) or (self._changed.wait(LOOK_SECONDS) and what(self.observations)):
                     return
             if deadline.passed():
                 raise TimeoutError(f"not within {deadline.bound:.0f} s: {description}")
 
     @property
     def ledger(self) -> Path:
-        """Of the present job. Raises OSError before there is one."""
+        """The ledger of the present job. Raises OSError before there is one."""
         return self._job().ledger
 
     def _job(self) -> JobFolder:
@@ -113,12 +113,12 @@ class Observer:
         with self._changed:
             self._note_instances(instances)
             for instance, status in statuses.items():
-                history = self.seen.statuses.setdefault(instance, [])
+                history = self.observations.statuses.setdefault(instance, [])
                 if not history or history[-1][1] != status:
                     history.append((time.time(), status))
                     why = f"; `dyntrain explain {instance}` says why" if status == "PREPARE_FAILED" else ""
                     self._tell(f"{instance}  {STATUS_TAG} = {status}{why}")
-            self.seen.events += events
+            self.observations.events += events
             self._changed.notify_all()
         for event in events:
             self.on_event(event)
@@ -139,17 +139,17 @@ class Observer:
         for instance in instances:
             name, state = instance["InstanceId"], instance["State"]["Name"]
             if any(tag["Key"] == BASE_TAG for tag in instance.get("Tags", [])):
-                self.seen.base.add(name)
-            self.seen.addresses.setdefault(name, instance.get("PrivateIpAddress", ""))
-            if self.seen.states.get(name) != state:
+                self.observations.base.add(name)
+            self.observations.addresses.setdefault(name, instance.get("PrivateIpAddress", ""))
+            if self.observations.states.get(name) != state:
                 self._tell(f"{name}  {state}")
                 if state == "terminated":
-                    self.seen.terminated_at[name] = time.time()
-            self.seen.states[name] = state
+                    self.observations.terminated_at[name] = time.time()
+            self.observations.states[name] = state
 
     def _new_events(self) -> list[Event]:
-        """Of the present job since the last look, and what was left to read of the one before; a line that is half
-        written waits for the next look.
+        """Events of the present job since the last look, and the unread ones of the job before; a half-written line
+        waits for the next look.
         """
         try:
             path = self._job().events

@@ -10,91 +10,91 @@ from typing import Any
 
 from dyntrain.controller.core.decisions.arrows import Cause, unexplained
 from dyntrain.controller.local.demo.observer import Observations
-from dyntrain.controller.local.demo.told import Told
+from dyntrain.controller.local.demo.statuses import Statuses
 from dyntrain.training.audit import Audit
 from dyntrain.training.events import Forming, Joined, Left, Pause, Segment
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the demo asked for, and when (seconds since the epoch)."""
+    """A request of the demo, and its time (seconds since the epoch)."""
 
     instance: str
     requested_at: float
 
 
 def build_report(
-    seen: Observations,
-    told: Told,
+    observations: Observations,
+    statuses: Statuses,
     audit: Audit,
     joins: list[Request],
     leaves: list[Request],
     mount: Path,
 ) -> dict[str, Any]:
-    """`told`: the statuses, as the controller has it that it wrote them."""
-    epochs = [_epoch(event) for event in seen.of(Segment) if not event.end.offset]
+    """Build the report. `statuses`: by the controller's audit trail."""
+    epochs = [_epoch(event) for event in observations.of(Segment) if not event.end.offset]
     return {
         "epochs": epochs,
-        "statuses": {instance: [status for _, status in history] for instance, history in told.items()},
-        "statuses_told": _times(told),
-        "statuses_seen": _times(seen.statuses),
-        "joins": [_join(seen, request, mount) for request in joins],
-        "leaves": [_leave(seen, request) for request in leaves],
-        "pauses_seconds": [event.seconds for event in seen.of(Pause)],
+        "statuses": {instance: [status for _, status in history] for instance, history in statuses.items()},
+        "statuses_told": _times(statuses),
+        "statuses_seen": _times(observations.statuses),
+        "joins": [_join(observations, request, mount) for request in joins],
+        "leaves": [_leave(observations, request) for request in leaves],
+        "pauses_seconds": [event.seconds for event in observations.of(Pause)],
         "epochs_audited": len(audit.epochs),
         "samples_lost": audit.lost,
         "samples_doubled": audit.doubled,
-        "survivor_pids_unchanged": pids_unchanged(seen),
-        "instances_left_running": seen.left_running(),
+        "survivor_pids_unchanged": pids_unchanged(observations),
+        "instances_left_running": observations.left_running(),
         "final_val_accuracy": epochs[-1]["val_accuracy"] if epochs else None,
     }
 
 
-def pids_unchanged(seen: Observations) -> bool:
+def pids_unchanged(observations: Observations) -> bool:
     """Whether each instance's worker gave the same process id at every boundary it checked in at. False when none
     did.
     """
     pids: dict[str, set[int]] = {}
-    for event in seen.of(Segment):
+    for event in observations.of(Segment):
         for instance, pid in event.pids.items():
             pids.setdefault(instance, set()).add(pid)
     return bool(pids) and all(len(own) == 1 for own in pids.values())
 
 
 def shortcomings(report: dict[str, Any]) -> list[str]:
-    """What a reader should not have to look for; empty when the story went as told."""
-    found = []
+    """The problems; empty when everything went as planned."""
+    problems = []
     if report["samples_lost"] or report["samples_doubled"]:
-        found.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
+        problems.append(f"{report['samples_lost']} samples lost, {report['samples_doubled']} doubled")
     if not report["survivor_pids_unchanged"]:
-        found.append("a survivor's process id changed")
+        problems.append("a survivor's process id changed")
     if report["instances_left_running"]:
-        found.append(f"left running: {', '.join(report['instances_left_running'])}")
-    for said in ("told", "seen"):
-        for instance, line in goes_back(report, report[f"statuses_{said}"]):
-            found.append(f"{instance}, as it was {said}: {line}")
+        problems.append(f"left running: {', '.join(report['instances_left_running'])}")
+    for source in ("told", "seen"):
+        for instance, line in goes_back(report, report[f"statuses_{source}"]):
+            problems.append(f"{instance}, as it was {source}: {line}")
     order = ["ADD_QUEUED", "ADDED", "REMOVAL_QUEUED", "REMOVED"]
     for leave in report["leaves"]:
         statuses = report["statuses"].get(leave["instance"], [])
         if statuses != order:
-            found.append(f"{leave['instance']} went through {statuses} instead of {order}")
+            problems.append(f"{leave['instance']} went through {statuses} instead of {order}")
         if leave["terminated_at"] is None:
-            found.append(f"{leave['instance']} was not terminated")
-    found += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
-    return found
+            problems.append(f"{leave['instance']} was not terminated")
+    problems += [f"{join['instance']} never joined" for join in report["joins"] if join["joined_at"] is None]
+    return problems
 
 
 def goes_back(report: dict[str, Any], statuses: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    """What nothing explains that was asked for in the demo, by instance."""
-    asked = [(join["instance"], join["requested_at"], Cause.ASKED) for join in report["joins"]]
-    asked += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
+    """Statuses by instance that none of the demo's requests explains."""
+    requests = [(join["instance"], join["requested_at"], Cause.JOIN_REQUESTED) for join in report["joins"]]
+    requests += [(leave["instance"], leave["requested_at"], Cause.LET_GO) for leave in report["leaves"]]
     for instance, history in statuses.items():
-        happened = [(at, cause) for about, at, cause in asked if about == instance]
+        happened = [(at, cause) for about, at, cause in requests if about == instance]
         for line in unexplained([(entry["at"], entry["status"]) for entry in history], happened):
             yield instance, line
 
 
-def _times(statuses: Told) -> dict[str, list[dict[str, Any]]]:
+def _times(statuses: Statuses) -> dict[str, list[dict[str, Any]]]:
     return {
         instance: [{"at": at, "status": status} for at, status in history] for instance, history in statuses.items()
     }
@@ -112,31 +112,31 @@ def _epoch(event: Segment) -> dict[str, Any]:
     }
 
 
-def _join(seen: Observations, request: Request, mount: Path) -> dict[str, Any]:
-    joined = next((event for event in seen.of(Joined) if event.instance == request.instance), None)
+def _join(observations: Observations, request: Request, mount: Path) -> dict[str, Any]:
+    joined = next((event for event in observations.of(Joined) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
-        "prepared_at": _prepared_at(mount, seen.addresses.get(request.instance, "")),
+        "prepared_at": _prepared_at(mount, observations.addresses.get(request.instance, "")),
         "joined_at": joined and joined.at,
         "joined_epoch": joined and joined.epoch,
     }
 
 
-def _leave(seen: Observations, request: Request) -> dict[str, Any]:
-    forming = next((event for event in seen.of(Forming) if request.instance in event.leaving), None)
-    left = next((event for event in seen.of(Left) if event.instance == request.instance), None)
+def _leave(observations: Observations, request: Request) -> dict[str, Any]:
+    forming = next((event for event in observations.of(Forming) if request.instance in event.leaving), None)
+    leave = next((event for event in observations.of(Left) if event.instance == request.instance), None)
     return {
         "instance": request.instance,
         "requested_at": request.requested_at,
-        "left_at": left and left.at,
+        "left_at": leave and leave.at,
         "left_epoch": forming and forming.position.epoch,
-        "terminated_at": seen.terminated_at.get(request.instance),
+        "terminated_at": observations.terminated_at.get(request.instance),
     }
 
 
 def _prepared_at(mount: Path, address: str) -> float | None:
-    """From the success marker that the node left on the shared volume."""
+    """The time in the success marker that the node left on the shared volume."""
     try:
         return float(json.loads((mount / f"prepare_data_success_{address}").read_text())["at"])
     except (OSError, ValueError, KeyError):

@@ -1,8 +1,7 @@
 """The demo: a job on the embedded cloud that gains and loses workers while it trains, watched from outside, with a
 report at the end.
 
-It ends when its story has been told, in the middle of a job that would train on: how many epochs that takes depends on
-the host.
+It ends after its last step, in the middle of a job that would train on: how many epochs that takes depends on the host.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from dyntrain.controller.local.cloud.embedded import Cloud
 from dyntrain.controller.local.demo.display import PatientDisplay, choose_display
 from dyntrain.controller.local.demo.observer import Observations, Observer
 from dyntrain.controller.local.demo.report import Request, build_report, shortcomings
+from dyntrain.controller.local.demo.statuses import once_removed, trail
 from dyntrain.controller.local.demo.telling import Telling
-from dyntrain.controller.local.demo.told import once_removed, trail
 from dyntrain.controller.local.stack import Cluster, create_stack, digits_command, write_prepare_script
 from dyntrain.controller.local.viewer import dashboard
 from dyntrain.training import events
@@ -37,7 +36,7 @@ RELEASE_SECONDS = 15.0
 
 @dataclass
 class Story:
-    """The steps a person would take in the console, each begun when the one before is seen to be done."""
+    """The steps a person would take in the console, each after the one before has shown its effect."""
 
     cloud: Cloud
     cluster: Cluster
@@ -47,7 +46,7 @@ class Story:
     leaves: list[Request] = field(default_factory=list)
 
     def run(self) -> None:
-        """Raises TimeoutError when a step is not seen to be done in time."""
+        """Run all steps. Raises TimeoutError when one shows no effect in time."""
         ec2, autoscaling = self.cloud.client("ec2"), self.cloud.client("autoscaling")
         self._wait(lambda seen: len(seen.of(events.Joined)) > len(self.cluster.workers), "the base nodes train")
 
@@ -61,10 +60,10 @@ class Story:
 
         self.display.tell(f"> set-desired-capacity {self.cluster.group} 1")
         began = time.time()
-        known = set(self.observer.seen.states)
+        known = set(self.observer.observations.states)
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=1)
         self._wait(lambda seen: bool(set(seen.states) - known), "the group launches an instance")
-        second = next(iter(set(self.observer.seen.states) - known))
+        second = next(iter(set(self.observer.observations.states) - known))
         self._joins(second, began)
 
         self.display.tell(f"> delete-tags {first} {ELASTIC_TAG.of(self.cluster.name)}")
@@ -77,8 +76,8 @@ class Story:
         autoscaling.set_desired_capacity(AutoScalingGroupName=self.cluster.group, DesiredCapacity=0)
         self._leaves(second, began)
 
-        told = len(self.observer.seen.of(events.Segment))
-        self._wait(lambda seen: len(seen.of(events.Segment)) > told, "an epoch by those who stayed")
+        epochs = len(self.observer.observations.of(events.Segment))
+        self._wait(lambda seen: len(seen.of(events.Segment)) > epochs, "an epoch by those who stayed")
         self.display.tell("> the story is told; the job would train on")
 
     def _joins(self, instance: str, began: float) -> None:
@@ -106,8 +105,8 @@ def run_demo(
     picture: Path | None = None,
     stay: Callable[[], None] | None = None,
 ) -> int:
-    """Exit code 0 when the story went as told. Writes the report whatever happened, as far as it was seen. `stay`
-    waits for whoever looks at the page; None: it ends with the story.
+    """Run the demo. Exit code 0 when all went as planned. Writes the report in any case, with what was observed. `stay`
+    waits while somebody looks at the page; None: the page ends with the demo.
     """
     display = choose_display(picture)
     with ExitStack() as stack:
@@ -119,12 +118,12 @@ def run_demo(
         display.doing("the page starts")
         page = f"{stack.enter_context(dashboard(cloud.environment, cloud.state_dir, 0))}#/cluster/{CLUSTER}"
         display.tell(f"dashboard, {'until Ctrl-C' if stay else 'while this runs (--stay: longer)'}: {page}")
-        report, problems, told = _play(cloud, display, epochs)
+        report, problems, page_input = _play(cloud, display, epochs)
         display.doing("" if stay else "everything is ended")
         if stay is None:
             stack.close()
         closing.close()
-        _write(report_path, report, problems, told)
+        _write(report_path, report, problems, page_input)
         if stay is not None:
             print(f"the cluster trains on, and the page stays until Ctrl-C: {page}")
             stay()
@@ -132,13 +131,13 @@ def run_demo(
 
 
 def _write(
-    report_path: Path, report: dict[str, Any], problems: Sequence[str], told: tuple[JobStory, str] | None
+    report_path: Path, report: dict[str, Any], problems: Sequence[str], page_input: tuple[JobStory, str] | None
 ) -> None:
     report_path.parent.mkdir(parents=True, exist_ok=True)
     report_path.write_text(json.dumps(report, indent=2) + "\n")
     print(summary(report, report_path))
-    if told is not None:
-        write_page(report_path.with_suffix(".html"), *told)
+    if page_input is not None:
+        write_page(report_path.with_suffix(".html"), *page_input)
         print(f"page to look at     {report_path.with_suffix('.html')}")
     for problem in problems:
         print(f"PROBLEM: {problem}")
@@ -147,7 +146,7 @@ def _write(
 def _play(
     cloud: Cloud, display: PatientDisplay, epochs: int
 ) -> tuple[dict[str, Any], list[str], tuple[JobStory, str] | None]:
-    """The report, what did not go as told, and what the page is made of, if anything was seen."""
+    """Run the story. Returns the report, the problems, and the page's input, if anything was observed."""
     mount = cloud.state_dir / "shared"
     display.doing("the cluster's stack is made")
     write_prepare_script(mount)
@@ -170,15 +169,17 @@ def _play(
     audit = _audit(observer)
     dynamodb = cloud.client("dynamodb")
     left = {leave.instance for leave in story.leaves}
-    told = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
-    report = build_report(observer.seen, told, audit, story.joins, story.leaves, mount)
-    seen = observer.seen.events
-    shown = (story_of_events(f"{CLUSTER}: the demo", seen), audit_text(observer.ledger.parent)) if seen else None
-    return report, problems + shortcomings(report), shown
+    statuses = once_removed(lambda: trail(dynamodb, cloud.table, CLUSTER), left, RELEASE_SECONDS)
+    report = build_report(observer.observations, statuses, audit, story.joins, story.leaves, mount)
+    history = observer.observations.events
+    page_input = (
+        (story_of_events(f"{CLUSTER}: the demo", history), audit_text(observer.ledger.parent)) if history else None
+    )
+    return report, problems + shortcomings(report), page_input
 
 
 def _audit(observer: Observer) -> Audit:
-    """Nothing is counted of a job that has not begun."""
+    """The audit of the job; an empty one of a job that has not begun."""
     try:
         return audit_directory(observer.ledger)
     except (OSError, ValueError):

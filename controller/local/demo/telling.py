@@ -1,4 +1,4 @@
-"""A job's events as a person who watches is told them: by the demo, and by `dyntrain local up`."""
+"""A job's events in lines for a person who watches: in the demo, and in `dyntrain local up`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ TROUBLE = (
 
 
 class Telling:
-    """`log_of` an instance: where its worker writes. `afterwards`: what to do once the job is over; "": nothing.
-    `every`: of quick epochs one in so many seconds is told, the first of each generation, and the last.
+    """Show a job's events. `log_of` an instance: where its worker writes. `afterwards`: what to do once the job is
+    over; "": nothing. `every`: of quick epochs one in so many seconds is shown, the first of each generation, and the
+    last.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Telling:
     ) -> None:
         self._display, self._log_of, self._afterwards, self._every = display, log_of, afterwards, every
         self._last: events.Segment | None = None  # that was told
-        self._passed: events.Segment | None = None  # over, since then
+        self._passed: events.Segment | None = None  # the job has been over since then
         self._shown = ""  # the last line of what a script wrote last
         self._trains = self._failed = ""  # instances
 
@@ -76,7 +77,7 @@ class Telling:
         self._last, self._passed = epoch, None
 
     def _words(self, text: str) -> None:
-        """What a script wrote is told whole once; the same again, as of a worker that is started anew, in brief."""
+        """Show a script's output in full the first time; the same again, as of a restarted worker, in brief."""
         lines = shown_lines(text)
         if len(lines) > 1 and lines[-1].strip() == self._shown:
             lines = [in_brief(text)]
@@ -88,7 +89,7 @@ class Telling:
             self._display.tell(f"    {line}")
 
     def _over(self, how: str, instance: str) -> None:
-        """Its reason and its log come last."""
+        """Show the job's end; its reason and its log come last."""
         if self._passed is not None:
             self._display.epoch(self._passed)
         self._last = self._passed = None

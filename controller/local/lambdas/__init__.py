@@ -1,1 +1,1 @@
-"""What runs the handlers: rules, event bus, stream, schedules, environments, dead letters."""
+"""The handlers' runtime: rules, event bus, stream, schedules, environments, dead letters."""

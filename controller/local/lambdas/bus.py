@@ -18,9 +18,7 @@ from dyntrain.controller.local.trace import Trace
 
 
 class Bus:
-    """Deliveries are delayed by a random moment each, and a fraction of them comes twice: what EventBridge allows
-    itself.
-    """
+    """The bus. Each delivery is randomly delayed, and a fraction of them is repeated, as EventBridge may do."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class Bus:
         self._rules = rules
 
     def origin(self) -> Origin:
-        """For an event that happens now."""
+        """The origin of an event that happens now."""
         return Origin(self._account.number, self._account.region, time.time(), str(uuid.uuid4()))
 
     def publish(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""One Lambda execution environment as the cloud sees it: a process that answers one invocation at a time."""
+"""One Lambda execution environment: a process that answers one invocation at a time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ LOAD_SECONDS = 60.0
 
 
 class Died(Exception):
-    """The process ended, or was ended because it did not answer in time, before it answered."""
+    """Raised when the process ended before it answered, or was killed because it did not answer in time."""
 
 
 class TimedOut(Died):
-    """It did not answer in time; it has been killed."""
+    """Raised when it did not answer in time; it has been killed."""
 
 
 class ExecutionEnvironment:
-    """Not thread-safe: each belongs to one worker thread. A process that is gone is replaced at the next invocation."""
+    """A handler's process. Not thread-safe: each belongs to one worker thread. A process that ended is replaced at the
+    next invocation.
+    """
 
     def __init__(
         self, spawner: Spawner, app: str, environment: dict[str, str], log: Path, directory: Path | None
@@ -48,11 +50,11 @@ class ExecutionEnvironment:
         return self._process.pid if self._process is not None else None
 
     def deployed(self, variables: Mapping[str, str]) -> None:
-        """What the function's configuration adds to the process's environment."""
+        """Add the variables of the function's configuration to the process's environment."""
         self._environment = {**self._environment, **variables}
 
     def load(self) -> None:
-        """Starts the process. Raises AppNotLoaded with the reason."""
+        """Start the process. Raises AppNotLoaded with the reason."""
         self.kill()
         if self._closed:
             raise AppNotLoaded("the cloud is stopping")
@@ -108,14 +110,14 @@ class ExecutionEnvironment:
         return self._read(Deadline(timeout, headroom=1.0))
 
     def interrupt(self) -> None:
-        """From another thread, once: ends the process for good, so that a waiting `invoke` raises Died."""
+        """End the process for good, from another thread, once; a waiting `invoke` raises Died."""
         self._closed = True
         process = self._process
         if process is not None:
             process.kill()
 
     def kill(self) -> None:
-        """Ends the process and waits for it; safe to repeat."""
+        """End the process and wait for it; safe to repeat."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

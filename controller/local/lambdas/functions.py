@@ -33,7 +33,9 @@ DEFAULT_TIMEOUT = 3.0  # Lambda's own
 
 @dataclass(frozen=True)
 class InvocationResult:
-    """`kind` is ok, error (the handler raised), timeout, died (its process ended) or stopped (the cloud did)."""
+    """The result. `kind` is ok, error (the handler raised), timeout, died (its process ended) or stopped (the cloud
+    did).
+    """
 
     kind: str
     error_type: str = ""
@@ -55,7 +57,7 @@ class Invocation:
 
 
 class FairQueue:
-    """First in, first out within a function; functions take turns, as they scale apart in Lambda."""
+    """A queue, first in, first out within a function; functions take turns, as they scale apart in Lambda."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Invocation]] = {}
@@ -63,7 +65,7 @@ class FairQueue:
         self._closed = False
 
     def put(self, invocation: Invocation) -> bool:
-        """False when the queue is closed: it will never run."""
+        """Add an invocation. False when the queue is closed: it will never run."""
         with self._changed:
             if not self._closed:
                 self._waiting.setdefault(invocation.function, deque()).append(invocation)
@@ -71,7 +73,7 @@ class FairQueue:
             return not self._closed
 
     def get(self) -> Invocation | None:
-        """Waits; None once closed."""
+        """Wait for the next invocation; None once closed."""
         with self._changed:
             while not self._closed and not self._waiting:
                 self._changed.wait()
@@ -87,14 +89,14 @@ class FairQueue:
     def close(self) -> list[Invocation]:
         with self._changed:
             self._closed = True
-            left = [invocation for queue in self._waiting.values() for invocation in queue]
+            pending = [invocation for queue in self._waiting.values() for invocation in queue]
             self._waiting.clear()
             self._changed.notify_all()
-            return left
+            return pending
 
 
 class Lambdas:
-    """The process that is first needed starts at once, the others when they are."""
+    """The pool of handler processes. One starts at once, further ones when needed."""
 
     def __init__(
         self,
@@ -120,11 +122,13 @@ class Lambdas:
 
     @property
     def pids(self) -> list[int]:
-        """The handler processes that were started."""
+        """The running handler processes."""
         return [pid for environment in self._environments if (pid := environment.pid) is not None]
 
     def start(self, functions: Sequence[Function], variables: Mapping[str, str]) -> None:
-        """The functions share their processes, and so their variables: those of all, below `variables`."""
+        """Register the functions. They share their processes, and so their variables: those of all, below
+        `variables`.
+        """
         self._timeouts = {function.name: function.timeout for function in functions}
         for environment in self._environments:
             for one in (*(function.variables for function in functions), variables):
@@ -133,7 +137,7 @@ class Lambdas:
             thread.start()
 
     def stop(self) -> None:
-        """Running invocations are cut off; waiting ones are dropped."""
+        """Cut off running invocations and drop waiting ones."""
         for invocation in self._queue.close():
             _answer(invocation, InvocationResult("stopped"))
         for environment in self._environments:
@@ -148,7 +152,7 @@ class Lambdas:
         self._queue.put(Invocation(function, event, str(uuid.uuid4())))
 
     def invoke(self, function: str, event: Any) -> InvocationResult:
-        """Waits for the handler; bounded by its timeout and those queued before it."""
+        """Run the handler and wait for it; bounded by its timeout and those queued before it."""
         answer: Future[InvocationResult] = Future()
         if not self._queue.put(Invocation(function, event, str(uuid.uuid4()), answer=answer)):
             return InvocationResult("stopped")
@@ -156,7 +160,7 @@ class Lambdas:
 
     def _work(self, environment: ExecutionEnvironment) -> None:
         if environment is self._environments[0]:
-            with contextlib.suppress(AppNotLoaded):  # said again by the first invocation
+            with contextlib.suppress(AppNotLoaded):  # the first invocation reports it again
                 environment.load()
         while (invocation := self._queue.get()) is not None:
             started = time.monotonic()

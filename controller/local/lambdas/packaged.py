@@ -27,9 +27,7 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH",
 
 
 def named(template: dict[str, Any], config: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """`template` with the stage and its suffix as what its parameters are by default, and with what it says of whose
-    signature counts.
-    """
+    """The template with the stage, its suffix and its way of verifying senders as the defaults of its parameters."""
     variables = _variables(config, stage)
     for name, value in (("Stage", stage), ("ElasticSuffix", variables.get("DYNTRAIN_ELASTIC_SUFFIX"))):
         if value is not None and name in template.get("Parameters", {}):
@@ -60,9 +58,9 @@ def packaged(app: str, directory: Path) -> str:
     variables = {"AWS_DEFAULT_REGION": "us-east-1", "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     command = (sys.executable, "-m", __name__, app, str(directory))
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
-            cwd=directory,  # what stands in the person's own may be called as the app is
+            cwd=directory,  # modules in the person's folder may have the app's name
             env=inherited | variables | _variables(config, STAGE),
             capture_output=True,
             text=True,
@@ -71,14 +69,14 @@ def packaged(app: str, directory: Path) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise AppNotLoaded(f"the Chalice app {app!r} is not imported within {error.timeout:.0f} s") from error
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise AppNotLoaded(f"the Chalice app {app!r} cannot be loaded: {reason}")
-    return done.stdout.splitlines()[-1]  # after whatever the app prints
+    return process.stdout.splitlines()[-1]  # after whatever the app prints
 
 
 def template_of(app: Any, directory: Path) -> dict[str, Any]:
-    """As `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
+    """The template as `chalice package --stage prod --merge-template .chalice/resources.yaml` writes it."""
     import botocore.session
     import yaml  # type: ignore[import-untyped]
     from chalice.awsclient import TypedAWSClient
@@ -94,21 +92,21 @@ def template_of(app: Any, directory: Path) -> dict[str, Any]:
             if type(resource).__name__ == "DeploymentPackage":
                 resource.filename = ZIP
 
-    said = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
+    config_file = json.loads((directory / ".chalice" / "config.json").read_text(encoding="utf-8"))
     config = Config(
         chalice_stage=STAGE,
         user_provided_params={"project_dir": str(directory), "chalice_app": app},
-        config_from_disk=said,
+        config_from_disk=config_file,
     )
     files = OSUtils()
     policies = PolicyGenerator(policy_gen=AppPolicyGenerator(osutils=files), osutils=files)
     steps: list[Any] = [InjectDefaults(), NoZip(), policies, LambdaEventSourcePolicyInjector()]
     builder = ResourceBuilder(ApplicationGraphBuilder(), DependencyBuilder(), BuildStage(steps=steps))
     options = PackageOptions(TypedAWSClient(botocore.session.Session()))
-    made = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
+    template = SAMTemplateGenerator(config, options).generate(builder.construct_resources(config, STAGE))
     more = yaml.safe_load((directory / ".chalice" / "resources.yaml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = TemplateDeepMerger().merge(more, made)
-    return named(merged, said, STAGE)
+    merged: dict[str, Any] = TemplateDeepMerger().merge(more, template)
+    return named(merged, config_file, STAGE)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Which function gets which event, and what it runs with: what the functions of a deployed template say, in SAM's form.
+"""Which function gets which event, and its settings, from the functions of a deployed SAM template.
 
 https://docs.aws.amazon.com/serverless-application-model/latest/developerguide/sam-resource-function.html
 
@@ -40,8 +40,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True)
 class StreamRule:
-    """`batch` is the event source's own limit of records in one invocation. `filters` are its patterns: a record passes
-    when any matches, or when there are none.
+    """A function's stream source. `batch` is its limit of records in one invocation. `filters` are its patterns: a
+    record passes when any matches, or when there are none.
     """
 
     function: str
@@ -52,7 +52,7 @@ class StreamRule:
 
 @dataclass(frozen=True)
 class Function:
-    """`destination`: the ARN of the queue for what it could not handle; empty for none."""
+    """A function. `destination`: the ARN of the queue for events that it could not handle; empty for none."""
 
     name: str
     timeout: float
@@ -73,17 +73,17 @@ class Rules:
 
 def period_of(expression: str) -> float:
     """Seconds of a `rate(...)`. Raises AppNotLoaded for anything else: the embedded cloud keeps no calendar."""
-    found = _RATE.match(expression)
-    if found is None:
+    match = _RATE.match(expression)
+    if match is None:
         raise AppNotLoaded(
             f"the embedded cloud runs rate(...) schedules only, not {expression!r}; use a rate in app.py"
         )
-    return int(found[1]) * _UNIT_SECONDS[found[2]]
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
-    """`properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises AppNotLoaded for what the
-    embedded cloud cannot feed it.
+    """Parse a function. `properties`: of an `AWS::Serverless::Function`, with all references resolved. Raises
+    AppNotLoaded for events that the embedded cloud does not have.
     """
     name = str(properties["Handler"]).rpartition(".")[2]
     sources = [(source["Type"], source["Properties"]) for source in properties.get("Events", {}).values()]
@@ -98,8 +98,8 @@ def parse_function(properties: Mapping[str, Any]) -> tuple[Function, Rules]:
 
 
 def _stream(function: str, about: Mapping[str, Any]) -> StreamRule:
-    found = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
-    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in found)
+    patterns = [one["Pattern"] for one in about.get("FilterCriteria", {}).get("Filters", ())]
+    filters = tuple(json.loads(pattern) if isinstance(pattern, str) else dict(pattern) for pattern in patterns)
     return StreamRule(function, int(about["BatchSize"]), str(about["Stream"]), filters)
 
 

@@ -22,7 +22,7 @@ class Schedule:
             self._later(rule)
 
     def fire(self, function: str) -> None:
-        """The rule of `function` now, out of turn."""
+        """Run the rule of `function` now, out of turn."""
         arn = self._account.arn("events", f"rule/{function}")
         self._bus.deliver(function, events.scheduled(self._bus.origin(), arn), losable=False)
 

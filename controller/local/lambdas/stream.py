@@ -1,5 +1,5 @@
-"""DynamoDB streams: records in batches to the functions that have one as their source, as Lambda's event source mapping
-does it.
+"""DynamoDB streams: records in batches to the functions that have one as their source, as in Lambda's event source
+mapping.
 
 Records of one item stay in order; those of different items do not: they are split over lanes that run at the same time,
 and shuffled within a batch. A batch that fails is cut in half and tried again, so that a poison record ends alone in
@@ -35,9 +35,11 @@ def item_key(record: Record) -> str:
 
 
 def wire_record(record: Record, region: str, stream_arn: str) -> Record:
-    """moto's record in the shape that Lambda gets: https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html"""
-    made = record["dynamodb"]["ApproximateCreationDateTime"]
-    seconds = made.replace(tzinfo=datetime.UTC).timestamp() if isinstance(made, datetime.datetime) else float(made)
+    """The record as Lambda gets it, from moto's (https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html)."""
+    created = record["dynamodb"]["ApproximateCreationDateTime"]
+    seconds = (
+        created.replace(tzinfo=datetime.UTC).timestamp() if isinstance(created, datetime.datetime) else float(created)
+    )
     change = {**record["dynamodb"], "ApproximateCreationDateTime": seconds}
     return {**record, "awsRegion": region, "eventSourceARN": stream_arn, "dynamodb": change}
 
@@ -66,7 +68,7 @@ class Lane:
             self.changed.notify()
 
     def take(self, window: float, limit: int) -> list[Record]:
-        """Waits for a first record, then for `window`; empty once stopped."""
+        """Wait for a first record, then for `window`; empty once stopped."""
         with self.changed:
             while not self.records and not self.stopped:
                 self.changed.wait()
@@ -84,7 +86,7 @@ class Lane:
 
 
 class Stream:
-    """Feeds the stream rules."""
+    """Pass records to the stream rules."""
 
     def __init__(
         self,
@@ -118,11 +120,13 @@ class Stream:
             thread.start()
 
     def wake(self) -> None:
-        """A table was written."""
+        """Note that a table was written."""
         self._written.set()
 
     def stop(self) -> None:
-        """Call after the handlers' pool has been stopped: lanes in the middle of a batch return with its outcome."""
+        """Stop. Call after the handlers' pool has been stopped: lanes in the middle of a batch return with its
+        outcome.
+        """
         self._stopping.set()
         self._written.set()
         for _rule, lanes in self._routes:

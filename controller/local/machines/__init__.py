@@ -1,1 +1,1 @@
-"""Machines of the embedded cloud: processes, each with a metadata service and, where wanted, a network namespace."""
+"""Machines of the embedded cloud: processes, each with a metadata service and, if requested, a network namespace."""

@@ -1,4 +1,4 @@
-"""Private addresses of machines, apart from those of other clouds on this host."""
+"""Private addresses of machines, distinct from those of other clouds on this host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class AddressesExhausted(Exception):
 
 
 def on_loopback(port: int, blocks: int = 64) -> list[str]:
-    """In 127.0.0.0/8, on all of which Linux answers, so that real processes can bind them.
+    """Addresses for a cloud without namespaces. In 127.0.0.0/8, on all of which Linux answers, so that real processes
+    can bind them.
 
     The endpoint's port is unique on the host, so it picks the block, 127.<port / 256>.<port % 256>.<n>. More machines
     spill over into the next port's block.
@@ -22,7 +23,7 @@ def on_loopback(port: int, blocks: int = 64) -> list[str]:
 
 
 class Addresses:
-    """A freed address comes back after all others were used."""
+    """A pool of addresses. A freed one comes back after all others were used."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses

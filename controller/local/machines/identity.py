@@ -1,4 +1,4 @@
-"""What an instance's metadata service says: identity, tags, credentials, notices; and the key that signs identity
+"""The content of an instance's metadata service: identity, tags, credentials, notices; and the key that signs identity
 documents.
 
 AWS signs with PKCS#1 v1.5 over SHA-256, base64 in lines of 76: so does the cloud, with a key of its own.
@@ -22,8 +22,8 @@ CREDENTIAL_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class InstanceFacts:
-    """`tags` is None when the instance's metadata options do not allow them. `notice` is (action, time) of a Spot
-    interruption.
+    """Facts about an instance. `tags` is None when its metadata options do not allow them. `notice` is (action, time)
+    of a Spot interruption.
     """
 
     instance_id: str
@@ -50,7 +50,7 @@ class Signer:
 
     @cached_property
     def public_key(self) -> str:
-        """PEM; what a verifier must be given."""
+        """The public key as PEM, for a verifier."""
         form = serialization.PublicFormat.SubjectPublicKeyInfo
         return self.key.public_key().public_bytes(serialization.Encoding.PEM, form).decode()
 
@@ -81,8 +81,8 @@ def document(facts: InstanceFacts) -> str:
 
 
 def credentials(facts: InstanceFacts, now: float) -> str:
-    """What boto3 takes for an instance role's credentials. moto checks no signatures, so these open nothing
-    anywhere.
+    """Credentials in the format that boto3 expects of an instance role. moto checks no signatures, so these open
+    nothing anywhere.
     """
     return json.dumps(
         {

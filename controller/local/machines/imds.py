@@ -1,8 +1,8 @@
 """The instance metadata service of one machine, on a port of its own.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html
-A token that is not valid gets 401, and so does none, unless the instance's options make tokens optional, as EC2's
-defaults do. `metadata` is live: each request asks anew.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html An invalid token gets
+401, and so does none, unless the instance's options make tokens optional, as EC2's defaults do. `metadata` is read anew
+for each request.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.headers.get("X-Forwarded-For"):
             self._say(403)
             return
-        wanted = self.headers.get(TTL_HEADER, "")
-        if not wanted.isdecimal() or not 1 <= int(wanted) <= LONGEST_TTL:
+        ttl = self.headers.get(TTL_HEADER, "")
+        if not ttl.isdecimal() or not 1 <= int(ttl) <= LONGEST_TTL:
             self._say(400)
             return
-        self._say(200, self.service.tokens.issue(int(wanted)), {TTL_HEADER: wanted})
+        self._say(200, self.service.tokens.issue(int(ttl)), {TTL_HEADER: ttl})
 
     def do_GET(self) -> None:
         token = self.headers.get(TOKEN_HEADER)
@@ -104,7 +104,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Silent: what a node asks is in its own log."""
+        """Log nothing: a node's requests are in its own log."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -112,14 +112,14 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False  # a client that keeps its connection open must not delay the machine's end
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A node that is killed in mid-request is nobody's error; anything else is printed with its traceback."""
+        """Ignore a node that is killed during a request; print anything else with its traceback."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 class MetadataService:
-    """`metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the address to
-    listen on, unless `listen` returns a listening socket.
+    """The service. `metadata` returns the whole tree: {"latest": {"meta-data": {...}, "dynamic": {...}}}. `host` is the
+    address to listen on, unless `listen` returns a listening socket.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class MetadataService:
         self._thread: threading.Thread | None = None
 
     def start(self) -> str:
-        """Returns the base URL."""
+        """Start; returns the base URL."""
         handler = type("Handler", (_Handler,), {"service": self})
         if self._listen is None:
             self._server = _Server((self._host, 0), handler)
@@ -160,5 +160,5 @@ class MetadataService:
 
 
 def as_document(fields: dict[str, Any]) -> str:
-    """As AWS formats it; the signature is over these very bytes."""
+    """The document's bytes as AWS formats them; the signature is over these."""
     return json.dumps(fields, indent=2)

@@ -33,7 +33,9 @@ SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *POWER_CUTS}
 
 
 class Init:
-    """`switches_off` says of the program's exit code whether the machine has switched itself off with it."""
+    """The init process. `switches_off` says of the program's exit code whether the machine has switched itself off with
+    it.
+    """
 
     def __init__(
         self, command: list[str], stop_seconds: float, switches_off: Callable[[int], bool] = lambda code: False
@@ -51,7 +53,7 @@ class Init:
         self._stopping = False
 
     def run(self) -> int:
-        """Returns when the machine is off, with this process's exit code."""
+        """Run until the machine is off; returns this process's exit code."""
         while True:
             now = time.monotonic()
             if self._child is None and not self._done and now >= self._start_at:
@@ -123,7 +125,7 @@ class Init:
 
 
 def reap() -> list[tuple[int, int]]:
-    """Children that ended, adopted ones too: (pid, exit code or -signal)."""
+    """Collect children that ended, adopted ones too: (pid, exit code or -signal)."""
     ended = []
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -135,7 +137,7 @@ def reap() -> list[tuple[int, int]]:
 
 
 def power_off() -> None:
-    """Kills all descendants, again and again until there are none: one may fork while it is being killed."""
+    """Kill all descendants, again and again until there are none: one may fork while it is being killed."""
     until = time.monotonic() + KILL_SECONDS
     while (left := descendants(os.getpid())) and time.monotonic() < until:
         kill_all(left)

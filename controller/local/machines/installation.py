@@ -1,7 +1,9 @@
-"""Where machines run their programs from: an environment in which dyntrain is installed as a wheel, as on EC2.
+"""The installation from which machines run their programs: an environment in which dyntrain is installed as a wheel, as
+on EC2.
 
-So what works here works on nodes: a module that the wheel forgot is missing here too, and a person's own folders do not
-meet ours. Third-party packages are those of this process, by their folder and without the links of editable installs.
+So what works here works on nodes: a module that is missing in the wheel is missing here too, and a person's own folders
+do not mix with ours. Third-party packages are those of this process, by their folder and without the links of editable
+installs.
 """
 
 from __future__ import annotations
@@ -39,17 +41,15 @@ def checkout() -> Path | None:
 
 def node_python() -> str:
     """The interpreter of the installation: this one, or in a checkout that of an environment below `build/nodes`, which
-    is made at the first use of each state of the sources. Raises InstallationFailed.
+    is built at the first use of each state of the sources. Raises InstallationFailed.
     """
     root = checkout()
     return sys.executable if root is None else str(installed(root) / "bin" / "python")
 
 
 def unit_command() -> tuple[str, ...]:
-    """What a node's user data ends with: the unit's command, with the interpreter that nodes of this host have, and
-    without the user, whom the lines before it made.
-
-    Raises InstallationFailed.
+    """The last part of a node's user data: the unit's command, with this host's interpreter for nodes, and without the
+    user that the lines before it create. Raises InstallationFailed.
     """
     unit = RawConfigParser(strict=False)
     unit.read_string(files("dyntrain.node_bootstrap").joinpath("dyntrain-node.service").read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def unit_command() -> tuple[str, ...]:
 
 
 def installed(root: Path) -> Path:
-    """Several processes may ask at once: one builds, the others wait for it."""
+    """Build the installation once. Several processes may ask at once: one builds, the others wait for it."""
     environments = root / "build" / "nodes"
     environments.mkdir(parents=True, exist_ok=True)
     with _locked(environments / ".lock"):
@@ -74,15 +74,15 @@ def installed(root: Path) -> Path:
 
 
 def _digest(root: Path) -> str:
-    """Of the sources, and of what they are installed beside."""
-    found = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
+    """A digest of the sources, and of what they are installed beside."""
+    digest = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n".encode())
     for name in SOURCES:
         place = root / name
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and path.parent.name != "__pycache__":
                 content = path.read_bytes()
-                found.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:16]
+                digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _install(root: Path, here: Path) -> None:
@@ -104,13 +104,13 @@ def _install(root: Path, here: Path) -> None:
 def _run(uv: Path, *arguments: str) -> None:
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [uv, "--quiet", *arguments], env=clean, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {error}") from error
-    if done.returncode:
-        raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {done.stderr.strip()}")
+    if process.returncode:
+        raise InstallationFailed(f"the embedded nodes' wheel could not be installed: {process.stderr.strip()}")
 
 
 def _forget_old(environments: Path) -> None:

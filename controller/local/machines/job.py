@@ -1,4 +1,4 @@
-"""A job's program on a machine that is a process: what the user data would start, but for the user whom it makes and
+"""A job's program on a machine that is a process: what the user data would start, without the user that it creates and
 the packages that it installs.
 """
 
@@ -11,11 +11,13 @@ from dyntrain.controller.jobs.submission.user_data import program_of
 
 
 def job_command(user_data: str, root: Path) -> tuple[str, ...]:
-    """Empty for a machine that is no node of a job. The program is put where the user data would put it."""
-    found = program_of(user_data)
-    if found is None:
+    """The command; empty for a machine that is no node of a job. The program is put where the user data would
+    put it.
+    """
+    program_and_arguments = program_of(user_data)
+    if program_and_arguments is None:
         return ()
-    program, arguments = found
+    program, arguments = program_and_arguments
     place = root / "opt" / "dyntrain-job" / "node.pyz"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(program)

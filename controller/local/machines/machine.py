@@ -1,4 +1,4 @@
-"""A machine as the cloud sees it: its init process, its metadata service and its root folder."""
+"""A machine that is a process: its init process, its metadata service and its root folder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")  # nothing 
 
 @dataclass(frozen=True)
 class Place:
-    """`services`: the address at which the machine finds what the cloud serves. `enter`: what is put before a command
-    so that it runs there. `tokens_required`: whether its metadata service answers version 2 only.
+    """Where a machine runs. `services`: the address at which it finds what the cloud serves. `enter`: the prefix of a
+    command to run it there. `tokens_required`: whether its metadata service answers version 2 only.
     """
 
     services: str = "127.0.0.1"
@@ -33,8 +33,8 @@ class Place:
 
 
 class Machine:
-    """One boot. What runs on it gets no key and no region from its environment: they come from the metadata service, as
-    on EC2.
+    """One boot of a machine. Its programs get no key and no region from their environment, but from the metadata
+    service, as on EC2.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Machine:
         return self.root / "var" / "log" / "console.log"
 
     def start(self) -> None:
-        """Raises OSError when there are no descriptors, ports or processes left."""
+        """Boot. Raises OSError when there are no descriptors, ports or processes left."""
         url = self._imds.start()
         home = self.root / "root"
         home.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Machine:
         self._power_up((*self._place.enter, *init), environment, f"AWS_EC2_METADATA_SERVICE_ENDPOINT={url}")
 
     def _power_up(self, argv: tuple[str, ...], environment: dict[str, str], marker: str) -> None:
-        """`marker` is an entry of the environment that no other machine has."""
+        """Start the init process. `marker` is an entry of the environment that no other machine has."""
         self._marker = marker
         self.console.parent.mkdir(parents=True, exist_ok=True)
         with self.console.open("ab") as console:
@@ -109,18 +109,18 @@ class Machine:
 
     @property
     def switched_itself_off(self) -> bool:
-        """As a system does that is told `poweroff`, not by a kernel panic or a killed init."""
+        """Whether it switched itself off, as by `poweroff`, not by a kernel panic or a killed init."""
         return self._process is not None and self._process.poll() == OFF_BY_ITSELF
 
     def shut_down(self) -> None:
-        """Orderly; `on` turns false within the stop time and a little."""
+        """Shut down in order; `on` turns false within the stop time and a little."""
         self._signal(signal.SIGTERM)
 
     def cut_power(self) -> None:
         self._signal(signal.SIGUSR1)
 
     def close(self) -> None:
-        """Off for good: waits for the init process, kills what is left of the machine, closes the metadata port."""
+        """Switch off for good: wait for the init process, kill what is left of the machine, close the metadata port."""
         if self._process is not None:
             self.cut_power()
             try:

@@ -38,11 +38,11 @@ _numbers = itertools.count()
 
 
 class NamespacesUnavailable(LocalCloudError):
-    """This host or user cannot make network namespaces."""
+    """Raised when this host or user cannot create network namespaces."""
 
 
 def available() -> bool:
-    """Whether this user on this host may be expected to make namespaces."""
+    """Whether this user on this host can probably create namespaces."""
     return os.geteuid() == 0 and shutil.which("ip") is not None
 
 
@@ -55,21 +55,21 @@ class Namespaces:
         self.name = f"dt{os.getpid():x}-{next(_numbers):x}"
         self._prefix = ""
         self._links: dict[str, str] = {}
-        self._made = itertools.count(1)
+        self._link_numbers = itertools.count(1)
         self._lock = threading.Lock()
 
     @property
     def gateway(self) -> str:
-        """This host's address in the network."""
+        """The host's own address in the network."""
         return f"{self._prefix}.1"
 
     @property
     def addresses(self) -> list[str]:
-        """Of the hosts."""
+        """The addresses of the hosts."""
         return [f"{self._prefix}.{host}" for host in range(2, 255)]
 
     def start(self) -> None:
-        """Raises NamespacesUnavailable."""
+        """Create the network. Raises NamespacesUnavailable."""
         if not available():
             raise NamespacesUnavailable("network namespaces need root and the program `ip` (package iproute2)")
         sweep()
@@ -96,19 +96,19 @@ class Namespaces:
         return list(self._links)
 
     def entrance(self, host: str, address: str) -> tuple[str, ...]:
-        """What is put before a command to run it on the host, which is made when it is new. Raises
+        """The prefix of a command that runs on the host, which is created when it is new. Raises
         NamespacesUnavailable.
         """
         with self._lock:
             link = self._links.get(host)
             if link is None:
-                link = f"{self.name}v{next(self._made)}"
+                link = f"{self.name}v{next(self._link_numbers)}"
                 self._make(link, address)
                 self._links[host] = link
         return ("ip", "netns", "exec", link)
 
     def _make(self, link: str, address: str) -> None:
-        """All of it or nothing."""
+        """Create the host's namespace and link: all or nothing."""
         inner = (
             "link set dev lo up",
             f"address add {address}/24 dev eth0",
@@ -127,9 +127,7 @@ class Namespaces:
             raise
 
     def remove(self, host: str) -> None:
-        """The host's processes must have ended: a namespace lives as long as they do. Nothing happens for an unknown
-        host.
-        """
+        """Remove the host, if it is known. Its processes must have ended: a namespace lives as long as they do."""
         with self._lock:
             link = self._links.pop(host, None)
         if link is not None:
@@ -151,7 +149,7 @@ class Namespaces:
         return self._links.get(host)
 
     def cut(self, host: str) -> bool:
-        """Nothing comes through from or to the host any more, and nobody is told. False for an unknown host."""
+        """Cut the link silently: nothing passes from or to the host any more. False for an unknown host."""
         return self._set(host, "down")
 
     def mend(self, host: str) -> bool:
@@ -166,7 +164,7 @@ class Namespaces:
         return False
 
     def slow(self, host: str, megabits: float) -> bool:
-        """So many megabits a second come through from and to the host. False for an unknown one."""
+        """Limit the link to so many megabits a second. False for an unknown host."""
         link = self._links.get(host)
         if link is None:
             return False
@@ -187,7 +185,7 @@ class Namespaces:
 
 
 def sweep() -> list[str]:
-    """Removes what owners that are gone have left; returns the names."""
+    """Remove what former owners have left; returns the names."""
     left = []
     for name in sorted(_names("/run/netns") | _names("/sys/class/net")):
         owned = OWNED.match(name)
@@ -198,7 +196,7 @@ def sweep() -> list[str]:
 
 
 def _listen_inside(namespace: str, address: str, port: int) -> socket.socket:
-    """Only for a thread that ends afterwards."""
+    """Listen inside the namespace; only for a thread that ends afterwards."""
     with open(namespace, "rb") as entry:
         if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
             code = ctypes.get_errno()
@@ -221,15 +219,15 @@ def _names(folder: str) -> set[str]:
 
 
 def _remove(name: str) -> None:
-    """The link first: it ends at once, while a namespace stays until its last process and socket are gone."""
+    """Remove the link first: it ends at once, while a namespace stays until its last process and socket are gone."""
     for argv in (["link", "delete", "dev", name], ["netns", "delete", name]):
         subprocess.run(["ip", *argv], capture_output=True, timeout=COMMAND_SECONDS, check=False)
 
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Between the look for a free network and its taking nobody else on this host looks. The kernel lets two bridges
-    have one address, and answers would go to the wrong one.
+    """A lock of this host: no other process looks for a free network until this one has taken one. The kernel lets two
+    bridges have one address, and answers would go to the wrong one.
     """
     with open(LOCK, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -255,7 +253,7 @@ def _free_prefix(start: int) -> str:
 
 
 def _tc(namespace: str | None, *command: str) -> bool:
-    """False where there is nothing of the name any more, or the host is too busy."""
+    """Set traffic control. False where the name no longer exists, or the host is too busy."""
     where = [] if namespace is None else ["-n", namespace]
     argv = ["tc", *where, "qdisc", *command]
     try:
@@ -265,11 +263,11 @@ def _tc(namespace: str | None, *command: str) -> bool:
 
 
 def _ip(*commands: str, inside: str | None = None) -> None:
-    """Raises NamespacesUnavailable with what `ip` said. Stops at the first command that fails."""
+    """Run `ip`. Raises NamespacesUnavailable with its output. Stops at the first command that fails."""
     where = [] if inside is None else ["-netns", inside]
     argv = ["ip", *where, "-batch", "-"]
-    done = subprocess.run(
+    process = subprocess.run(
         argv, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
     )
-    if done.returncode:
-        raise NamespacesUnavailable(f"{' '.join(argv)} ({'; '.join(commands)}): {' '.join(done.stderr.split())}")
+    if process.returncode:
+        raise NamespacesUnavailable(f"{' '.join(argv)} ({'; '.join(commands)}): {' '.join(process.stderr.split())}")

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 
 NO_STACK = (
-    "no --bucket is given, and this region lacks the stack that has one. Make it, once: "
-    "`dyntrain job template > job.yaml` and `aws cloudformation deploy --stack-name dyntrain-jobs "
-    "--template-file job.yaml --capabilities CAPABILITY_IAM`"
+    "give --bucket, or create this region's stack with one: `dyntrain job template > job.yaml` and `aws "
+    "cloudformation deploy --stack-name dyntrain-jobs --template-file job.yaml --capabilities CAPABILITY_IAM`"
 )
 
 
@@ -126,7 +125,7 @@ def submit(
     package: str,
     key_name: str,
     yes: bool,
-    **asked: Any,
+    **options: Any,
 ) -> None:
     """Run COMMAND on --nodes machines as the job NAME."""
     with one_clear_line():
@@ -136,7 +135,7 @@ def submit(
         if not elastic and (package or key_name):
             raise GiveUp("--package and --key-name are for --elastic")
         ports, launcher = connect_jobs()
-        request = _requested(launcher, asked, settings, elastic=elastic)
+        request = _requested(launcher, options, settings, elastic=elastic)
         if elastic:
             from dyntrain.controller.cli.commands.job.elastic import submit_elastic
 
@@ -147,7 +146,7 @@ def submit(
 
 
 def _requested(
-    launcher: AwsLauncher, asked: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
+    launcher: AwsLauncher, options: Mapping[str, Any], settings: Sequence[str], *, elastic: bool
 ) -> JobRequest:
     """`asked`: the fields of a request as they were typed. What was not is that of the stack of `dyntrain job
     template`; an elastic job has of it the bucket alone. Raises GiveUp.
@@ -158,20 +157,20 @@ def _requested(
     from dyntrain.controller.jobs.submission.code import requirements_of
     from dyntrain.controller.jobs.submission.request import DATA_ROOT, JobRequest, environment_of
 
-    for warning in checked(asked.get("channels", ()), elastic=elastic):
+    for warning in checked(options.get("channels", ()), elastic=elastic):
         click.echo(f"Warning: {warning}", err=True)
     of_stack = {"bucket": "bucket"}
     if not elastic:
         of_stack |= {"profile": "profile", "security_group": "security-group"}
-    made = {} if all(asked[field] for field in of_stack) else stack_defaults(launcher.clients)
-    if not asked["bucket"] and "bucket" not in made:
+    defaults = {} if all(options[field] for field in of_stack) else stack_defaults(launcher.clients)
+    if not options["bucket"] and "bucket" not in defaults:
         raise GiveUp(NO_STACK)
-    known: dict[str, Any] = {field: asked[field] or made.get(name, "") for field, name in of_stack.items()}
-    known["disk"] = asked.get("disk") or 0
-    known["data_root"] = asked.get("data_root") or DATA_ROOT
-    known["command"] = command_words(asked["command"], _program_in(asked["code"]))
-    requirements = "" if elastic else requirements_of(asked["code"], asked["requirements"])
-    return JobRequest(**{**asked, **known, "requirements": requirements, "env": environment_of(settings)})
+    resolved: dict[str, Any] = {field: options[field] or defaults.get(name, "") for field, name in of_stack.items()}
+    resolved["disk"] = options.get("disk") or 0
+    resolved["data_root"] = options.get("data_root") or DATA_ROOT
+    resolved["command"] = command_words(options["command"], _program_in(options["code"]))
+    requirements = "" if elastic else requirements_of(options["code"], options["requirements"])
+    return JobRequest(**{**options, **resolved, "requirements": requirements, "env": environment_of(settings)})
 
 
 def _program_in(code: str) -> Callable[[str], bool]:
@@ -192,7 +191,7 @@ def _launch(ports: JobPorts, launcher: AwsLauncher, request: JobRequest, *, yes:
         price = launcher.price(request.instance_type, spot=request.spot)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}", launcher.clients)
-    click.echo(_told(request, size, price))
+    click.echo(_description(request, size, price))
     if not yes and not click.confirm("Launch it?", default=False):
         raise GiveUp("nothing was launched")
     submit_job(ports, launcher, prepared, _say)
@@ -214,8 +213,8 @@ def resubmit(name: str, wait: bool) -> None:
         _attend(ports, launcher, name, wait=wait)
 
 
-def _told(request: JobRequest, size: str, price: float | None) -> str:
-    """What will be made, and what it costs."""
+def _description(request: JobRequest, size: str, price: float | None) -> str:
+    """What will be created, and its price."""
     kind = "Spot " if request.spot else ""
     lines = [
         f"job {request.name}: {request.nodes} {kind}machines of type {request.instance_type}, "
@@ -237,26 +236,26 @@ def _say(text: str) -> None:
 
 
 def _attend(ports: JobPorts, launcher: Launcher, name: str, *, wait: bool) -> None:
-    """Until all nodes run; with `wait` until the job has ended, launched again as often as it may be."""
+    """Wait until all nodes run; with `wait` until the job has ended, launched again as often as allowed."""
     from dyntrain.controller.cli.commands.job.jobs import follow, relaunch
     from dyntrain.controller.jobs.record import ENDED
 
     while True:
-        seen = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
-        record = seen.record
-        if not (wait and seen.phase == "INTERRUPTED" and record.attempt <= record.retries):
+        job = follow(ports, launcher, name, _progress, ENDED if wait else (*ENDED, "RUNNING"), time.sleep)
+        record = job.record
+        if not (wait and job.phase == "INTERRUPTED" and record.attempt <= record.retries):
             break
         click.echo(f"attempt {record.attempt} was interrupted; it is launched again")
         relaunch(ports, launcher, name, _say)
-    if seen.verdict is not None and seen.verdict.tail:
-        click.echo(f"the last lines of rank {seen.verdict.rank}:")
-        for line in seen.verdict.tail.splitlines():
+    if job.verdict is not None and job.verdict.tail:
+        click.echo(f"the last lines of rank {job.verdict.rank}:")
+        for line in job.verdict.tail.splitlines():
             click.echo(f"  {printable(line)}")
-    if seen.phase not in ("RUNNING", "SUCCEEDED"):
+    if job.phase not in ("RUNNING", "SUCCEEDED"):
         raise click.exceptions.Exit(1)
 
 
-def _progress(seen: Seen) -> None:
-    reason = f": {printable(seen.reason)}" if seen.reason else ""
-    heard = f" {seen.heard}/{seen.record.nodes}" if seen.phase == "STARTING" else ""
-    click.echo(f"{seen.phase}{heard}{reason}")
+def _progress(job: Seen) -> None:
+    reason = f": {printable(job.reason)}" if job.reason else ""
+    heard = f" {job.heard}/{job.record.nodes}" if job.phase == "STARTING" else ""
+    click.echo(f"{job.phase}{heard}{reason}")

@@ -1,4 +1,4 @@
-"""`--channel` of `dyntrain job submit`: checked before anything is made, and what a cluster's nodes may read."""
+"""`--channel` of `dyntrain job submit`: its checks, and what a cluster's nodes may read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked(words: Sequence[str], *, elastic: bool) -> list[str]:
 
 
 def variables_of(words: Sequence[str]) -> dict[str, str]:
-    """Where `job.channel` looks: in folders, as nodes may list no more. Raises GiveUp."""
+    """Variables with the folders for `job.channel`: nodes may list nothing else. Raises GiveUp."""
     return {variable(one.name): one.source if _has_end(one.source) else f"{one.source}/" for one in _channels(words)}
 
 
@@ -38,7 +38,7 @@ def _has_end(source: str) -> bool:
 
 
 def data_of(words: Sequence[str]) -> tuple[str, str]:
-    """Bucket and folder that have all channels of a cluster; empty without any. Raises GiveUp."""
+    """The bucket and folder that contain all channels of a cluster; "" without any. Raises GiveUp."""
     channels = _channels(words)
     if not channels:
         return "", ""

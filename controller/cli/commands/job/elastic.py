@@ -1,4 +1,4 @@
-"""`dyntrain job submit --elastic`, and how such a job is shown and ended."""
+"""`dyntrain job submit --elastic`, and showing and ending such a job."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ OVER: tuple[Phase, ...] = ("RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "ENDING"
 
 @dataclass(frozen=True)
 class SeenCluster:
-    """`cluster` is what `dyntrain status` shows of it; None: it is not registered, so not made yet or gone."""
+    """A job that is a cluster. `cluster` is what `dyntrain status` shows of it; None: it is not registered, so not
+    created yet or gone.
+    """
 
     record: JobRecord
     phase: Phase
@@ -67,7 +69,7 @@ def submit_elastic(
     *,
     yes: bool,
 ) -> None:
-    """`typed`: the options that the person gave. Returns once the job trains."""
+    """Submit the job; return once it trains. `typed`: the options that the person gave."""
     check_elastic(request, typed)
     request = replace(request, env={**request.env, **variables_of(request.channels)})
     stage = stage_of_command()
@@ -86,7 +88,7 @@ def submit_elastic(
         price = launcher.price(request.instance_type, spot=False)
     size = f"{packed.files} files, {size_of(len(packed.content))}" if packed is not None else request.code
     say_where(f"job {request.name}, stage {stage.name}", launcher.clients)
-    click.echo(_told(request, wheel, size, price))
+    click.echo(_description(request, wheel, size, price))
     if prepared.warning:
         click.echo(f"Warning: {prepared.warning}", err=True)
     if local and (Path(request.code) / REQUIREMENTS).is_file():
@@ -98,35 +100,35 @@ def submit_elastic(
 
 
 def status_of(ports: JobPorts, launcher: AwsLauncher, name: str, output: str) -> str:
-    seen = _look(ports, _stacks(launcher), connect(stage_of_command()), name)
-    record, stack = seen.record, seen.stack
+    cluster = _look(ports, _stacks(launcher), connect(stage_of_command()), name)
+    record, stack = cluster.record, cluster.stack
     if output == "json":
-        shown = {"phase": seen.phase, "why": seen.reason, "cluster": seen.cluster}
+        shown = {"phase": cluster.phase, "why": cluster.reason, "cluster": cluster.cluster}
         return json.dumps({**record.model_dump(mode="json"), **shown, "stack": stack and stack.id}, indent=1)
     lines = [
-        f"{name} {seen.phase}{f': {seen.reason}' if seen.reason else ''}",
+        f"{name} {cluster.phase}{f': {cluster.reason}' if cluster.reason else ''}",
         f"  a cluster of {record.nodes} base nodes, code in s3://{record.bucket}/{name}/",
         f"  stack {stack.id if stack else '-'}, volume {(stack and stack.file_system) or '-'}",
     ]
     lines = [printable(line) for line in lines]
-    if seen.cluster is not None:
+    if cluster.cluster is not None:
         width = None if output == "wide" else width_of_terminal()
-        lines += cluster_lines(seen.cluster, time.time(), width, wide=output == "wide")
+        lines += cluster_lines(cluster.cluster, time.time(), width, wide=output == "wide")
     if output == "wide":
         lines += [printable(f"  {key}: {json.dumps(value)}") for key, value in record.model_dump(mode="json").items()]
     return "\n".join(lines)
 
 
 def standing(ports: JobPorts, launcher: AwsLauncher, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Phase and reason of each of these elastic jobs, as `job status` tells them: their records end only with
-    `job stop`. UNKNOWN with the reason where one cannot be looked at, which keeps the others from nobody.
+    """Phase and reason of each of these elastic jobs, as in `job status`: their records end only with `job stop`.
+    UNKNOWN with the reason where one cannot be read; the others are still shown.
     """
     stacks, connection = _stacks(launcher), connect(stage_of_command())
     stands: dict[str, tuple[str, str]] = {}
     for name in names:
         try:
-            seen = _look(ports, stacks, connection, name)
-            stands[name] = (seen.phase, seen.reason)
+            cluster = _look(ports, stacks, connection, name)
+            stands[name] = (cluster.phase, cluster.reason)
         except ControllerError as error:
             stands[name] = ("UNKNOWN", str(error))
     return stands
@@ -160,7 +162,7 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
         try:
             cluster = summary(snapshot(connection.ports, connection.registry, name, connection.elastic))
         except GiveUp:
-            cluster = None  # the stack has not come to the policy yet
+            cluster = None  # the stack has not created the policy yet
     job = cluster["job"] if cluster is not None else None
     state, why = (job["state"], in_brief(job["reason"])) if job is not None else (None, "")
     phase, reason = elastic_phase(record, stack, state, why)
@@ -168,39 +170,39 @@ def _look(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str)
 
 
 def _follow(ports: JobPorts, stacks: AwsStacks, connection: Connection, name: str) -> None:
-    """Says what comes to pass until the job trains. Raises GiveUp when it does not."""
-    told: set[str] = set()
+    """Print the progress until the job trains. Raises GiveUp when it does not."""
+    shown: set[str] = set()
     until = time.monotonic() + START_SECONDS
     while True:
         with suppress(RetryLater):  # AWS is away for a moment
-            seen = _look(ports, stacks, connection, name)
-            for line in lines_of(seen):
-                if line not in told:
-                    told.add(line)
+            cluster = _look(ports, stacks, connection, name)
+            for line in lines_of(cluster):
+                if line not in shown:
+                    shown.add(line)
                     _say(line)
-            if seen.phase in OVER:
+            if cluster.phase in OVER:
                 break
         if time.monotonic() > until:
             raise GiveUp(f"{name} does not train yet; `dyntrain job status {name}` says how it stands")
         time.sleep(FOLLOW_SECONDS)
-    if seen.phase not in ("RUNNING", "SUCCEEDED"):
+    if cluster.phase not in ("RUNNING", "SUCCEEDED"):
         more = f"`dyntrain job status {name}` says more"
-        raise GiveUp(f"{name} is {seen.phase}; {more}, `dyntrain job stop {name}` ends what was made")
+        raise GiveUp(f"{name} is {cluster.phase}; {more}, `dyntrain job stop {name}` ends what was made")
     click.echo(f"it is a cluster: `dyntrain scale {name} N`, `dyntrain logs {name} -f`, `dyntrain job stop {name}`")
 
 
-def lines_of(seen: SeenCluster) -> list[str]:
-    """How each node stands, of one that could not be prepared why; then the job. Pure."""
-    nodes = seen.cluster["nodes"] if seen.cluster is not None else []
+def lines_of(cluster: SeenCluster) -> list[str]:
+    """A line for each node, with the reason where it could not be prepared; then the job. Pure."""
+    nodes = cluster.cluster["nodes"] if cluster.cluster is not None else []
     lines = []
     for node in nodes:
         why = in_brief(node["detail"] or node["sentence"]) if node["status"] == "PREPARE_FAILED" else ""
         lines.append(f"{node['instance']}: {node['status']}{f': {why}' if why else ''}")
-    return [*lines, f"{seen.phase}: {seen.reason}" if seen.reason else seen.phase]
+    return [*lines, f"{cluster.phase}: {cluster.reason}" if cluster.reason else cluster.phase]
 
 
-def _told(request: JobRequest, package: str, size: str, price: float | None) -> str:
-    """What will be made, and what it costs."""
+def _description(request: JobRequest, package: str, size: str, price: float | None) -> str:
+    """What will be created, and its price."""
     lines = [
         f"job {request.name}: a cluster of {request.nodes} base nodes of type {request.instance_type}, one of them "
         "the master, as the stack of that name",

@@ -1,4 +1,4 @@
-"""How the commands of `dyntrain job` reach AWS, and what they gather there of a job."""
+"""Access to AWS for the commands of `dyntrain job`, and the state of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dyntrain.controller.jobs.watch import judged
 FOLLOW_SECONDS = 2.0
 AWAY_SECONDS = 10.0
 RELAUNCH_SECONDS = 3600.0
-START_SECONDS = 1800.0  # after which machines that gave no sign of life are said to have none
+START_SECONDS = 1800.0  # after which silent machines are reported
 Pause = Callable[[float], None]
 
 
@@ -34,7 +34,7 @@ def connect_jobs() -> tuple[JobPorts, AwsLauncher]:
 
 @dataclass(frozen=True)
 class Seen:
-    """A job as it stands. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
+    """A job's state. `verdict` is the run's exit.json, `codes` the exit codes of the ranks that have ended."""
 
     record: JobRecord
     phase: Phase
@@ -42,7 +42,7 @@ class Seen:
     verdict: Exit | None
     codes: dict[int, int | None]
     heard: int
-    late: bool = False  # no node was ever heard of, long after the launch
+    late: bool = False  # no sign of life from any node long after the launch
 
     @property
     def reason(self) -> str:
@@ -62,11 +62,11 @@ def stored_job(ports: JobPorts, name: str) -> StoredJob:
 
 
 def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
-    """Decided as the controller will at its next look, which may be a minute away. Nothing is written."""
+    """Judge the job as the controller will at its next look, up to a minute later. Writes nothing."""
     stored = stored_job(ports, name)
     machines = sorted(ports.machines.of_runs([stored.record.token]), key=lambda machine: machine.rank)
     record = judged(ports, stored, machines).record
-    heard = 0 if record.ended else launcher.heard(record)
+    heard = 0 if record.ended else launcher.alive_count(record)
     codes = dict(ports.results.codes(record, range(record.nodes)))
     verdict = ports.results.verdict(record)
     stands = phase(record, machines, heard)
@@ -77,40 +77,38 @@ def look(ports: JobPorts, launcher: Launcher, name: str) -> Seen:
 def follow(
     ports: JobPorts, launcher: Launcher, name: str, say: Callable[[Seen], None], until: Sequence[Phase], pause: Pause
 ) -> Seen:
-    """Says each phase that it comes to, until one of these. Goes on when AWS is away for a while: a job may take
-    days.
-    """
-    told = ""
+    """Report each phase until one of `until`. Continues when AWS is unreachable for a while: a job may take days."""
+    shown = ""
     while True:
         try:
-            seen = look(ports, launcher, name)
+            job = look(ports, launcher, name)
         except RetryLater:
             pause(AWAY_SECONDS)
             continue
-        state = f"{seen.phase} {seen.heard} {seen.late}"
-        if state != told:
-            told = state
-            say(seen)
-        if seen.phase in until:
-            return seen
+        state = f"{job.phase} {job.heard} {job.late}"
+        if state != shown:
+            shown = state
+            say(job)
+        if job.phase in until:
+            return job
         pause(FOLLOW_SECONDS)
 
 
 def settle(ports: JobPorts, launcher: Launcher, name: str) -> None:
-    """Writes down how a job has ended, if it has, rather than wait for the controller's next look."""
+    """Store how a job has ended, if it has, without waiting for the controller's next look."""
     stored = stored_job(ports, name)
     record = look(ports, launcher, name).record
     if record.ended and record != stored.record:
-        with suppress(Conflict):  # the controller was first, with the same
+        with suppress(Conflict):  # the controller has written the same first
             ports.records.put(StoredJob(record, stored.version), over=False)
 
 
 def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
-    """The next attempt of a job that was interrupted, unless somebody has stopped it meanwhile. Machines that are still
-    saving, an AWS that is away and one without room are waited for. Raises GiveUp when that takes too long.
+    """Launch the next attempt of an interrupted job, unless somebody has stopped it meanwhile. Waits for machines that
+    are still saving, for an unreachable AWS, and for capacity. Raises GiveUp when that takes too long.
     """
     until = ports.clock() + RELAUNCH_SECONDS
-    told = ""
+    shown = ""
     while True:
         try:
             settle(ports, launcher, name)
@@ -123,14 +121,16 @@ def relaunch(ports: JobPorts, launcher: Launcher, name: str, say: Say) -> None:
                     f"{name} could not be launched again within {RELAUNCH_SECONDS / 60:.0f} minutes: {error}; "
                     f"`dyntrain job resubmit {name}` tries it by hand"
                 ) from error
-            if str(error) != told:
-                told = str(error)
-                say(f"waiting: {told}")
+            if str(error) != shown:
+                shown = str(error)
+                say(f"waiting: {shown}")
         launcher.pause(AWAY_SECONDS)
 
 
 def stop(ports: JobPorts, launcher: Launcher, name: str, *, at_once: bool) -> str:
-    """Returns what was done. How the job has ended already stays; but an interrupted one is not launched again."""
+    """Stop the job and return what was done. A job that has ended keeps its result; an interrupted one is not launched
+    again.
+    """
     settle(ports, launcher, name)
     stored = stored_job(ports, name)
     record, now = stored.record, ports.clock()

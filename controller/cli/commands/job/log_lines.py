@@ -26,10 +26,10 @@ class JobLog:
         self._shown: dict[str, float] = {}
 
     def next(self) -> Iterator[LogLine]:
-        """What has come since the last time, oldest first."""
+        """New lines since the last call, oldest first."""
         streams = [stream for stream in self._logs.streams(LOG_GROUP, f"{self._name}_") if stream in self._wanted]
-        found = [line for line in self._logs.lines(LOG_GROUP, streams, self._since) if line.id not in self._shown]
-        for line in sorted(found, key=lambda line: line.at):
+        fresh = [line for line in self._logs.lines(LOG_GROUP, streams, self._since) if line.id not in self._shown]
+        for line in sorted(fresh, key=lambda line: line.at):
             self._shown[line.id] = line.at
             yield line
         if self._shown:

@@ -63,34 +63,34 @@ def status(name: str, output: str) -> None:
 
             click.echo(status_of(ports, launcher, name, output))
             return
-        seen = look(ports, launcher, name)
-    click.echo(json.dumps(_fields(seen), indent=1) if output == "json" else "\n".join(_lines(seen)))
+        job = look(ports, launcher, name)
+    click.echo(json.dumps(_fields(job), indent=1) if output == "json" else "\n".join(_lines(job)))
     if output == "wide":
-        for field, value in seen.record.model_dump(mode="json").items():
+        for field, value in job.record.model_dump(mode="json").items():
             click.echo(printable(f"  {field}: {json.dumps(value)}"))
 
 
-def _fields(seen: Seen) -> dict[str, Any]:
-    machines = [{**asdict(machine), "code": seen.codes.get(machine.rank)} for machine in seen.machines]
-    verdict = None if seen.verdict is None else seen.verdict._asdict()
-    return {**seen.record.model_dump(mode="json"), "phase": seen.phase, "machines": machines, "exit": verdict}
+def _fields(job: Seen) -> dict[str, Any]:
+    machines = [{**asdict(machine), "code": job.codes.get(machine.rank)} for machine in job.machines]
+    verdict = None if job.verdict is None else job.verdict._asdict()
+    return {**job.record.model_dump(mode="json"), "phase": job.phase, "machines": machines, "exit": verdict}
 
 
-def _lines(seen: Seen) -> list[str]:
-    record = seen.record
-    reason = f": {printable(seen.reason)}" if seen.reason else ""
+def _lines(job: Seen) -> list[str]:
+    record = job.record
+    reason = f": {printable(job.reason)}" if job.reason else ""
     lines = [
-        f"{record.name} {seen.phase}{reason}",
+        f"{record.name} {job.phase}{reason}",
         f"  attempt {record.attempt}, launched {ago(record.since, time.time())}, at most {record.max_hours:g} hours",
         f"  s3://{record.bucket}/{record.name}/artifacts/",
     ]
-    for machine in seen.machines:
-        code = seen.codes.get(machine.rank)
-        ended = f", exit code {code}" if code is not None else ", has ended" if machine.rank in seen.codes else ""
+    for machine in job.machines:
+        code = job.codes.get(machine.rank)
+        ended = f", exit code {code}" if code is not None else ", has ended" if machine.rank in job.codes else ""
         lines.append(f"  rank {machine.rank}  {machine.instance}  {machine.address or '-'}  {machine.state}{ended}")
-    if seen.verdict is not None and seen.verdict.tail:
-        lines.append(f"  the last lines of rank {seen.verdict.rank}:")
-        lines += [f"    {printable(line)}" for line in seen.verdict.tail.splitlines()]
+    if job.verdict is not None and job.verdict.tail:
+        lines.append(f"  the last lines of rank {job.verdict.rank}:")
+        lines += [f"    {printable(line)}" for line in job.verdict.tail.splitlines()]
     return lines
 
 
@@ -153,5 +153,5 @@ def stop(name: str, at_once: bool) -> None:
 
             stop_elastic(ports, launcher, name)
             return
-        said = stop_job(ports, launcher, name, at_once=at_once)
-    click.echo(said)
+        result = stop_job(ports, launcher, name, at_once=at_once)
+    click.echo(result)

@@ -32,7 +32,7 @@ GONE_SECONDS = 60.0  # for a cloud that was killed to end with all its threads
 
 
 def mount_root(image: Path, disk: Path) -> Path:
-    """The machine's root: the image below what this machine has written, which a later boot finds again."""
+    """Mount the machine's root: the image below what this machine has written, which a later boot finds again."""
     upper, work, root = disk / "upper", disk / "work", disk / "root"
     for folder in (upper, work, root):
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,15 +42,17 @@ def mount_root(image: Path, disk: Path) -> Path:
 
 
 def hierarchies() -> list[Path]:
-    """Of control groups: the one of version 2, or each of version 1."""
+    """The hierarchies of control groups: the one of version 2, or each of version 1."""
     if (CONTROL_GROUPS / "cgroup.procs").exists():
         return [CONTROL_GROUPS]
     return [path for path in CONTROL_GROUPS.iterdir() if not path.is_symlink() and (path / "cgroup.procs").exists()]
 
 
 def join_control_groups() -> list[Path]:
-    """Groups of this process's own: two systemds in one group would take each other's units for theirs."""
-    made = []
+    """Create and join groups of this process's own: two systemds in one group would take each other's units for
+    theirs.
+    """
+    groups = []
     for hierarchy in hierarchies():
         group = hierarchy / f"dyntrain-bare-{os.getpid()}"
         group.mkdir(exist_ok=True)
@@ -58,8 +60,8 @@ def join_control_groups() -> list[Path]:
             if hierarchy.name == "cpuset":
                 (group / name).write_text((hierarchy / name).read_text())
         (group / "cgroup.procs").write_text(str(os.getpid()))
-        made.append(group)
-    return made
+        groups.append(group)
+    return groups
 
 
 def leave_control_groups(groups: list[Path]) -> None:
@@ -70,7 +72,7 @@ def leave_control_groups(groups: list[Path]) -> None:
 
 
 def remove_control_group(group: Path) -> None:
-    """With those below it; what just ended may need a moment to leave."""
+    """Remove the group with those below it; processes that just ended may need a moment to leave."""
     until = time.monotonic() + EMPTY_SECONDS
     while group.exists() and time.monotonic() < until:
         for folder, _, _ in os.walk(group, topdown=False):
@@ -81,7 +83,7 @@ def remove_control_group(group: Path) -> None:
 
 
 def sweep() -> None:
-    """Removes control groups of machines that were killed."""
+    """Remove control groups of machines that were killed."""
     for hierarchy in hierarchies():
         for group in hierarchy.iterdir():
             owned = OWNED.match(group.name)
@@ -104,7 +106,7 @@ def nspawn(root: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def way_out(network: str) -> None:
-    """To the registries, in user space: no forwarding and no rules in this host's kernel."""
+    """Connect the machine to the registries, in user space: no forwarding and no rules in this host's kernel."""
     parent = os.getpid()
     argv = [
         "slirp4netns",
@@ -142,7 +144,7 @@ def main() -> None:
         code = init.run()
     finally:
         leave_control_groups(groups)
-    if init.cloud_gone or CLOUD_GONE in signal.sigpending():  # it was killed, and takes nothing away any more
+    if init.cloud_gone or CLOUD_GONE in signal.sigpending():  # the cloud was killed before it could clean up
         ended(arguments.parent, GONE_SECONDS)
         namespaces.sweep()
     sys.exit(code)

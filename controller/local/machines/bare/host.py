@@ -1,5 +1,5 @@
-"""What a machine is lent of this host so that its apt and pip reach their registries: settings, never copied, bound
-read-only at run time.
+"""Settings of this host that a machine's apt and pip need to reach their registries: never copied, bound read-only at
+run time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NETWORK_VARIABLE = re.compile(r"(https?|all|no)_proxy$|(SSL_CERT_FILE|REQUESTS_C
 
 
 def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, str]:
-    """Of this host, for programs on the machine. `without_proxy` are hosts that no proxy knows."""
+    """Variables of this host for programs on the machine. `without_proxy` are hosts to reach directly."""
     lent = {
         name: value
         for name, value in environment.items()
@@ -29,11 +29,11 @@ def variables(environment: Mapping[str, str], without_proxy: str) -> dict[str, s
 
 
 def files(environment: Mapping[str, str]) -> list[Path]:
-    """Of this host, that are bound to the same place on the machine."""
+    """Files of this host that are bound to the same place on the machine."""
     configured = [Path(name).expanduser() for name in (*PIP_FILES, environment.get("PIP_CONFIG_FILE", "")) if name]
-    found = [path for path in configured if path.is_file()]
+    existing = [path for path in configured if path.is_file()]
     named = [value for name, value in environment.items() if PIP_VARIABLE.fullmatch(name)]
-    for path in found:
+    for path in existing:
         parser = configparser.RawConfigParser(strict=False)
         parser.read(path, encoding="utf-8")
         named += [value for section in parser.sections() for _, value in parser.items(section)]
@@ -44,7 +44,7 @@ def files(environment: Mapping[str, str]) -> list[Path]:
     local = [path for path in local if len(path.parts) > 2]
     acquire = [path for path in sorted(Path("/etc/apt/apt.conf.d").glob("*")) if _says_how_to_acquire(path)]
     passwords = sorted(Path("/etc/apt/auth.conf.d").glob("*"))
-    all_of_them = [*found, *local, *acquire, *passwords, CERTIFICATES]
+    all_of_them = [*existing, *local, *acquire, *passwords, CERTIFICATES]
     return [path for path in dict.fromkeys(all_of_them) if path.exists()]
 
 
@@ -53,7 +53,7 @@ def _says_how_to_acquire(path: Path) -> bool:
 
 
 def unit_environment(lent: Mapping[str, str]) -> str:
-    """A drop-in for systemd's system.conf: what every unit of the machine finds in its environment."""
+    """A drop-in for systemd's system.conf, with the environment of every unit of the machine."""
     words = " ".join(
         '"' + f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
         for name, value in lent.items()

@@ -1,4 +1,4 @@
-"""The root that all bare machines share, made once with mmdebstrap and kept: below it nobody writes."""
+"""The root that all bare machines share, built once with mmdebstrap and kept; nobody writes below it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TOOLS = {
 
 
 class BareUnavailable(LocalCloudError):
-    """This host or user cannot run bare machines."""
+    """Raised when this host or user cannot run bare machines."""
 
 
 def check_host(user: int) -> None:
-    """Raises BareUnavailable with what to do."""
+    """Raise BareUnavailable, with what to do, when something is missing."""
     if user != 0:
         raise BareUnavailable("bare machines are systems with a systemd of their own, which only root can boot")
     if missing := sorted({package for program, package in TOOLS.items() if shutil.which(program) is None}):
@@ -40,18 +40,18 @@ def check_host(user: int) -> None:
 
 
 def packages_of(template: str) -> list[str]:
-    """What the template's user data installs by name, to be downloaded once instead of at every launch."""
+    """Packages that the template's user data installs, to be downloaded once instead of at every launch."""
     lines = re.findall(r"apt-get install -y -q ([a-z0-9 .+-]+)$", template, re.M)
     return sorted({word for line in lines for word in line.split()})
 
 
 def make(folder: Path, template: str) -> Path:
-    """The root, made when it is not there; its name says what it was made of. Two callers make one. Raises
+    """The root, built when it does not exist; its name is a digest of its ingredients. Two callers build one. Raises
     BareUnavailable.
     """
     check_host(os.geteuid())
-    wanted = packages_of(template)
-    recipe = repr((SUITE, stand_ins.OF_THE_IMAGE, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, wanted))
+    packages = packages_of(template)
+    recipe = repr((SUITE, stand_ins.OF_THE_IMAGE, stand_ins.FILES, stand_ins.EFS_FILES, stand_ins.LOGIN_USER, packages))
     root = folder.absolute() / f"root-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -65,7 +65,7 @@ def make(folder: Path, template: str) -> Path:
         argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--skip=cleanup/apt/cache"]
         argv += [f"--include={','.join(stand_ins.OF_THE_IMAGE)}"]
         argv += [f'--customize-hook=chroot "$1" useradd --create-home --shell /bin/bash {stand_ins.LOGIN_USER}']
-        argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(wanted)}']
+        argv += [f'--customize-hook=chroot "$1" apt-get install -y -q --download-only {" ".join(packages)}']
         try:
             subprocess.run([*argv, SUITE, str(aside)], check=True, timeout=MAKE_SECONDS, capture_output=True, text=True)
             for copied in ("resolv.conf", "hostname"):  # from this host
@@ -73,7 +73,7 @@ def make(folder: Path, template: str) -> Path:
             (aside / "etc/machine-id").write_text("")
             stand_ins.install(aside)
         except (OSError, subprocess.SubprocessError) as error:
-            said = getattr(error, "stderr", None) or str(error)
-            raise BareUnavailable(f"the root of bare machines could not be made: {said[-2000:]}") from error
+            output = getattr(error, "stderr", None) or str(error)
+            raise BareUnavailable(f"the root of bare machines could not be made: {output[-2000:]}") from error
         aside.rename(root)
     return root

@@ -1,6 +1,4 @@
-"""A bare machine as the cloud sees it: its boot process, its metadata service at the address of all such services, and
-the folder of its disk.
-"""
+"""A bare machine: its boot process, its metadata service at the usual address, and the folder of its disk."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ MARK = "DYNTRAIN_BARE_DISK"
 
 @dataclass(frozen=True)
 class MachineResources:
-    """`image` is the root that all machines share, `shared` the folder behind the embedded cloud's file systems."""
+    """What machines share. `image` is their root, `shared` the folder behind the embedded cloud's file systems."""
 
     image: Path
     shared: Path
@@ -54,7 +52,7 @@ class BareMachine(Machine):
         return self._resources.network.service(self._resources.instance_id, *METADATA)
 
     def start(self) -> None:
-        """Raises OSError when there are no descriptors, ports or processes left."""
+        """Boot. Raises OSError when there are no descriptors, ports or processes left."""
         boot.sweep()
         self._imds.start()
         resources = self._resources

@@ -111,7 +111,7 @@ exit 32
 
 
 def install(root: Path) -> None:
-    """Into a machine's root. Raises OSError or subprocess.SubprocessError."""
+    """Install the stand-ins into a machine's root. Raises OSError or subprocess.SubprocessError."""
     _write(root, FILES)
     (root / "etc/systemd/system/multi-user.target.wants").mkdir(parents=True, exist_ok=True)
     (root / "etc/systemd/system/multi-user.target.wants/user-data.service").symlink_to("../user-data.service")

@@ -1,7 +1,7 @@
-"""How people are told that an instance stands: as its tag says, however often and from wherever they ask. Pure.
+"""An instance's status as its tag shows it, the same wherever people look. Pure.
 
-What is known since then is the controller's to tell, with its next pass: derived here as well, a status would stand in
-one place before the other, and go back where one of the readings is older.
+Newer facts change a status only when the controller's next pass announces it: derived here as well, a status would
+appear in one place before the other, and go back where one of the readings is older.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dyntrain.controller.core.decisions.status import NodeStatus, Standing
 from dyntrain.controller.core.views.reasons import Reason
 
 
-def told(node: NodeStatus) -> Standing:
-    """With the reason as it is now, where that is one for the same status. Of an instance that is gone nothing else is
-    told any more; one of which nothing was told yet is `WAITING` for that.
+def announced_standing(node: NodeStatus) -> Standing:
+    """The announced status, with the current reason where that belongs to the same status. A terminated instance has
+    only its last status; one without an announced status is `WAITING` for it.
     """
     now, known = node.standing, _known(node)
     if now.status == "GONE" or known.status == now.status:
@@ -25,7 +25,7 @@ def told(node: NodeStatus) -> Standing:
 
 
 def _known(node: NodeStatus) -> Standing:
-    """By what the node remembers; a table that was lost knows the tag again, and not the reason."""
+    """The standing that the node remembers. After a lost table the tag still gives the status, but no reason."""
     last = node.view.facts.acks.status
     status, _, reason = last.value.partition(" ") if last is not None else (node.view.mirror, "", "")
     return Standing(

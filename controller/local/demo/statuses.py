@@ -1,6 +1,4 @@
-"""The statuses that the controller told people by the tag, from its audit trail: who looks at the tags now and then may
-miss one that stood for a moment.
-"""
+"""The announced statuses, from the controller's audit trail: looking at the tags now and then may miss a short one."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from dyntrain.controller.local.pace import Deadline
 from dyntrain.controller.loops.ports import TrailEntry
 
 LOOK_SECONDS = 0.5
-Told = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
+Statuses = dict[str, list[tuple[float, Any]]]  # statuses by instance, with the time of each
 
 
 def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
-    """Oldest first. Raises ClientError or BotoCoreError."""
+    """The audit trail, oldest first. Raises ClientError or BotoCoreError."""
     pages = dynamodb.get_paginator("query").paginate(
         TableName=table,
         KeyConditionExpression="pk = :pk",
@@ -29,26 +27,26 @@ def trail(dynamodb: Any, table: str, cluster: str) -> list[TrailEntry]:
     return [entry for page in pages for item in page["Items"] for entry in trail_of(item)]
 
 
-def statuses_told(entries: Iterable[TrailEntry]) -> Told:
-    """A tag that is written once more says nothing new."""
-    told: Told = {}
+def announced_statuses(entries: Iterable[TrailEntry]) -> Statuses:
+    """Statuses by instance; a tag written again with the same value does not count."""
+    statuses: Statuses = {}
     for stored in entries:
         entry = stored.entry
         if isinstance(entry, ActionDone) and entry.kind == SetStatusTag.__name__:
-            history = told.setdefault(entry.instance, [])
+            history = statuses.setdefault(entry.instance, [])
             if not history or history[-1][1] != entry.value:
                 history.append((stored.at, entry.value))
-    return told
+    return statuses
 
 
-def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Told:
-    """As soon as all `instances` are told to be removed: the trail of a pass is written after its actions. Otherwise
-    what was told after `seconds` of an idle host.
+def once_removed(read: Callable[[], Sequence[TrailEntry]], instances: Collection[str], seconds: float) -> Statuses:
+    """Wait until all `instances` are announced as removed, since the trail of a pass is written after its actions;
+    return the statuses, then or after `seconds` of an idle host.
     """
     deadline = Deadline(seconds)
     while True:
-        told = statuses_told(read())
-        last = {instance: history[-1][1] for instance, history in told.items()}
+        statuses = announced_statuses(read())
+        last = {instance: history[-1][1] for instance, history in statuses.items()}
         if all(last.get(instance) == "REMOVED" for instance in instances) or deadline.passed():
-            return told
+            return statuses
         time.sleep(LOOK_SECONDS)
