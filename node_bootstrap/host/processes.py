@@ -141,7 +141,7 @@ class Children:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **exec_child.withheld(program.environment, os.environ), MARK: mark},
+                env={**os.environ, **exec_child.withhold_unsafe(program.environment, os.environ), MARK: mark},
                 process_group=0,
                 pass_fds=program.inherited,
             )
@@ -261,7 +261,7 @@ async def still_running_after(child: Child, earlier_pids: AbstractSet[int]) -> t
 
 def adopted_pids() -> list[int]:
     """Processes below us that lost their parent, whatever their environment; none if we have no reaper."""
-    above = reaper.above()
+    above = reaper.reaper_pid()
     return sorted(set(descendants(above)) - set(descendants(os.getpid())) - {os.getpid()}) if above is not None else []
 
 

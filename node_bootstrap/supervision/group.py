@@ -216,7 +216,7 @@ class PsGroup:
         except (OSError, NodeError):
             line.close()
             raise
-        line.handed_over()
+        line.close_child_end()
         self._watch(self._follow_server(child, line))
         return child, line
 

@@ -119,7 +119,7 @@ class Spares:
                 "spare", self.program.with_environment(line.environment, line.theirs), QUIET
             )
             stack.pop_all()  # from here on its watcher closes it
-        line.handed_over()
+        line.close_child_end()
         spare = _Spare(child, line)
         self._waiting.append(spare)
         watcher = asyncio.create_task(self._watch(spare))
